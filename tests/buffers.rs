@@ -1,7 +1,7 @@
-//! Buffers and views over memories of every kind: against a model, and in what only a memory of a test's own can show.
+//! Buffers and views over memories of every kind: against a model, and with memories of this test.
 //!
-//! 1. Any sequence of operations leaves the bytes that it leaves in a `Vec`, and refuses what is out of range without a call of the backend.
-//! 2. A memory chosen at run time does what the same memory does when it is known at compile time.
+//! 1. Any sequence of operations has the effect that it has on a `Vec`; ranges out of bounds are errors without a backend call.
+//! 2. A memory chosen at run time behaves as the same memory known at compile time.
 //! 3. Everything is freed once, also by unwinding, and not before its last use.
 #![cfg(feature = "std")]
 
@@ -40,7 +40,6 @@ fn eventually(fact: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// What the backend was asked to do with bytes.
 fn transfers(counters: &Counters) -> [u64; 5] {
     [counters.uploads, counters.downloads, counters.device_copies, counters.host_copies, counters.fills].map(|tally| tally.count)
 }
@@ -100,7 +99,6 @@ fn at(place: usize, len: usize) -> Option<Range<usize>> {
     place.checked_add(len).filter(|&end| end <= LEN).map(|end| place..end)
 }
 
-/// What an operation does to the two vectors; `None` if it is refused.
 fn model(op: &Op, ours: &mut Vec<u16>, other: &mut Vec<u16>) -> Option<()> {
     match op {
         Op::CopyFromAt(place, elements) => ours[at(*place, elements.len())?].copy_from_slice(elements),
@@ -217,7 +215,7 @@ fn follows_the_model<M: Memory + Clone>(backend: &Arc<HostBackend>, memory: &M, 
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -100,7 +100,6 @@ fn compile(compiler: &str, standard: &str, folder: &Path, arguments: &[&str]) ->
 const COMPILERS: [(&str, &str, &str); 4] =
     [("gcc", "-std=c11", "c"), ("gcc", "-std=c17", "c"), ("g++", "-std=c++11", "c++"), ("g++", "-std=c++17", "c++")];
 
-/// What a number's field holds before C has seen it (turn 1) and after (turn 2).
 fn value(turn: u64, path: &str, index: usize) -> u64 {
     let hash =
         path.bytes().fold(0xcbf2_9ce4_8422_2325 ^ turn, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -150,7 +149,7 @@ fn what_rust_writes_c_reads_by_name_and_back() {
 
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        // Beside the reading of its output, since neither pipe holds it all. What it does not read, it says.
+        // Concurrent with reading its output, because neither pipe holds all of it.
         let writer = thread::spawn(move || drop(input.write_all(&all(1))));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -212,7 +211,6 @@ fn no_byte_can_be_added_no_fields_exchanged_and_no_alignment_lost() {
         let planted = [&lines[..*member], &[natural], &lines[*member + 1..]].concat().join("\n");
         refused(&planted, &format!("`{}` without its alignment", lines[*member]));
     }
-    // The size is as it was, so an offset alone tells.
     for pair in members.windows(2).filter(|pair| pair[0] + 1 == pair[1]) {
         let mut swapped = lines.clone();
         swapped.swap(pair[0], pair[1]);

@@ -1,4 +1,4 @@
-//! A cache of the least recently used: what it keeps, what it counts, and that a key is computed once.
+//! `LruCache`: eviction, counts, and one computation per key.
 #![cfg(feature = "std")]
 
 use std::num::NonZeroUsize;
@@ -141,7 +141,6 @@ fn who_has_waited_for_a_failure_tries_himself() {
     assert_eq!((tries.load(Relaxed), cache.contains(&1)), (3, true));
 }
 
-/// Rounds in which several threads ask for a key at once and those up to `failing` compute it in vain: after each, whether it is there is looked at.
 fn rounds(failing: usize, is_there: bool) {
     const THREADS: usize = 4;
     let (cache, together) = (cache(2), Barrier::new(THREADS));

@@ -67,7 +67,6 @@ fn copied<const N: usize>(len: usize, chunk: u64, depth: u32) {
     assert!(most_queued(&backend.call_log()) <= depth as usize);
 }
 
-/// The most copies at once that were queued and of which nobody had heard.
 fn most_queued(log: &[Call]) -> usize {
     let mut queued = HashSet::new();
     let mut most = 0;
@@ -225,14 +224,14 @@ fn whichever_call_fails_both_ends_come_back_and_what_was_told_has_arrived() {
                 };
                 let bytes = to.slice(..arrived as usize).expect("within").to_vec().expect("what arrived is valid");
                 assert!(bytes == pattern(1000)[..arrived as usize], "{verb:?} {nth}: {arrived}");
-                // Whom a wait of one stream for another fails is nobody's, and it has waited all the same.
+                // A failed wait of one stream for another has no waiter to report to, and the stream has waited anyway.
                 assert!(stream.synchronize().is_ok() || verb == Verb::After, "each failure was told");
                 let (_, to) = done(Chunked::new(&stream, from, to, 100, 3).expect("no fault any more"));
                 assert!(to.to_vec().expect("a download") == pattern(1000));
             }
         }
     }
-    // Ten chunks copied and ten waited for, each at the call and when executed, and what they come after.
+    // Ten chunks copied and ten waited for, each at the call and when executed, and the order after earlier work.
     assert!((41..=42).contains(&struck), "{struck}");
 }
 

@@ -24,7 +24,6 @@ const ROUNDS: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(30);
 const ROLE: &str = "RINGMEM_CLOCK_ROLE";
 
-/// What the processes share; zeroed at first.
 #[repr(C)]
 struct Shared {
     clock: CacheLineAligned<HybridClock<HostWord>>,

@@ -1,4 +1,4 @@
-//! What is printed of a set of layouts, ours or a user's: nothing is missing, and no text becomes markup.
+//! Printed layouts, ours or a user's: complete, and with all text escaped.
 #![cfg(feature = "std")]
 
 use std::slice;
@@ -75,7 +75,6 @@ fn a_row_of_markdown_has_five_cells_whatever_is_in_them() {
     assert!(page.contains("| 5 | 7 | `across` | `[u8; 7]` | \\<b>you\\</b> & me |"), "{page}");
 }
 
-/// Names of the elements of a picture, in order; what is opened is closed.
 fn elements(svg: &str) -> Vec<String> {
     let (mut found, mut open) = (Vec::new(), Vec::new());
     for (place, _) in svg.match_indices('<') {
@@ -153,7 +152,6 @@ fn a_picture_of_slabs_has_every_part_and_joins_only_what_is_too_narrow() {
     ];
     let picture = describe::slabs(&slabs).to_string();
     let titles = elements(&picture).iter().filter(|name| *name == "title").count();
-    // The picture's own; three; the first hundred and one, 25 free ones and what is between them; the rest.
     assert_eq!(titles, 1 + 3 + (1 + 25 + 25) + 1);
     for text in [
         "<title>2 slabs, 5242880 bytes</title>",

@@ -19,7 +19,6 @@ use ringmem::memory::{Aligned, Buffer, Device, Failing, GpuBuffer, Host, Limited
 use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
-/// A variant, and the test file that matches on what a call answered.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("System", include_str!("shared.rs")),
     ("Attach", include_str!("shared.rs")),
@@ -112,7 +111,6 @@ fn variant(error: &Error) -> String {
     format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
 }
 
-/// All variants of an enum, as they are written down.
 fn variants(source: &str, name: &str) -> BTreeSet<String> {
     let body = source.split_once(&format!("pub enum {name} {{\n")).expect("it is there").1.split_once("\n}").expect("it ends").0;
     let first = |line: &str| Some(line.strip_prefix("    ")?).filter(|line| line.starts_with(char::is_uppercase)).map(str::to_owned);
@@ -191,7 +189,7 @@ fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str
     let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
     let block = ours.allocate(&request, None).expect("room");
     let shorter = Block { layout: Layout::from_size_align(63, 8).expect("a layout"), ready: None, ..block };
-    // SAFETY: the first two are refused, and nobody uses the block.
+    // SAFETY: the first two are refused, and no code uses the block.
     let [foreign, wrong, freed] =
         [(theirs, &block), (ours, &shorter), (ours, &block)].map(|(of, block)| unsafe { of.free(block, &Uses::NONE) });
     freed.expect("it is ours");

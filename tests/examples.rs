@@ -5,7 +5,6 @@ mod example;
 
 use std::process::Command;
 
-/// What an example prints when it ends well.
 fn printed(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(example::program(name)).args(arguments).output().expect("it runs");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -62,7 +61,6 @@ fn a_stopped_stream_goes_on_and_is_written_whole() {
     assert_eq!(lines[2..], ["written: 4096 KiB, each byte 7 more"], "{text}");
 }
 
-/// A row of the simulation's chart: nodes, columns of the buffers and of what the pool keeps, MiB of both, and whether a growth was refused.
 struct Row {
     nodes: usize,
     columns: [usize; 2],
@@ -84,12 +82,10 @@ impl Row {
     }
 }
 
-/// Runs the simulation, whose own checks are of every buffer after every growth, and checks what it says of memory.
 fn simulate(most: usize, arguments: &[&str]) {
     let text = printed("06_simulation", arguments);
     let rows: Vec<Row> = text.lines().filter_map(Row::of).collect();
     let mut expected: Vec<(usize, bool)> = (0..).map(|growth| (1000 << growth, false)).take_while(|row| row.0 < most).collect();
-    // Up to what was asked for; no more when three times as much was refused; then to what there was room for.
     expected.extend([(most, false), (most, true), (2 * most, false)]);
     assert_eq!(rows.iter().map(|row| (row.nodes, row.is_refused)).collect::<Vec<_>>(), expected, "{text}");
     assert!(text.contains(&format!("after each of {} growths 13 checksums", expected.len() - 2)), "{text}");

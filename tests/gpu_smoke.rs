@@ -35,7 +35,6 @@ fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
     assert!(output.stdout.is_empty());
 }
 
-/// Asked in a process of its own, which says what it got: a driver is loaded once.
 #[test]
 fn a_missing_driver_and_one_that_fails_are_errors_with_their_facts() {
     const CHILD: &str = "RINGMEM_TEST_ASKS_FOR_A_DRIVER";

@@ -1,6 +1,6 @@
-//! Every interleaving of going to sleep at a ring and waking who sleeps there: no wake-up is lost.
+//! Every interleaving of going to sleep at a ring and waking the sleeper: no wake-up is lost.
 //!
-//! 1. A model in which somebody sleeps for ever is a deadlock, which loom reports.
+//! 1. A model with a permanent sleeper is a deadlock, which loom reports.
 //! 2. With relaxed read-modify-writes of the word that counts sleepers, each model must deadlock.
 #![cfg(feature = "std")]
 
@@ -59,7 +59,6 @@ impl<const WEAK: u8> Park<LoomWord<WEAK>> for Futex {
     }
 }
 
-/// What an executor waits for.
 #[derive(Default)]
 struct Alarm {
     rung: Mutex<bool>,
@@ -185,7 +184,7 @@ fn thread_and_task<const WEAK: u8>() {
     });
 }
 
-/// Who waits for a message when the other side leaves is told so.
+/// A waiter for a message is told when the other side is dropped.
 fn leaving<const WEAK: u8>() {
     with_ring::<WEAK>(|sender, mut receiver| {
         let writer = thread::spawn(move || drop(sender));
@@ -195,7 +194,7 @@ fn leaving<const WEAK: u8>() {
     });
 }
 
-/// A future that was polled and dropped, and one that was polled and forgotten, take nothing with them.
+/// A future that was polled and dropped, and one that was polled and forgotten, lose no message.
 fn cancelled_and_forgotten<const WEAK: u8>() {
     with_ring::<WEAK>(|mut sender, mut receiver| {
         let writer = thread::spawn(move || {
@@ -359,7 +358,7 @@ fn with_words<const WEAK: u8>(kind: RingFlags, run: impl FnOnce(&'static RingHea
     drop(unsafe { Box::from_raw(memory) });
 }
 
-/// Two readers of one message sleep at a bell beside their ring, a thread and a task, and both get it, and are told of the writer's end.
+/// Two readers sleep at a wait word outside their ring, a thread and a task. Both get the message, and see the writer's end.
 fn followers<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::LOSSY, |header, slots| {
         // SAFETY: two slots of two words, and their only writer.

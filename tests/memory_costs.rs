@@ -1,4 +1,4 @@
-//! What the buffers and memories take from the process's heap, counted by its allocator.
+//! Heap allocations of buffers and memories, counted by the process's allocator.
 #![cfg(feature = "std")]
 
 mod clean;
@@ -57,7 +57,7 @@ fn bare(backend: &Arc<HostBackend>, location: MemoryLocation) -> u64 {
     let request = Request { location, device: 0, layout, options: Options::empty() };
     let once = || {
         let block = backend.allocate(&request, None).expect("room");
-        // SAFETY: just given, and nobody uses it.
+        // SAFETY: just given, and no code uses it.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("live");
     };
     once();
@@ -135,7 +135,6 @@ fn a_tracker_holds_at_most_5_percent_of_ten_thousand_buffers_of_4_kib() {
     let (_, backend, _device) = heap(device);
     let added = held(&memory, COUNT) - bare + list - backend;
     assert!(added > 0 && added as usize <= 204 * COUNT, "{added} bytes");
-    // What has come back makes room for what comes.
     assert!(held(&memory, COUNT) <= bare);
     assert_eq!(memory.peak_bytes(), (COUNT * 4096) as u64);
 }

@@ -1,4 +1,4 @@
-//! A copy and a buffer cost no heap memory beyond what the backend's own call costs.
+//! A copy and a buffer cost no heap memory beyond that of the backend's own call.
 #![cfg(feature = "std")]
 
 mod clean;

@@ -13,7 +13,6 @@ use ringmem::backend::host::HostBackend;
 use ringmem::config::Config;
 use ringmem::pool::{self, Pools};
 
-/// What the pools are and what they were to be.
 fn both(outcome: Result<&'static Pools, Error>) -> ([String; 2], String) {
     match outcome {
         Err(error @ Error::AlreadyExists { .. }) => {
@@ -28,7 +27,6 @@ fn both(outcome: Result<&'static Pools, Error>) -> ([String; 2], String) {
 #[test]
 fn they_are_configured_once_and_the_same_for_everybody() {
     let backend = Clean::build(HostBackend::builder().devices(2));
-    // What the process's pools keep: one slab.
     backend.forgets();
     assert!(pool::global().is_none());
     // What makes no sense configures nothing.

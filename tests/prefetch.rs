@@ -51,7 +51,6 @@ fn a_prefetching_memory_moves_what_it_gives_and_is_used_after_that() {
     let filled = other.fill(there, .., 7).expect("queued").wait().expect("done");
     assert_eq!(filled.to_vec().expect("copied"), [7; 50]);
     assert_eq!(backend.counters().prefetches.bytes, 600);
-    // Other memory passes as it is.
     let device = Prefetching::new(Device::new(&backend, 0), other, Some(0));
     drop(Buffer::<u32, _>::new(device, 10).expect("room"));
     assert_eq!(backend.counters().prefetches.count, 2);
@@ -78,13 +77,11 @@ fn a_prefetching_memory_gives_what_it_cannot_move_as_it_is() {
     assert_eq!((buffer.as_slice().expect("nothing was queued"), backend.counters().prefetches.count), (&[0; 100][..], 0));
 }
 
-/// Wherever the clock of the backend panics: the block is live in nobody's hands at no end of the test.
 #[test]
 fn a_prefetch_that_panics_gives_the_block_back() {
     let struck = (1..).find(|&number| {
         let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));
         let [own, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
-        // The outer waits for what the inner has queued on another stream.
         let memory = Prefetching::new(Prefetching::new(Unified::new(&backend, 0), own, Some(0)), other, None);
         strike(number);
         let made = catch_unwind(AssertUnwindSafe(|| Buffer::<u32, _>::new(memory, 100).map(drop)));

@@ -151,7 +151,6 @@ impl Drop for Worker {
     }
 }
 
-/// What the other process does.
 #[test]
 fn child_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -285,7 +284,6 @@ fn a_thousand_kills_lose_nothing_that_was_published() {
     }
     workers.iter_mut().for_each(Worker::kill);
 
-    // What is left is what was published and not released, whole and in order.
     let mut consumer = memory.consumer::<Message>().unwrap();
     let mut producer = memory.producer::<Message>().unwrap();
     let left = producer.len();
@@ -373,7 +371,6 @@ fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
         }
     });
     assert!(began.elapsed() < PATIENCE);
-    // A successor takes over, and the wait goes on.
     let mut successor = memory.producer::<u64>().unwrap();
     assert_eq!((successor.tail(), memory.generation(Side::Producer)), (3, 2));
     successor.push(4).unwrap();
@@ -560,7 +557,6 @@ fn what_is_no_region_is_refused_by_name() {
     assert_eq!(attach(), Some(AttachError::TooSmall { needed: size, got: size - 1 }));
     file.set_len(size).unwrap();
 
-    // A word that is not as it was: what both ends or the region say to it.
     let with = |offset: u64, value: u64| {
         let mut word = [0; 8];
         file.read_exact_at(&mut word, offset).unwrap();
@@ -617,7 +613,6 @@ fn scribble(file: &File, random: &mut Random, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         match random.below(8) {
             0 => file.write_all_at(&sound, 0).unwrap(),
-            // Not beyond what is believed, or far beyond.
             1..=4 => {
                 let word = words[random.below(6) as usize];
                 let mut bytes = [0; 8];

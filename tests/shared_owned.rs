@@ -1,4 +1,4 @@
-//! Ends of rings in shared memory that own what they wait at: moved into threads and tasks, the memory's other handles gone.
+//! Owned ends in shared memory, moved into threads and tasks, after the memory's other handles are dropped.
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::os::fd::AsFd;
@@ -73,7 +73,7 @@ fn a_pair_of_ends_that_own_their_memory_waits_in_tasks() {
     received();
 }
 
-/// Nobody in its process wakes it: it asks to be polled again, however it was to wait.
+/// No end in its process wakes it: it polls repeatedly, whatever its wait strategy.
 #[test]
 fn a_task_whose_peer_is_elsewhere_goes_on() {
     for how in [SLEEP, How::SpinYield { looks: 0 }] {

@@ -1,4 +1,4 @@
-//! Sets of streams: whose turn it is, who waits for whom, and who says what failed.
+//! Sets of streams: round-robin, joins, and errors.
 #![cfg(feature = "std")]
 
 mod clean;

@@ -1,4 +1,4 @@
-//! Typed launches: the arguments arrive as they were given, on as many groups as were asked for.
+//! Typed launches: arguments arrive unchanged, on the requested number of groups.
 #![cfg(feature = "std")]
 
 mod clean;
@@ -40,7 +40,7 @@ fn kernels_over_a_grid_do_their_buffers_whatever_the_groups() {
         let filled = GpuBuffer::<u64>::new(memory(), 77).expect("room");
         let [to, x, y, copied] = [&sums, &left, &right, &twin].map(|buffer| buffer.device_pointer().expect("it has bytes"));
         let words = filled.device_pointer().expect("it has bytes");
-        // SAFETY: all five live until the stream has been waited for, and nobody else uses them meanwhile; for all three.
+        // SAFETY: all five live until the stream has been waited for, and no other code uses them meanwhile; for all three.
         let last = unsafe {
             drop(stream.start(&module, &VECTOR_ADD, (to, x, y, 1003), groups).expect("queued"));
             drop(stream.start(&module, &COPY, (copied.cast(), to.cast(), 1003 * 4), groups).expect("queued"));
@@ -67,7 +67,6 @@ fn more_groups_than_can_run_at_once_are_refused_before_anything_is_queued() {
     assert_eq!((filled.to_vec().expect("a download"), backend.counters().launches), (vec![7; 4], 0));
 }
 
-/// Writes what it is given, as words.
 const WRITE: Kernel<(DevicePointer<u64>, Epoch, u64, DevicePointer<Echo>)> = Kernel::new("write");
 
 unsafe fn write(host: &dyn KernelHost, words: &[u64]) {
@@ -135,7 +134,7 @@ fn one_launch_serves_many_rings_one_for_each_group() {
     for group in 0..GROUPS {
         let [input, output] = [0, 1].map(|which| rings_at + (2 * group + which) * each);
         for header in [input, output] {
-            // SAFETY: zeroed words, aligned, and nobody is attached.
+            // SAFETY: zeroed words, aligned, and nothing is attached.
             unsafe { at(header).cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, 0) };
         }
         let prepared = control::Launch {

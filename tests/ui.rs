@@ -1,4 +1,4 @@
-//! What must not compile does not, and says why.
+//! Programs that must not compile, and their messages.
 //!
 //! 1. `tests/ui/NAME.rs` compiles. `tests/ui/NAME.cases` changes lines of it, and each changed program is rejected with one phrase:
 //!
@@ -81,7 +81,6 @@ fn changed(text: &str, program: &[&str]) -> Case {
     Case { name: name.to_owned(), program, phrase: Some(phrase.to_owned()), line }
 }
 
-/// What the compiler did with a case.
 #[derive(Default)]
 struct Outcome {
     compiled: bool,
@@ -109,12 +108,12 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
         write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n").unwrap();
     }
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    // The versions that the workspace has, which are there without a network.
+    // The workspace's versions, which are available offline.
     fs::copy(repository().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
 
     let cargo = env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
     let output = Command::new(cargo)
-        // A full build: what a ring asserts of its parameters is met where code is made for them.
+        // A full build: constants of generic types are evaluated at code generation.
         .args(["build", "--offline", "--keep-going", "--bins", "--message-format=json"])
         .current_dir(&package)
         .env("CARGO_TARGET_DIR", package.join("target"))

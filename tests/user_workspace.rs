@@ -1,6 +1,6 @@
-//! A user's package, `examples/workspace`: it runs, and a host that was compiled with other structs than its kernels refuses them.
+//! A user's package, `examples/workspace`: it runs, and a host that was compiled with other structs rejects its kernels.
 //!
-//! The tests work on copies with this repository's versions of what it depends on, so nothing is fetched.
+//! The tests work on copies with this repository's versions of dependencies, so nothing is downloaded.
 #![cfg(feature = "std")]
 
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ fn package(name: &str) -> PathBuf {
     let manifest = fs::read_to_string(copy.join("Cargo.toml")).unwrap();
     let manifest = manifest.replace("path = \"../..", &format!("path = \"{}", repository().display()));
     write(copy.join("Cargo.toml"), &(manifest + "\n[workspace]\n"));
-    // The versions that this workspace has, which are there without a network.
+    // This workspace's versions, which are available offline.
     fs::copy(repository().join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
     copy
 }
@@ -52,7 +52,7 @@ fn command(workspace: &Path, arguments: &[&str]) -> Command {
         .args(arguments)
         .arg("--offline")
         .current_dir(workspace)
-        // One for all copies: what they depend on is compiled once.
+        // One for all copies: dependencies are compiled once.
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_workspace/target"))
         // Flags that a sanitizer run was built with are none of these programs' business.
         .env_remove("RUSTFLAGS")
@@ -172,7 +172,6 @@ fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
         }
         let library = fs::read_to_string(copy.join("src/lib.rs")).unwrap();
         assert!(library.contains(from), "{case}: `{from}`");
-        // What its function does is no matter here.
         let (before, _) = library.split_once("        *then").unwrap();
         write(copy.join("src/lib.rs"), &(before.replace(from, to) + "        *then = *now;\n    }\n}\n"));
         let changed = name.replace('-', "_");
@@ -203,7 +202,7 @@ fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
     }
 }
 
-/// What README says of a manifest is a manifest: every package and feature in it is there.
+/// The manifest lines of the README are valid: every package and feature exists.
 #[test]
 fn what_readme_puts_into_a_manifest_is_there() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();

@@ -1,4 +1,4 @@
-//! Buffers that several streams use, and what is said where something does not fit.
+//! Buffers used by several streams, and the errors of too many uses.
 #![cfg(feature = "std")]
 
 mod clean;
@@ -86,7 +86,6 @@ fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
         backend.set_faults(&Faults::new());
         assert!(matches!(error, Error::Injected { call, .. } if call == verb.name()), "{error}");
         drop(buffer);
-        // Whatever was listed besides is over, and that which is not is still listed.
         others.iter().take(Uses::MOST - 1).for_each(|stream| stream.synchronize().expect("nothing failed"));
         assert_eq!(backend.counters().device_live.bytes, 16, "{verb:?}: freed under the kernel of the first");
         held.let_go();
@@ -151,7 +150,6 @@ fn elements_that_a_fill_takes_are_where_it_can_take_them() {
     let mut buffer = GpuBuffer::<[u8; 4]>::new(memory.clone(), 5).expect("room");
     buffer.slice_mut(1..4).expect("within").fill([1, 2, 3, 4]).expect("filled");
     assert_eq!(buffer.slice(1..4).expect("within").to_vec().expect("copied"), [[1, 2, 3, 4]; 3]);
-    // Of the first free places, the fourth is behind what is there.
     let _between: [_; 4] = std::array::from_fn(|_| GpuBuffer::<u8>::new(memory.clone(), 1).expect("room"));
     let odd = GpuBuffer::<u8>::new(memory, 8).expect("room").cast::<[u8; 8]>().expect("whole");
     let error = { odd }.fill([0; 8]);
@@ -224,7 +222,6 @@ fn what_a_stream_is_about_to_give_back_to_an_arena_is_there() {
     backend.extension().notify(ticket, Waker::from(Arc::clone(&shut))).expect("the backend notifies");
     drop(buffer);
     held.let_go();
-    // It is executed, and its stream has not come to what waits for that.
     stream.synchronize().expect("nothing failed");
     let again = Buffer::<u8, _>::new(arena.clone(), 4096).map(drop);
     let free = arena.free_bytes();

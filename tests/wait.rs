@@ -204,7 +204,7 @@ fn nobody_is_counted_asleep_when_all_are_awake() {
     assert_eq!(asleep(receiver.end().bells().ours), 0, "a deadline that has passed counts nobody");
 }
 
-/// Waits until somebody sleeps at `word`: counted, and long enough for the look that follows.
+/// Waits until a sleeper at `word` is counted, and long enough for its next check.
 fn until_asleep(word: &ringmem::HostWord) {
     while ringmem::Word::load(word) as u32 == 0 {
         thread::yield_now();
@@ -278,7 +278,6 @@ fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
         thread::scope(|scope| {
             let sent = scope.spawn(move || sender.send(2));
             until_asleep(receiver.end().bells().theirs);
-            // It releases what the batch held. A sender that was quick has sent by its second look.
             let at_once = if is_async { receiver.recv_async().now_or_never() } else { None };
             if is_async {
                 assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the release of a poll woke nobody");
@@ -406,7 +405,7 @@ fn ends_are_streams_and_sinks() {
     });
 }
 
-/// Closing is leaving: the messages end though the sink is still there, and what is sent then comes back.
+/// Closing drops the end: the messages end although the sink still exists, and later values are returned.
 #[cfg(feature = "futures")]
 #[test]
 fn a_sink_that_is_closed_has_left() {
@@ -469,7 +468,6 @@ fn select_returns_the_message_of_a_thread_that_sends_later() {
         assert_eq!(wait::select(&mut receivers, Some(Instant::now() + LONG)), Some((3, Ok(number))));
     }
     let loud = sends.join().expect("no panic");
-    // A message of another receiver is there at the next call, whichever is first.
     quiet.send(7).expect("room");
     drop(loud);
     // A receiver whose sender has left is ready for ever, and does not hide the other.

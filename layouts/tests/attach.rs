@@ -1,8 +1,8 @@
-//! Attaching to memory that holds the expected ring, and to memory that does not; and a peer that writes any value to its index.
+//! Attaching to memory with the expected ring, and with anything else; and a peer that writes any value to its index.
 //!
-//! 1. A ring that `format` wrote is one, whatever stood there and wherever its indices begin.
-//! 2. Each fact that formatting or attaching can object to is objected to, by its own name.
-//! 3. An index that claims more than the capacity is `Corrupt`. One that lies within it, forwards or backwards, is believed and harms nothing.
+//! 1. Memory that `format` wrote is a ring, whatever it contained before and wherever its indices begin.
+//! 2. Each invalid fact is reported by its own error.
+//! 3. An index that exceeds the capacity is `Corrupt`. One within it, forwards or backwards, is accepted and harmless.
 //!
 //! Invalid slots of framed rings are tested in `framed_attach`.
 

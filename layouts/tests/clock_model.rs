@@ -1,4 +1,4 @@
-//! One thread on a clock, beside a model of its rules: rising, never behind the time, ahead of it only by what was given.
+//! A clock on one thread compared with a model of its rules: increasing, never behind the time, ahead of it only by the given amount.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,7 +19,6 @@ fn four_thousand_and_ninety_six_stamps_are_a_microsecond() {
             assert_eq!((stamp.physical_us(), stamp.counter()), (now_us, counter));
         }
     }
-    // .. and one that is asked more often is passed by what is too many,
     let hasty = clock(0);
     for ahead in 0..20 {
         for _ in 0..4096 {
@@ -67,7 +66,6 @@ fn past_the_last_time_stamps_only_count() {
         last = stamp;
     }
     assert!(u64::MAX - last.bits() > 1 << 59);
-    // Nobody is taken there by a peer, whatever the bound.
     let remote = Stamp::from_bits(u64::MAX);
     assert_eq!(clock.merge(remote, u64::MAX, u64::MAX), Err(Drift { remote, now_us: u64::MAX, most_ahead_us: u64::MAX }));
     assert_eq!(clock.last(), last);

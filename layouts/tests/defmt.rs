@@ -1,4 +1,4 @@
-//! Every flag, state, error and snapshot goes through defmt: this binary has a logger, and looks at how many bytes reach it.
+//! Every flag, state, error and snapshot goes through defmt: this binary has a logger, which counts bytes.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;

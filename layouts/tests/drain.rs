@@ -1,9 +1,9 @@
 //! Values moved out of a chunk: `for value in chunk`.
 //!
-//! 1. Exactly what was taken is released, however far the iterator came (dropping it does nothing, so that forgetting it is the same), and
-//!    however the consumer ends.
-//! 2. Every value is dropped once, also when whoever takes it panics.
-//! 3. Taken one by one, each slot is released at once; taken by `for_each` and `fold`, all of them together.
+//! 1. Exactly the taken messages are released, wherever the iterator stops (its drop does nothing, like forgetting it), and however the consumer
+//!    ends.
+//! 2. Every value is dropped once, also if the user of the iterator panics.
+//! 3. Taken one by one, each slot is released at once; taken by `for_each` and `fold`, all together.
 
 use std::cell::RefCell;
 use std::mem::forget;
@@ -15,7 +15,6 @@ use ringmem_layouts::ring::{flagged, mpsc, spsc};
 const CAPACITY: u64 = 4;
 const STARTS: [u64; 3] = [0, 3, u64::MAX - 1];
 
-/// What was dropped, in order.
 type Dropped = Rc<RefCell<Vec<u64>>>;
 
 struct Value(u64, Dropped);
@@ -47,7 +46,6 @@ macro_rules! of_each_kind {
                             assert_eq!((producer.len(), drain.size_hint().0 as u64), (CAPACITY - taken, most - taken));
                             if is_dropped { drop(consumer) } else { forget(consumer) }
                             drop(producer);
-                            // Whoever comes next finds what was not taken, and has room for the rest.
                             let (mut producer, mut consumer) = ring.split();
                             (0..taken).for_each(|number| producer.push(Value(CAPACITY + number, Rc::clone(&dropped))).unwrap());
                             let rest = std::iter::from_fn(|| consumer.pop().ok()).map(|value| value.0);

@@ -75,7 +75,6 @@ fn a_ring_in_one_value_is_what_others_attach_to() {
     assert!(len >= 384 + 64);
 }
 
-/// A consumer over eight words that says what it finds at a head where these words stand, so many of them published.
 fn found(head: u64, words: &[(u64, u64)], published: u64) -> Result<usize, PopError> {
     let memory = formatted(8, head);
     for (index, value) in words {
@@ -124,10 +123,8 @@ fn a_marker_where_there_can_be_none_is_no_frame() {
     assert_eq!(found(5, &[(5, SKIP), (0, 3)], 8), Ok(3));
     assert_eq!(found(4, &[(4, SKIP), (0, 3)], 8), Err(PopError::BadFrame { index: 4, word: SKIP }));
     assert_eq!(found(0, &[(0, SKIP)], 8), Err(PopError::BadFrame { index: 0, word: SKIP }));
-    // A marker does not stand alone, and neither does it cut short what it skips.
     assert_eq!(found(5, &[(5, SKIP), (0, 3)], 3), Err(PopError::BadFrame { index: 5, word: SKIP }));
     assert_eq!(found(5, &[(5, SKIP), (0, 3)], 1), Err(PopError::BadFrame { index: 5, word: SKIP }));
-    // What follows it is a frame, and all of it is there.
     assert_eq!(found(5, &[(5, SKIP), (0, SKIP)], 8), Err(PopError::BadFrame { index: 8, word: SKIP }));
     assert_eq!(found(5, &[(5, SKIP), (0, 9)], 5), Err(PopError::BadFrame { index: 8, word: 9 }));
 }
@@ -163,7 +160,6 @@ fn an_index_that_goes_back_within_the_ring_harms_nothing() {
     assert_eq!(producer.free(), 40, "this end goes on with what it knew");
 }
 
-/// What a peer writes, and what is done then.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Tail(u64),
@@ -274,7 +270,7 @@ fn survives(words: u64, start: u64, ops: &[Op]) {
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
     #[test]

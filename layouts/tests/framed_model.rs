@@ -1,8 +1,8 @@
-//! Any sequence of framed operations against a `VecDeque`, and the facts that have a name.
+//! Any sequence of framed operations compared with a `VecDeque`, and single facts.
 //!
-//! 1. What is pushed is popped, in order and with its length, at every capacity and start index; a push is refused exactly when its frame does
-//!    not fit where it would have to stand.
-//! 2. Grants, frames, chunks and batches do what they say when they are committed, dropped, forgotten and left by a panic.
+//! 1. Messages are popped in order and with their length, at every capacity and start index; a push fails exactly if its frame does not fit at its
+//!    position.
+//! 2. Grants, frames, chunks and batches behave as documented when they are committed, dropped, forgotten and left by a panic.
 
 use std::collections::VecDeque;
 use std::mem::forget;
@@ -20,7 +20,6 @@ assert_impl_all!(Consumer<'static, Host>: Send);
 assert_not_impl_any!(Producer<'static, Host>: Clone, Sync);
 assert_not_impl_any!(Consumer<'static, Host>: Clone, Sync);
 
-/// What is done with something that acts, or could, when it is dropped.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Drop,
@@ -47,7 +46,6 @@ impl Length {
             Self::Absurd(less) => usize::MAX - less,
         }
     }
-    /// One that a slice can have.
     fn real(self, largest: usize) -> usize {
         self.bytes(largest).min(largest + 9)
     }
@@ -125,7 +123,6 @@ struct Entry {
     words: u64,
 }
 
-/// What lies between the indices: first what was popped and not released, last what was pushed and not published.
 struct Model {
     capacity: u64,
     /// The released index.
@@ -236,7 +233,6 @@ fn follows_the_model<const BYTES: usize>(start: u64, ops: &[Op]) {
             assert!(producer.free() <= BYTES && consumer.available() <= BYTES);
             assert_eq!(consumer.is_empty(), model.visible() == 0);
         }
-        // New ends know what was published and released, and nothing else.
         model.popped = 0;
         model.entries.truncate(model.entries.len() - model.unpublished);
         model.unpublished = 0;
@@ -318,7 +314,6 @@ fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, mo
         }
         Op::BatchPush { every, ref messages, in_place, end } => {
             let mut batch = producer.batch(every);
-            // What an earlier batch left when it was forgotten.
             published(model, consumer);
             for len in messages {
                 let message = model.fresh(len.real(largest));
@@ -405,7 +400,6 @@ fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, mo
         },
         Op::BatchPop { every, count, in_place, end } => {
             let mut batch = consumer.batch(every);
-            // What an earlier batch left when it was forgotten.
             model.release();
             for _ in 0..count {
                 let mut into = vec![0; largest];
@@ -467,7 +461,7 @@ fn begins_on_a_word(bytes: &[u8]) -> bool {
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -594,7 +588,6 @@ fn a_grant_is_initialised_from_the_first_lap_and_shows_what_stood_there() {
 fn a_grant_that_is_committed_in_part_leaves_the_rest_to_the_next() {
     let mut ring = Ring::<64>::starting_at(u64::MAX - 1);
     let (mut producer, mut consumer) = ring.split();
-    // From the sixth word: 24 bytes do not end before the wrap, what they become would have.
     let mut grant = producer.reserve(24).unwrap();
     grant[..3].copy_from_slice(b"abc");
     grant.commit(3);

@@ -1,7 +1,7 @@
-//! What an end says of its ring without taking anything.
+//! Observing a ring without taking messages.
 //!
-//! 1. Both ends of every kind say the same of how full it is, at every fill and across the end of the index range.
-//! 2. The next message, all of a chunk and all that waits are seen by reference; they remain, and are the ones that are popped.
+//! 1. Both ends of every kind report the same fill, at every fill and across the end of the index range.
+//! 2. The next message, all of a chunk and all available messages are visible by reference, stay, and are the ones that are popped.
 
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::{PopError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
@@ -134,7 +134,7 @@ fn all_that_waits_is_seen_as_two_runs() {
     assert_eq!(consumer.as_slices(), Ok([&[1, 2][..], &[3]]));
     producer.push(4).unwrap();
     assert_eq!((consumer.pop(), consumer.as_slices()), (Ok(1), Ok([&[2][..], &[3, 4]])));
-    // What a forgotten batch popped is released, or who waits for room would wait for ever.
+    // Messages popped by a forgotten batch are released; otherwise the producer would wait forever.
     let mut batch = consumer.batch(8);
     (2..5).for_each(|number| assert_eq!(batch.pop(), Ok(number)));
     std::mem::forget(batch);

@@ -1,7 +1,7 @@
-//! Producers that fill one SPSC ring together, against its consumer, in every interleaving.
+//! Producers that fill one SPSC ring together, and its consumer, in every interleaving.
 //!
-//! 1. Two producers, each with room: what comes out is what went in, whole and once. One waits for the other's turn and nobody for anything else.
-//! 2. One producer and a ring that is full until the consumer has taken something: a slot is written again when it has been read.
+//! 1. Two producers with room: every message arrives whole and once. One waits for the other's turn, and for nothing else.
+//! 2. One producer and a full ring: a slot is written again after it was read.
 //! 3. Twins with one half of a sync point relaxed must fail.
 
 mod loom_machine;
@@ -170,7 +170,7 @@ fn each_half_of_each_sync_point_is_needed() {
     must_fail(RACE, 3, one_slot_twice::<WRITER_LOOKS_RELAXED>);
 }
 
-/// The turn's two halves keep the tail from going back and the later tail from publishing what nobody has released to its reader.
+/// The two halves of the turn keep the tail from decreasing, and the later tail from publishing unreleased slots.
 #[test]
 fn a_turn_that_is_passed_or_taken_relaxed_is_found() {
     // A later tail is written over by an earlier one.

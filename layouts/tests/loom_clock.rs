@@ -1,4 +1,4 @@
-//! Every interleaving of calls on one clock: no stamp twice, none behind its time, and whoever comes after gets the greater one.
+//! Every interleaving of calls on one clock: no duplicate stamps, none behind its time, and later calls get greater ones.
 
 // Only its word is needed here.
 #[allow(dead_code)]
@@ -17,8 +17,8 @@ const TORN_ADD: u8 = 1;
 /// A compare-exchange is a load, a comparison and a store.
 const TORN_EXCHANGE: u8 = 2;
 
-/// A word whose read-modify-writes are two accesses. A clock asks nothing of the order of other memory, so to weaken an ordering would show nothing:
-/// what it lives by is that each of them is one.
+/// A word whose read-modify-writes are two accesses. A clock orders no other memory, so a weaker ordering would show nothing: it relies on their
+/// atomicity.
 struct Torn<const WHICH: u8>(LoomWord<STRONG>);
 
 // SAFETY: as `LoomWord`.
@@ -71,7 +71,6 @@ unsafe impl<const WHICH: u8> RmwWord for Torn<WHICH> {
     }
 }
 
-/// What a thread does: ticks at a time in microseconds, or receives a stamp.
 #[derive(Clone, Copy)]
 enum Call {
     Tick(u64),
@@ -120,7 +119,6 @@ const PREEMPTIONS: usize = 3;
 
 /// The time stands, moves on in one thread before it does in the other, and steps back.
 const TWO: &[&[Call]] = &[&[Tick(1), Tick(2)], &[Tick(2), Tick(1)]];
-/// Somebody's stamp arrives meanwhile, and from ahead.
 const RECEIVING: &[&[Call]] = &[&[Tick(1), Tick(1)], &[Merge(Stamp::from_bits(2 << 12 | 7), 1)]];
 const THREE: &[&[Call]] = &[&[Tick(1)], &[Tick(2)], &[Tick(3)]];
 

@@ -30,8 +30,8 @@ const PAYLOAD_LOADED_RELAXED: u8 = 4;
 struct Watched<const WEAK: u8> {
     word: LoomWord<STRONG>,
     in_slot: bool,
-    /// How often it was looked at: a reader that looks at the header for the fifth time lets the writer go on. Otherwise loom would have it
-    /// look at one and the same tail 128 times, in every way.
+    /// The number of polls: a reader that polls the header for the fifth time yields to the writer. Otherwise loom would explore 128 polls of the
+    /// same tail, in every way.
     looks: AtomicU32,
 }
 
@@ -148,8 +148,7 @@ fn meet<const WEAK: u8>(
     drain: fn(&mut Reader<Message, Loom<WEAK>>, Geometry),
 ) {
     let memory = Memory::<WEAK>::new(RingFlags::LOSSY, geometry.capacity);
-    // Both attach here: loom remembers only the last access to a word, and a writer's own look at its index would hide from it that a reader
-    // raced.
+    // Both attach here: loom remembers only the last access to a word, and a writer's own load of its index would hide a race of the reader.
     let mut reader = memory.reader();
     // SAFETY: as many words as the layout says; this model's only writer.
     let mut writer = unsafe { Writer::new(&memory.header, memory.slots()) }.unwrap();
@@ -216,7 +215,6 @@ fn popping<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry: G
     follow(reader, geometry, |reader| reader.pop().map(|seen| vec![seen]));
 }
 
-/// What was peeked is popped, or lost since.
 fn peeking<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry: Geometry) {
     follow(reader, geometry, |reader| {
         let number = reader.head().wrapping_sub(START) + 1;
@@ -249,7 +247,6 @@ fn the_latest<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry
     }
 }
 
-/// A value that is published while it is read, by a reader that takes what is new and looks at what is there.
 fn a_mailbox<const WEAK: u8>() {
     const VALUES: u64 = 3;
     let memory = Memory::<WEAK>::new(RingFlags::MAILBOX, 2);

@@ -113,7 +113,6 @@ fn batch<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND
     messages.iter().copied().filter(|value| batch.push(*value).is_ok()).collect()
 }
 
-/// What a producer that makes room took out itself stands among what it put in, marked.
 const EVICTED: u64 = 100;
 
 /// Takes the oldest message out where there is no room.
@@ -234,7 +233,6 @@ fn on<H: Send + 'static>(
 
 type Fill<M, const KIND: u64> = fn(&mut Many<M, KIND>, &[u64]) -> Vec<u64>;
 
-/// What a model is about.
 #[derive(Clone, Copy, PartialEq)]
 enum Scene {
     /// An empty ring of two slots: a consumer waits for the first message.

@@ -27,7 +27,6 @@ const LEFT: &str = "a closed end has published all its messages";
 const HALF: &str = "half formatted";
 const PREEMPTIONS: usize = 2;
 
-/// A ring and what goes through it: so many messages, or messages of these lengths.
 #[derive(Clone, Copy)]
 struct Geometry<W> {
     capacity: u64,
@@ -39,7 +38,6 @@ struct Geometry<W> {
     end: u64,
 }
 
-/// One slot that every message goes through, around the end of the index range.
 const ONE_HEADER: Geometry<u64> = Geometry { capacity: 1, start: u64::MAX, split: false, work: 2, end: 1 };
 /// A header for each end, two slots, and a run that wraps in both senses.
 const TWO_HEADERS: Geometry<u64> = Geometry { capacity: 2, start: u64::MAX - 1, split: true, work: 3, end: 1 };
@@ -185,8 +183,8 @@ macro_rules! scenes {
                 assert!(send(&mut producer, ONE_HEADER.work, 0));
             });
             take_side(Side::Reader);
-            // SAFETY: this model's only consumer. (Its peer attached before: loom remembers only the last access to a word, and a writer's
-            // own look at its index would hide from it that a reader raced.)
+            // SAFETY: this model's only consumer. (Its peer attached before: loom remembers only the last access to a word, and a writer's own load
+            // of its index would hide a race of the reader.)
             let mut consumer = unsafe { consumer(memory) };
             receive(&mut consumer, ONE_HEADER.work, 0);
             writer.join().unwrap();
@@ -589,7 +587,7 @@ mod flagged {
         while seen < messages {
             let count = (0..messages - seen).take_while(|offset| consumer.is_there(*offset)).count() as u64;
             for offset in 0..count {
-                // SAFETY: it is there, and this end's.
+                // SAFETY: available, and this end's.
                 assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
             if count > 0 {
@@ -626,14 +624,11 @@ mod framed {
     type Producer<'a, M> = framed::Producer<'a, M>;
     type Consumer<'a, M> = framed::Consumer<'a, M>;
     type Cell<M> = <M as Machine>::Cell<u64>;
-    /// The lengths of what goes through a ring of four words.
     type Work = [usize; 3];
 
     /// From the last word of the ring: the first message skips it, the second begins behind, the third where the first was, with an index
     /// that has wrapped.
     const ONE_HEADER: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 4, split: false, work: [8, 8, 5], end: 2 };
-    /// From the middle: a message without bytes, one that skips the last word and the end of the index range, and one where the first and the
-    /// marker were.
     const TWO_HEADERS: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 1, split: true, work: [0, 3, 8], end: 4 };
     const FULL: (Geometry<Work>, u64) = (Geometry { split: false, ..TWO_HEADERS }, 2);
 

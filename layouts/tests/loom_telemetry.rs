@@ -15,8 +15,8 @@ use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Laun
 use ringmem_layouts::telemetry::Recorder;
 use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 
-/// A word whose reader lets the writer go on when it has seen an odd value. In this model only the sequence is ever odd, and only while a
-/// record is being written; without this, loom would have a reader look at one and the same half record 128 times, in every way.
+/// A word whose reader yields to the writer when it has seen an odd value. In this model only the sequence is ever odd, while a record is being
+/// written; otherwise loom would explore 128 reads of the same half record, in every way.
 struct Patient<const WEAK: u8>(LoomWord<WEAK>);
 
 // SAFETY: as `LoomWord`.
@@ -47,7 +47,6 @@ unsafe impl<const WEAK: u8> Word for Patient<WEAK> {
     }
 }
 
-/// What the record of two messages is.
 const RECORD: [u64; 8] = [2, 2, 2, 20, 10, 10, 6, 100];
 
 fn buffer<const WEAK: u8>(fields: [u64; 8]) -> Arc<TelemetryBuffer<ReadOnly<Patient<WEAK>>>> {

@@ -1,8 +1,8 @@
-//! Any sequence of operations on a lossy ring and a mailbox against a list of all that was written; memory that is not what it should be.
+//! Any sequence of operations on a lossy ring and a mailbox compared with a list of all messages; and invalid memory.
 //!
-//! 1. Every reader reads each message or counts it as lost, at every capacity, start index and lag, whatever stood in the slots before.
-//! 2. A writer that died in the middle of a message stops nobody.
-//! 3. A writer that stores anything anywhere gets no reader out of the ring, into a loop or into a panic.
+//! 1. Every reader reads each message or counts it as lost, at every capacity, start index and lag, whatever the slots contained before.
+//! 2. A writer that died in the middle of a message stops no reader.
+//! 3. A writer that stores anything anywhere leads no reader out of the ring, into a loop or into a panic.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt::Debug;
@@ -32,7 +32,6 @@ struct Memory {
 }
 
 impl Memory {
-    /// A ring whose slots hold what was there before.
     fn new<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64, before: u8) -> Self {
         let layout = RingLayout::of_kind::<T>(kind, capacity).unwrap();
         // SAFETY: the size is not 0: there is a header.
@@ -185,7 +184,6 @@ impl<T: Value> Model<T> {
     fn publish(&mut self) {
         self.published = self.messages.len();
     }
-    /// What a reader should find next, without taking it.
     fn next(&self, place: &mut Place) -> Result<T, ReadError> {
         if place.next == self.published {
             return Err(ReadError::Empty);
@@ -298,7 +296,7 @@ fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &[Op]
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -347,7 +345,6 @@ proptest! {
                 }
                 1 => prop_assert_eq!(reader.latest(), if version > 0 { Ok((version, Value::of(version))) } else { Err(LatestError::Empty) }),
                 _ => {
-                    // A reader that comes now finds what is there new, and counts nothing before it.
                     let mut late = memory.attach(mailbox::Reader::<[u64; 3], Host>::from_raw).unwrap();
                     let expected = New { version, value: Value::of(version), skipped: 0 };
                     prop_assert_eq!(late.take_new(), if version > 0 { Ok(expected) } else { Err(LatestError::Empty) });
@@ -477,7 +474,6 @@ fn a_writer_that_died_in_the_middle_costs_the_message_that_it_overwrote() {
     }
     assert_eq!(reader.pop(), Err(ReadError::Empty));
     assert_eq!(reader.latest(), Ok((4, <[u64; 3]>::of(4))));
-    // The next writer goes on where the last one had published.
     memory.writer().push(<[u64; 3]>::of(9));
     assert_eq!((reader.pop(), reader.pop()), (Ok(<[u64; 3]>::of(9)), Err(ReadError::Empty)));
     assert_eq!((other.pop(), other.pop()), (Err(ReadError::Overrun { lost: 1 }), Ok(<[u64; 3]>::of(2))));

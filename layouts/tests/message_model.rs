@@ -1,4 +1,4 @@
-//! Message headers as bytes: what is sent is what is read, what was changed is refused, and offsets are where the table says.
+//! Message headers as bytes: round trips, rejected changes, and offsets as in the table.
 
 use std::mem::offset_of;
 

@@ -1,8 +1,8 @@
-//! Ends that hold their ring.
+//! Ends that share ownership of their ring.
 //!
-//! 1. They go to threads that outlive whoever made them, and everything arrives once and in order.
-//! 2. The ring lives until the last of its ends is gone, in whatever order they go, and what is left in it is dropped then, once.
-//! 3. An end that is forgotten keeps the ring, and nothing else.
+//! 1. They move to threads that outlive their creator, and every message arrives once and in order.
+//! 2. The ring lives until its last end is dropped, in any order, and then drops its remaining values once.
+//! 3. A forgotten end keeps the ring, and nothing else.
 
 use std::cell::Cell;
 use std::mem::forget;

@@ -74,7 +74,6 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
     assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)]);
 }
 
-/// A producer that stands still before it has written the oldest message: nothing is there to be taken.
 #[test]
 fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
     let ring = mpmc::Ring::<Box<u8>, 2>::new();

@@ -1,10 +1,10 @@
-//! Any sequence of operations on rings of fixed-size messages, through one or several handles, against a queue; and every value dropped once.
+//! Any sequence of operations on rings of fixed-size messages, through one or several handles, compared with a queue; and drops of values.
 //!
-//! 1. Pushed values are popped in the order of the claims, at every capacity and start index; a full ring returns the value.
-//! 2. Slots that are claimed and not written are passed over, and no capacity is lost by them. Grants, batches and chunks do what they say when
-//!    they are committed, dropped, and where forgetting is harmless, when they are forgotten.
+//! 1. Values are popped in the order of the claims, at every capacity and start index; a push on a full ring returns the value.
+//! 2. Claimed but unwritten slots are skipped without losing capacity. Grants, batches and chunks behave as documented when they are committed,
+//!    dropped, and, where that is harmless, forgotten.
 //! 3. A stalled claimer delays the messages after its slots, and no operation spins on it.
-//! 4. Values are dropped once, also when a drop or an iterator panics.
+//! 4. Values are dropped once, also if a drop or an iterator panics.
 
 mod queue;
 
@@ -119,7 +119,6 @@ thread_local! {
     static BOMB: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A value that notes its drop, and panics if it is the one that does. Over-aligned, as a payload may be.
 #[repr(align(64))]
 struct Noted(u64);
 

@@ -1,9 +1,9 @@
-//! Rings whose capacity is known at run time: over memory that the caller lends, and over boxes. The models of the other tests run over lent
-//! memory, too; here is what they do not see.
+//! Rings with a run-time capacity: over borrowed memory, and over boxes. The models of other tests also run over borrowed memory; this file tests
+//! the rest.
 //!
-//! 1. A number of slots that is no power of two is refused, with the number, before anything is written.
-//! 2. The ring drops what is left in it, once; the memory is its owner's again, whatever was left or forgotten there.
-//! 3. A boxed ring moves, is shared and is dropped as any value.
+//! 1. A number of slots that is not a power of two is an error with the number, before any write.
+//! 2. The ring drops its remaining values once; the memory is its owner's again, whatever it contains.
+//! 3. A boxed ring is moved, shared and dropped as any value.
 
 use std::mem::{MaybeUninit, forget};
 use std::rc::Rc;
@@ -73,7 +73,6 @@ macro_rules! of_each_kind {
                     drop(ring);
                     assert_eq!(Arc::strong_count(&value), 1);
                 }
-                // What is forgotten with its ring is never dropped, and not seen by the next one.
                 let mut ring = $kind::RingIn::over(&mut memory).unwrap();
                 ends!(ring).0.push(Arc::clone(&value)).unwrap();
                 forget(ring);
@@ -120,7 +119,7 @@ fn used<const N: usize>() -> [u64; N] {
 /// Words as they lie in memory that was used for something else.
 fn lent<C>(words: &mut [u64]) -> &mut [MaybeUninit<C>] {
     assert_eq!((size_of::<C>(), align_of::<C>()), (size_of::<u64>(), align_of::<u64>()));
-    // SAFETY: the same bytes, and what is only perhaps initialised may be anything.
+    // SAFETY: the same bytes, and possibly uninitialised data may be anything.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len()) }
 }
 

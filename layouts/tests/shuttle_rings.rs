@@ -1,10 +1,10 @@
-//! Longer runs of every ring than loom can enumerate, under schedules drawn at random.
+//! Longer runs of every ring than loom can enumerate, under random schedules.
 //!
-//! 1. Each handle goes through all of its operations, round a ring of two slots whose indices wrap: nothing is lost, doubled, out of a
-//!    producer's order, or reached by two at a time.
+//! 1. Each handle uses all of its operations, round a ring of two slots whose indices wrap: no message is lost, duplicated, out of its producer's
+//!    order, or accessed by two handles at once.
 //! 2. A machine whose compare-exchange is a load and a store must fail.
 //!
-//! Shuttle is sequentially consistent: what a relaxed access does is loom's to find.
+//! Shuttle is sequentially consistent: loom finds wrong relaxed accesses.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -167,8 +167,6 @@ impl<H> Drop for Kept<H> {
     }
 }
 
-/// Each handle on a thread of its own. `fill` is asked to send from a number on, at most so many, in the way of that number, and says how
-/// many it has; `drain` gives what it got.
 fn meet<P: Send + 'static, C: Send + 'static>(
     producers: Vec<P>,
     consumers: Vec<C>,
@@ -238,7 +236,6 @@ fn got<T>(popped: Result<T, PopError>) -> Option<T> {
     popped.map_err(|refused| assert_eq!(refused, PopError::Empty)).ok()
 }
 
-/// The ways to fill a ring, by turns: `$slice` is what its `push_slice` says.
 macro_rules! fill {
     ($producer:ident, $messages:ident, $way:ident, $($slice:expr)?) => {
         match $way % 4 {

@@ -1,8 +1,8 @@
-//! Millions of numbered messages of 8, 40, 64 and 256 bytes between real threads, over rings of each kind: none lost, doubled or torn, and
-//! those of one producer in order for each consumer.
+//! Millions of numbered messages of 8, 40, 64 and 256 bytes between real threads, over rings of each kind: none lost, duplicated or torn, and those
+//! of one producer in order for each consumer.
 //!
-//! Indices begin five short of where they wrap. Every wait has a deadline: a side that sees no progress for a minute panics. Consumers end
-//! when the producers have left and nothing is there any more, which is what `is_disconnected` promises.
+//! Indices begin five short of the wrap. Every wait has a deadline: a side without progress for a minute panics. Consumers end when the producers
+//! are dropped and the ring is empty, as `is_disconnected` promises.
 
 mod patience;
 

@@ -52,7 +52,6 @@ fn while_the_time_moves_at_every_tick() {
 
 #[test]
 fn while_the_threads_disagree_about_the_time() {
-    // One is early, one is late, one goes back.
     no_stamp_twice(&tick_all(|thread, tick| match thread {
         0 => tick + 50,
         1 => tick.saturating_sub(50),

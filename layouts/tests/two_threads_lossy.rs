@@ -1,7 +1,7 @@
-//! Millions of numbered messages of 8, 40 and 256 bytes from a writer that waits for nobody, to two readers; and a mailbox.
+//! Millions of numbered messages of 8, 40 and 256 bytes from a writer that never waits to two readers; and a mailbox.
 //!
-//! Every message that is read is whole and in order, and read + lost = written. Indices begin five short of where they wrap. Every wait has
-//! a deadline: a reader that sees no progress for a minute panics.
+//! Every message that is read is whole and in order, and read + lost = written. Indices begin five short of the wrap. Every wait has a deadline: a
+//! reader without progress for a minute panics.
 
 mod patience;
 
@@ -22,7 +22,6 @@ fn numbered<const N: usize>(number: u64) -> Words<N> {
     std::array::from_fn(|place| (number ^ (place as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What a reader saw.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     read: u64,

@@ -1,9 +1,9 @@
-//! Ends that trust nobody: with an honest peer they are a ring, with any other they are nothing worse than wrong.
+//! Untrusting ends: a ring with an honest peer, and at most wrong messages with any other.
 //!
-//! 1. Every operation does what a `VecDeque` does, for messages of every size and alignment and any start index, and whichever of the ends
-//!    trusts its peer.
-//! 2. Whatever is written to any word between operations: what an end knows of itself stays as it was, an index beyond the capacity is
-//!    `Corrupt` with the facts, one within it is believed, and a message is what stands in its slot.
+//! 1. Every operation has the effect on a `VecDeque`, for messages of every size and alignment and any start index, with either or both ends
+//!    untrusting.
+//! 2. Any word is changed between operations: an end's own state stays, an index beyond the capacity is `Corrupt` with the facts, one within it is
+//!    accepted, and a message is the contents of its slot.
 
 mod ring_memory;
 
@@ -182,7 +182,6 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
     let (mut tail, mut head) = (start, start);
     let value = numbered::<T>(7);
     for hostility in hostilities {
-        // What is claimed, once, and what each end knew.
         let (claimed_head, claimed_tail) = (memory.index(false).load(Relaxed), memory.index(true).load(Relaxed));
         let (known_free, known) = (producer.free(), consumer.available());
         let (used, waiting) = (tail.wrapping_sub(claimed_head), claimed_tail.wrapping_sub(head));
@@ -241,7 +240,6 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
                 assert_eq!(available, if waiting > capacity { Err(corrupt_tail) } else { Ok(waiting) });
                 assert_eq!((producer.free(), consumer.available()), (free.unwrap_or(known_free), available.unwrap_or(known)));
             }
-            // Who attaches believes his own index once, if the two go together.
             Hostile::Do(Op::AttachAgain) => {
                 let ends = (memory.producer::<T>(), memory.consumer::<T>());
                 assert_eq!(ends.0.as_ref().err(), ends.1.as_ref().err(), "both object alike");
@@ -279,7 +277,7 @@ macro_rules! of_every_message {
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

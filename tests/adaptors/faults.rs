@@ -1,7 +1,7 @@
-//! Every adaptor, an arena and a pool among them, over and under every other, with a fault at every call of the backend.
+//! Every adaptor, including an arena and a pool, over and under every other, with a fault at every call of the backend.
 //!
-//! 1. What fails is an error; what is not struck holds what was written to it.
-//! 2. In the end nothing is live: not on the backend, and in no memory's own count.
+//! 1. A failing call returns an error; buffers that it does not concern keep their contents.
+//! 2. At the end nothing is live, on the backend and in every memory's own count.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 const ARENA: usize = 256 << 10;
 const SLAB: u64 = 64 << 10;
 
-/// What is done: which of the steps, on which buffers, with which number.
 type Step = (u8, usize, u32);
 
 const STEPS: u8 = 9;
@@ -54,10 +53,8 @@ fn told(error: Error) -> Error {
     error
 }
 
-/// A buffer, and what must be in it; `None` where a fault may have struck what was queued on it and nobody has waited for.
 type Model<M> = (Buffer<u32, M>, Option<Vec<u32>>);
 
-/// What comes back from a queued operation, and whether it was executed: `None` where nobody has asked, and a fault may strike what is queued.
 fn end<T: Queued>(pending: Result<Pending<T>, Rejected<T>>, number: u32, is_late: bool) -> Option<(T, Option<bool>)> {
     match (pending, number % 5) {
         (Err(Rejected { error, value }), _) => {
@@ -78,7 +75,6 @@ fn end<T: Queued>(pending: Result<Pending<T>, Rejected<T>>, number: u32, is_late
     }
 }
 
-/// What an operation does to what must be there.
 fn after(model: Option<Vec<u32>>, is_done: Option<bool>, change: impl FnOnce(&mut [u32])) -> Option<Vec<u32>> {
     let mut model = model?;
     if is_done? {
@@ -96,7 +92,6 @@ fn check<M: Memory>((buffer, model): &Model<M>) {
     }
 }
 
-/// Runs steps on a memory, and takes every error that a fault may cause for what it is.
 fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], is_late: bool, steps: &[Step]) {
     let mut live: Vec<Model<M>> = Vec::new();
     for &(step, which, number) in steps {
@@ -160,10 +155,8 @@ fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], is_late: bool, step
     live.iter().for_each(check);
 }
 
-/// What a memory says is live, and its name.
 type Probe = (&'static str, Box<dyn Fn() -> u64>);
 
-/// An adaptor over a memory, its type forgotten, and what it counts.
 fn wrap<V: Visibility>(adaptor: usize, memory: Any<V>, stream: &Stream, probes: &mut Vec<Probe>) -> Result<Any<V>> {
     macro_rules! probed {
         ($name:literal, $memory:expr, |$probed:ident| $live:expr) => {{
@@ -198,7 +191,7 @@ fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize],
         Err(error) => drop(told(error)),
     }
     let _ = stream.synchronize().map_err(told);
-    // The highest first: what is above one holds memory of it.
+    // The outermost first: it holds memory of the inner ones.
     while let Some((name, live)) = probes.pop() {
         let begun = Instant::now();
         while live() != 0 {
@@ -245,7 +238,6 @@ fn struck_everywhere(base: usize, adaptors: &[usize], steps: &[Step]) -> u64 {
 fn every_adaptor_over_every_other_lets_go_of_everything_wherever_a_fault_strikes() {
     let mut struck = 0;
     for (outer, inner) in (0..ADAPTORS).flat_map(|outer| (0..ADAPTORS).map(move |inner| (outer, inner))) {
-        // Prefetches of managed memory are what one of them is for.
         let base = if [outer, inner].contains(&6) { 2 } else { outer + inner };
         struck += struck_everywhere(base, &[inner, outer], SCRIPT);
     }

@@ -1,4 +1,4 @@
-//! A stream that a kernel holds up until it is told to go on.
+//! A stream that a kernel blocks until it is released.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -9,7 +9,6 @@ use ringmem::backend::{Backend, Block, Uses};
 use ringmem::memory::{Device, DeviceOnly, Memory};
 use ringmem::stream::Stream;
 
-/// What is done, once.
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// A device's memory. Clones have the same hooks.

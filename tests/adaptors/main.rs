@@ -1,4 +1,4 @@
-//! Memories over memories: what each does, and that any stack of them does what its lowest memory does.
+//! Adaptors: each by itself, and stacks of them, which behave as their innermost memory.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]

@@ -1,8 +1,9 @@
-//! Every pair and triple of adaptors over every memory, as concrete types and behind `Arc<dyn Memory>`, with every allocation and free failing once.
+//! Every pair and triple of adaptors over every memory, as concrete types and behind `Arc<dyn Memory>`, with every allocation and free failing
+//! once.
 //!
-//! 1. A buffer holds what was written to it, whatever fails beside it.
-//! 2. A fault is an error of the call that it happens in, and of no other.
-//! 3. In the end nothing is live, in no adaptor's count and not on the backend.
+//! 1. A buffer keeps its contents when another call fails.
+//! 2. A fault is an error of the call that it happens in.
+//! 3. At the end nothing is live, in every adaptor's count and on the backend.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -22,10 +23,8 @@ use crate::clean::Clean;
 
 pub type Any<V> = Arc<dyn Memory<Visibility = V>>;
 
-/// What is done: which of the steps, on which buffers, with which number.
 type Step = (u8, usize, u32);
 
-/// Allocates five buffers, frees two of them early, one by dropping what is queued on it.
 const SCRIPT: &[Step] = &[
     (0, 100, 1),
     (1, 33, 2),
@@ -105,7 +104,6 @@ fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], steps: &[Step]) {
     }
 }
 
-/// What a queued operation gives back: after it, at once, or never.
 fn end<T: Queued>(pending: Pending<T>, number: u32) -> Option<T> {
     match number % 5 {
         0 => None,
@@ -133,7 +131,6 @@ fn scene(play: impl FnOnce(&Arc<HostBackend>, &[Stream; 2]) -> Vec<Probe>) {
     assert_eq!(live.map(|live| live.bytes), [0; 4]);
 }
 
-/// What an adaptor says is live, and its name.
 type Probe = (&'static str, Box<dyn Fn() -> u64>);
 
 const ADAPTORS: usize = 6;
@@ -249,7 +246,6 @@ fn every_triple_over_every_memory() {
     }
 }
 
-/// What is done with a memory of whatever type.
 trait Visitor {
     fn visit<M: Memory + Clone>(&mut self, memory: M);
 }
@@ -264,7 +260,6 @@ fn each<M: Memory + Clone>(memory: M, visitor: &mut impl Visitor) {
     visitor.visit(Tracked::new(memory));
 }
 
-/// Shows a visitor every adaptor over what it is shown.
 struct Over<'a, V>(&'a mut V);
 
 impl<V: Visitor> Visitor for Over<'_, V> {

@@ -1,4 +1,4 @@
-//! Traces: what is written down, read back and run again.
+//! Traces: written, parsed and replayed.
 
 use proptest::prelude::*;
 use ringmem::Error;
@@ -50,10 +50,9 @@ fn a_trace_runs_again_on_another_memory() {
     let trace = Trace::parse(text).expect("as it is written");
     let memory = Logged::new(Statistics::new(Limited::new(Device::new(&backend, 0), 1000)));
     assert_eq!(letters(&trace.replay(&memory, &streams).expect("enough streams")), "AAFRAF");
-    // What the trace did not free, running it did.
     assert_eq!(memory.take().to_string(), text.replace("alloc 7", "alloc 2") + "free 2\n");
     assert_eq!((memory.inner().scope().bytes.peak, memory.inner().scope().bytes.live), (800, 0));
-    // More is refused where there is less, and its frees find nothing; what was refused may be given.
+    // A smaller memory refuses more, and the frees of those blocks find nothing; refused requests may succeed.
     let less = Limited::new(Device::new(&backend, 0), 500);
     assert_eq!(letters(&trace.replay(&less, &streams).expect("enough streams")), "ARNRRF");
     let more = Arena::new(Device::new(&backend, 0), 1 << 14, 256).expect("room");
@@ -105,7 +104,6 @@ fn a_size_or_an_alignment_that_no_layout_has_is_refused_and_not_asked_for() {
             Outcome::Refused(Error::Align { asked: 3, .. })
         ]
     ));
-    // What is refused is not among what is said to be possible.
     for line in
         ["alloc 0 9223372036854775807 4096\n", "alloc 0 4096 9223372036854775808\n", "alloc 0 4611686018427387905 4611686018427387904\n"]
     {

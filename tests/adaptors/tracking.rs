@@ -1,4 +1,4 @@
-//! What a tracker says of blocks that have not come back.
+//! `Tracked`: its reports of live blocks.
 
 use std::alloc::Layout;
 use std::mem::forget;
@@ -38,7 +38,6 @@ fn tracked() -> (Arc<HostBackend>, TrackedDevice) {
     (backend, memory)
 }
 
-/// A tracker whose clock shows what is stored in the word.
 fn clocked() -> (Arc<AtomicU64>, TrackedDevice) {
     let now = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&now);
@@ -99,7 +98,7 @@ fn a_buffer_that_grows_leaves_nothing_behind() {
     let memory = memory.named("grows");
     let mut buffer = bytes(&memory, 10).expect("room");
     for len in (20..=200).step_by(10) {
-        // As a resize is done: the new one beside the old, then the old one goes.
+        // As in a resize: the new buffer is allocated before the old one is freed.
         buffer = bytes(&memory, len).expect("room");
         assert_eq!(names(&memory), [(Some("grows".to_owned()), 1, len as u64)]);
     }
@@ -141,7 +140,6 @@ fn a_report_lists_the_largest_first_and_sums_first_what_is_most_together() {
     assert!(text.contains("the oldest number 1,"), "{text}");
 }
 
-/// Somebody's own function around a buffer's.
 #[track_caller]
 fn around<M: Memory>(memory: M) -> Buffer<u8, M> {
     Buffer::from_slice(memory, &[1; 8]).expect("room")
@@ -174,7 +172,7 @@ fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
     let layout = Layout::new::<u64>();
     let block = memory.alloc(layout, None).expect("room");
     here(line!() - 1, 5, caller(&memory));
-    // SAFETY: just given, and nobody uses it.
+    // SAFETY: just given, and no code uses it.
     unsafe { memory.free(block, &Uses::NONE) }.expect("live");
     // Behind everything that passes it on.
     let behind =

@@ -125,7 +125,6 @@ fn a_fault_at_any_call_both_ways_is_named_by_its_direction_and_loses_nothing() {
                             format!("{strategy:?} {placement:?}: call {nth} of {verb:?}, when executed: {when_executed}: {up:?}, {down:?}");
                         let is_named = |error: &Error| match error {
                             Error::Injected { call, .. } => *call == verb.name(),
-                            // What an operation that failed when it was executed keeps from being stored.
                             Error::Operation { what: OperationFault::Unpublished, .. } => when_executed && verb == Verb::Copy,
                             _ => false,
                         };

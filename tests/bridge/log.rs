@@ -6,7 +6,6 @@ use ringmem::backend::host::{Call, Fault, Faults, Phase, Verb};
 
 use super::*;
 
-/// From a call until it is over, with what it reads and writes.
 struct Work {
     call: Call,
     /// The places of both events in the log.
@@ -39,12 +38,11 @@ fn overlap(a: [u64; 2], b: [u64; 2]) -> bool {
     a[0] < b[1] && b[0] < a[1]
 }
 
-/// What a call reads and writes, as addresses; words are everybody's.
 fn touched(call: &Call) -> [Option<[u64; 2]>; 2] {
     [call.from, call.to].map(|place| place.map(|place| [place, place + call.bytes]))
 }
 
-/// No work touches what is not allocated, or was really freed before it is over.
+/// No operation accesses memory that is not allocated, or that is really freed before it completes.
 fn touches_only_what_is_live(log: &[Call], works: &[Work]) {
     for work in works {
         for range in touched(&work.call).into_iter().flatten() {
@@ -54,7 +52,6 @@ fn touches_only_what_is_live(log: &[Call], works: &[Work]) {
                 (Verb::Free, Phase::Freed) => of(call.from, call.bytes),
                 _ => false,
             });
-            // What is in no block is pageable memory of the caller's.
             assert!(last.is_none_or(|call| call.verb == Verb::Allocate), "{:?} after {last:?}", work.call);
         }
     }

@@ -67,7 +67,7 @@ unsafe fn parts<'a, T: RingMessage>(
     (header(own), header(peer), slots.cast())
 }
 
-/// Passes `count` messages on, and leaves; also when nobody gives it any more.
+/// Passes `count` messages on, and ends; also if no more messages arrive.
 unsafe fn pass(host: &dyn KernelHost, arguments: &[u64]) {
     let &[a, b, c, d, e, f, count] = arguments else { return };
     let machine = Simulated(host);

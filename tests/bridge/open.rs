@@ -95,7 +95,6 @@ fn a_launch_that_is_over_takes_up_no_place_among_those_that_use_the_rings() {
     for placement in [Placement::DEVICE, Placement::SPLIT] {
         let backend = backend();
         let Rig { mut sender, mut bridge, kernel, .. } = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 1);
-        // Beside one that stays.
         for _ in 0..10 {
             let over = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 0).kernel;
             until("it has left", || over.is_done());

@@ -81,7 +81,7 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
                 // Both in memory that the sleepers' ends keep.
                 let words = [sender.bells().ours, receiver.bells().ours].map(std::ptr::from_ref);
                 let asleep = How::Sleep { looks: 0 };
-                // Nobody joins them before they have ended: else the test would sleep with them.
+                // Joined only after they have ended: otherwise the test would hang with them.
                 let sends = thread::spawn(move || {
                     let mut sender = <Waiting<_>>::sender(sender, asleep);
                     (0..).find_map(|number| sender.send(message(number)).err())
@@ -122,7 +122,7 @@ fn a_pump_whose_thread_panics_while_it_stops_says_so() {
             sent += u64::from(sender.push(message(sent)).is_ok());
             sent == 2
         });
-        // It looks for room for as long as it may, and panics after a time.
+        // Waits for room until its clock panics.
         let panics = thread::spawn(move || {
             thread::sleep(Duration::from_millis(5));
             left.store(3, Relaxed);

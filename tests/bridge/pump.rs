@@ -72,7 +72,7 @@ fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
 fn a_pump_gives_up_where_one_direction_fails_however_well_the_other_goes() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
-    // Of what goes to the device alone: looks for answers find none, and go well.
+    // Only publications to the device: polls for answers find none, and succeed.
     backend.set_faults(&Faults::new().on(Verb::Publish, Fault::from(1).when_executed()));
     sender.push(message(0)).expect("room");
     let pump = bridge.pump().expect("a thread");
@@ -158,7 +158,7 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
         let Rig { mut sender, mut receiver, bridge, kernel } = rig(&backend, &options(strategy, placement, 4), 200);
         std::mem::forget(bridge.pump().expect("a thread"));
         let mut sent = 0;
-        // Nobody receives: the rings fill, each behind the other, and the kernel holds one.
+        // The test does not receive: both rings fill, and the kernel holds one message.
         let all = if strategy == TransferStrategy::Unified { 9 } else { 17 };
         until("everything is full", || {
             sent += u64::from(sent < all && sender.push(message(sent)).is_ok());

@@ -1,4 +1,4 @@
-//! Channels over a bridge: a kernel that dies with messages under way, and what is said to wait for it.
+//! Channels over a bridge: a kernel that dies with messages in flight, and the counts of waiting messages.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

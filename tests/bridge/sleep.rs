@@ -31,7 +31,6 @@ fn who_sleeps_at_an_end_is_woken_by_the_bridge() {
     }
 }
 
-/// How a bridge goes, or a pump that has given up and is still there.
 type Goes = fn(&HostBackend, RingBufferBridge<Echo, Echo>) -> Option<Pump<Echo, Echo>>;
 
 const ENDS: [Goes; 4] = [
@@ -63,7 +62,7 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
             // Both in memory that the sleepers' ends keep.
             let words = [sender.bells().ours, receiver.bells().ours].map(std::ptr::from_ref);
             let asleep = How::Sleep { looks: 0 };
-            // Nobody joins them before they have ended: else the test would sleep with them.
+            // Joined only after they have ended: otherwise the test would hang with them.
             let sends = thread::spawn(move || {
                 let mut sender = <Waiting<_>>::sender(sender, asleep);
                 (0..).find_map(|number| sender.send(message(number)).err())

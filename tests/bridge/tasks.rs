@@ -27,7 +27,6 @@ fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_kee
             let (mut sender, mut receiver) = (<Waiting<_>>::sender(sender, how), <Waiting<_>>::receiver(receiver, how));
             let (mut sent, mut received) = (0, 0);
             until("all have come back", || {
-                // As many as fit, and one that does not.
                 while sent < COUNT {
                     let mut sends = sender.send_async(message(sent));
                     let Some(outcome) = (&mut sends).now_or_never() else {
@@ -91,7 +90,6 @@ fn a_stream_or_a_sink_that_is_forgotten_keeps_its_ring_alone() {
         leave(futures::StreamExt::into_future(receiver.into_stream()), true);
         let mut sink = sender.into_sink();
         let mut sent = 0;
-        // Until it holds one that has no room: that one is forgotten with it.
         while futures::SinkExt::send(&mut sink, message(sent)).now_or_never().is_some() {
             sent += 1;
         }

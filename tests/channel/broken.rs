@@ -39,7 +39,6 @@ unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
     control.enter(State::Ready);
 }
 
-/// Is active until the second command, and then what it is told to be.
 unsafe fn active(host: &dyn KernelHost, arguments: &[u64], then: impl FnOnce(DeviceSide<'_, HostWord>)) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: as above.
@@ -90,7 +89,7 @@ unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
 /// Writes a state that there is none of, and leaves.
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
-    // SAFETY: as above, by nobody's hand.
+    // SAFETY: as above, by no code's hand.
     unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, Release);
 }
 

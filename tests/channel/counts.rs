@@ -66,7 +66,6 @@ fn a_hundred_messages_are_a_hundred_transfers_there_and_one_back() {
                 continue;
             }
             Placement::SPLIT => 0,
-            // While the messages are under way it looks for others.
             _ if is_queued => down.saturating_sub(1).max(1),
             _ => 1,
         };

@@ -134,7 +134,7 @@ unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Slow) }
 }
 
-/// Eleven seconds, where one that does nothing is given up after ten.
+/// Runs for eleven seconds; a kernel without progress is given up after ten.
 #[test]
 fn a_kernel_that_gets_on_is_not_given_up() {
     let backend = backend();

@@ -1,4 +1,4 @@
-//! What is seen of a kernel, also of one that is stuck.
+//! Dumps and verdicts, also of a stuck kernel.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -26,7 +26,6 @@ impl Drop for LetGo {
     }
 }
 
-/// An echo whose handler does not come back.
 unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, arguments: &[u64]) {
     struct Waits(&'static AtomicBool);
     impl<M: Machine, L: Lanes> Handler<M, L> for Waits {
@@ -131,7 +130,7 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
             let looked = backend.counters();
             assert_eq!((looked.downloads.count - pushed.downloads.count, looked.uploads.count), (4, pushed.uploads.count), "a word each");
         }
-        // Looks that are queued go on beside those of a dump.
+        // Queued polls continue concurrently with those of a dump.
         for _ in 0..50 {
             assert_eq!(channel.input_waiting().expect("no fault"), 8, "{strategy:?}");
             channel.dump().expect("no fault");

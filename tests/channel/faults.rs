@@ -20,7 +20,6 @@ impl Life {
         outcome.map_err(|error| self.errors.push(error)).is_ok()
     }
 
-    /// Sends as many as there are to be sent in all, if it is told to, and receives what comes until so many have come.
     fn exchange(&mut self, send: u64, receive: u64) {
         let begun = Instant::now();
         loop {
@@ -61,7 +60,7 @@ impl Life {
     }
 }
 
-/// From opening to closing by way of a pause, a drain and another launch: what failed. Whoever can try again does.
+/// A whole life of a channel with a pause, a drain and a restart; returns the errors. Calls that can be retried are.
 fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     let options = Options { input_capacity: 2, output_capacity: 2, batch: 2, start: u64::MAX - 2, ..way.clone() };
     // SAFETY: `echo` takes no arguments of its own.
@@ -89,12 +88,10 @@ fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     errors
 }
 
-/// What a fault of this verb may be told as.
 fn is_of(verb: Verb, error: &Error) -> bool {
     match error {
         Error::Injected { call, .. } => *call == verb.name(),
         Error::OutOfMemory { .. } | Error::Map { .. } => verb == Verb::Allocate,
-        // What an operation that failed when it was executed keeps from being stored.
         Error::Operation { what: OperationFault::Unpublished, .. } => matches!(verb, Verb::Copy | Verb::Publish),
         _ => false,
     }
@@ -126,7 +123,6 @@ fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
                         Verb::Allocate | Verb::OpenStream | Verb::Load | Verb::Launch => {
                             assert!(!has_struck || !errors.is_empty(), "{context}")
                         }
-                        // By whoever drops what is freed.
                         Verb::Free => until("it is counted", || !has_struck || backend.counters().unreported > 0),
                         _ => {}
                     }

@@ -142,7 +142,6 @@ fn a_kernel_is_launched_again_however_often_also_one_that_was_paused() {
     }
 }
 
-/// What a channel is used for, from its beginning to its end.
 fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error> {
     let mut channel = open(backend, &Options { input_capacity: 4, output_capacity: 4, ..way.clone() })?;
     let mut received = 0;
@@ -191,6 +190,5 @@ fn whatever_call_fails_in_the_life_of_a_channel_nothing_is_lost_and_nothing_stay
             }
         }
     }
-    // Who cannot open one, or tell it to end, has said so.
     assert!(whole > lives / 2, "{whole} of {lives} went on to the end");
 }

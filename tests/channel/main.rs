@@ -87,7 +87,6 @@ fn ways() -> Vec<Options<'static>> {
     [Options::new("echo"), flagged].into_iter().chain(moved).collect()
 }
 
-/// A channel to which ten messages were sent, that nobody has moved yet.
 fn with_a_batch(way: &Options<'_>) -> (Clean, Channel<Echo, Echo>) {
     let backend = backend();
     let mut channel = open(&backend, way).expect("a channel");

@@ -1,4 +1,4 @@
-//! Messages there and back, and what is said of them on the way.
+//! Messages in both directions, and their counts.
 
 use ringmem::backend::host::{Faults, Verb};
 use ringmem::control::{Command, State};

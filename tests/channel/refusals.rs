@@ -1,4 +1,4 @@
-//! What is not opened, and why.
+//! Channels that cannot be opened, and their errors.
 
 use ringmem::error::ConfigError;
 
@@ -72,7 +72,6 @@ fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
             !matches!(error, Some(Error::Busy { .. }))
         });
         assert!(matches!(error, Some(Error::Injected { call: "launch", .. })), "{way:?}: {error:?}");
-        // Told once, and what is known of the kernel from then on.
         let error = channel.check().expect_err("no kernel");
         assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: true, .. }), "{way:?}: {error:?}");
         // SAFETY: as above.

@@ -87,7 +87,7 @@ fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
     assert_eq!(channel.recv_timeout(LIMIT).expect("nothing is lost"), message(1));
 }
 
-/// More than ten seconds, which is what a kernel has for a command.
+/// Takes longer than ten seconds, the deadline of a command.
 #[test]
 fn a_command_that_is_acted_on_while_this_thread_does_not_run_has_been_acted_on() {
     let (slept, left, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));

@@ -1,14 +1,14 @@
-//! What a test does in a fork of itself.
+//! Runs code of a test in a forked child.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A child that takes longer waits for somebody who is not there.
+/// A child that takes longer waits for a thread that does not exist there.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs `child` in a fork: whether it came to an end, and all was so.
 pub fn fork(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has this thread only, asks what is tested, and leaves without destructors.
+    // SAFETY: the child has this thread only, asks the tested call, and leaves without destructors.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {

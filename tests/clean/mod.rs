@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{Builder, Counters, HostBackend};
 
-/// A backend of which nothing may be live when this goes: the first thing that a test makes, so the last that goes. A test that panics has said
-/// enough.
+/// A backend that must hold no live memory when this is dropped. Declared first in a test, so dropped last. Not checked after a panic.
 pub struct Clean {
     backend: Arc<HostBackend>,
-    /// Streams give memory back a moment after whoever waits for them is told.
+    /// Streams free memory shortly after their waiters return.
     patience: Duration,
     forgotten: AtomicU64,
 }
@@ -25,7 +24,6 @@ impl Clean {
         Self { backend, patience: Duration::from_secs(30), forgotten: AtomicU64::new(0) }
     }
 
-    /// Waits no longer for what is live.
     #[allow(dead_code, reason = "for a test of this")]
     pub fn at_once(mut self) -> Self {
         self.patience = Duration::ZERO;

@@ -14,7 +14,6 @@ use super::{Clean, backend, modelled};
 
 #[test]
 fn rates_are_bytes_by_nanoseconds_of_the_backend_s_clock() {
-    // Each look at it is 1 us later than the one before.
     let looks = AtomicU64::new(0);
     let clock = Arc::new(move || 1000 * looks.fetch_add(1, Relaxed));
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).clock(clock));

@@ -1,4 +1,4 @@
-//! Kernels one after the other over buffers that stay on the device, and beside the host that fills the next ones.
+//! Chains of kernels over buffers that stay on the device, concurrent with the host that fills the next ones.
 
 use std::collections::VecDeque;
 use std::mem::forget;
@@ -40,7 +40,7 @@ fn affine(host: &dyn KernelHost, arguments: &[u64]) {
 /// The elements of two into a third.
 fn sum(host: &dyn KernelHost, arguments: &[u64]) {
     let [a, b, mut to] = [0, 1, 2].map(|index| elements(host, arguments[index], arguments[3]));
-    // SAFETY: the launch reads these, and so does nobody else but who reads.
+    // SAFETY: the launch reads these, and only readers use it.
     let (a, b) = unsafe { (a.as_ref(), b.as_ref()) };
     // SAFETY: a buffer of its own, the launch's.
     for (to, (a, b)) in unsafe { to.as_mut() }.iter_mut().zip(a.iter().zip(b)) {
@@ -163,7 +163,6 @@ fn what_is_dropped_or_forgotten_under_a_kernel_is_not_freed_before_it_has_left()
     backend.forgets();
     held.let_go();
     stream.synchronize().expect("no fault");
-    // It is freed a moment after who waits is told.
     let freed = || backend.call_log().iter().position(|call| call.phase == Phase::Freed && call.from == Some(address));
     let begun = Instant::now();
     let freed = loop {
@@ -230,7 +229,7 @@ fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
 #[test]
 fn who_fills_one_buffer_while_the_kernel_has_the_other_waits_for_the_kernels_alone() {
     const ROUNDS: u32 = 100;
-    // The longer of the two: 15 us of computing beside 10 of filling and 1.4 of transfer.
+    // The longer of the two: 15 us of computing against 10 of filling and 1.4 of transfer.
     let longer = COMPUTING * u64::from(ROUNDS);
     let both = rounds(&Clean::build(modelled()), ROUNDS, 2);
     assert!(both * 10 <= longer * 11, "{both} ns");

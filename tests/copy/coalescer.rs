@@ -127,7 +127,6 @@ fn what_a_failed_flush_has_not_copied_is_still_pending() {
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(3)));
     assert!(matches!(table.flush(), Err(Error::Injected { call: "copy", .. })));
     assert_eq!((uploads(&backend).count, table.pending()), (2, 15));
-    // Over one that has gone and one that has not.
     table.write(0, &[9]).expect("within");
     table.write(84, &[9, 9]).expect("within");
     let rejected = {
@@ -213,7 +212,7 @@ fn runs(written: &BTreeSet<usize>) -> usize {
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -43,7 +43,6 @@ fn check<T>(start: usize, len: usize, align: u64) -> Result<(), TestCaseError> {
         prop_assert!(body.is_empty() || ((boundary * size_of::<T>()) as u64).is_multiple_of(align));
     }
     prop_assert!(tail.len() < period && (body.is_empty() || head.len() < period));
-    // None of the whole units that are there is left out.
     let units = (range.end / period).saturating_sub(range.start.div_ceil(period));
     prop_assert_eq!(body.len(), units * period);
     Ok(())

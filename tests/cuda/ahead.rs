@@ -1,4 +1,4 @@
-//! What the backend allocates for itself it has before a kernel is launched: a driver that allocates may wait for the kernel.
+//! The backend allocates its own resources before a kernel is launched, because a driver that allocates may wait for the kernel.
 
 use std::thread;
 
@@ -16,14 +16,13 @@ use crate::rig::{self, Double, alone};
 
 /// More threads than a device does things at once for.
 const THREADS: u64 = 8;
-/// Longer than what pageable memory goes through.
 const LEN: usize = (2 << 20) + 7;
 
 fn allocations(double: &Double) -> Vec<(&'static str, u64)> {
     ALLOCATORS.map(|symbol| (symbol, double.calls(symbol))).into()
 }
 
-/// All kinds of work beside a kernel that runs from before it until after it.
+/// All kinds of work concurrent with a kernel that runs from before it until after it.
 fn beside_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");

@@ -1,4 +1,4 @@
-//! Persistent kernels, messages by every strategy, and what goes on around a kernel that runs.
+//! Persistent kernels: messages by every strategy, and other work while a kernel runs.
 
 use std::sync::Arc;
 use std::thread;
@@ -128,7 +128,7 @@ alone! {
             let expected = if stream_ordered { 10 } else { 20 };
             assert_eq!(backend.waiting() - before, expected);
             channel.close().expect("it ends as told");
-            // Whoever looks on may be giving them back.
+            // The backend's thread may be freeing them.
             backend.extension().free_deferred();
             assert_eq!(backend.waiting(), 0);
         }
@@ -157,7 +157,6 @@ alone! {
         let mut channel = open(&backend, &Options::new("echo"));
         channel.command(Command::PAUSE).expect("it is acted on");
         drop(channel);
-        // What the backend's own thread is about to free is on its way.
         let left = || (backend.counters().pinned_live.bytes, backend.waiting());
         assert!(rig::soon(|| left() == (0, 0)), "{:?}", left());
     }

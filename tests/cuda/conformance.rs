@@ -7,7 +7,7 @@ use ringmem_kernels::IMAGE;
 
 use crate::rig::{self, Alone};
 
-/// What the double's device has here: a check takes all of it.
+/// The memory of the double's device here: one check allocates all of it.
 const MEMORY: u64 = 64 << 20;
 
 fn subject() -> Subject {
@@ -19,7 +19,6 @@ fn subject() -> Subject {
 fn run(path: &'static str, name: &str) {
     let alone = Alone::new(path).with("RINGMEM_DOUBLE_MEMORY", MEMORY);
     let check = CHECKS.iter().find(|check| check.name == name).expect("a check of that name");
-    // What it forgets is the driver's to miss.
     if name == "what_is_forgotten_is_never_freed_and_hurts_nobody" {
         if alone.is_here() {
             check.run(subject())
@@ -31,7 +30,7 @@ fn run(path: &'static str, name: &str) {
     rig::clean(&alone, || check.run(subject()));
 }
 
-/// What a driver takes for itself with the first block is not back when the block is.
+/// A driver keeps some memory of its own after the first block is freed.
 #[test]
 fn a_gauge_that_others_move_breaks_no_check() {
     let alone = Alone::new(concat!(module_path!(), "::a_gauge_that_others_move_breaks_no_check"));

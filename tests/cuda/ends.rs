@@ -1,4 +1,4 @@
-//! Where a driver is none, is going, or is another process's; and what its compiler says.
+//! Missing drivers, process exit, forks, and errors of PTX compilation.
 
 use std::os::unix::fs::symlink;
 use std::sync::{Arc, OnceLock};
@@ -69,7 +69,7 @@ alone! {
         buffer.fill(1).expect("a fill");
         let double = Double::new();
         let before = double.all_calls();
-        // SAFETY: the child calls nothing but this library, whose locks nobody holds, and leaves at once.
+        // SAFETY: the child calls nothing but this library, whose locks no code holds, and leaves at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = [
@@ -109,7 +109,6 @@ const MORE: &[Entry] = &[Entry { name: "nobody", arguments: 0, run: nobody }];
 
 fn nobody(_: &dyn ringmem::image::KernelHost, _: &[u64]) {}
 
-/// What is left to the end of the process.
 static LEFT: OnceLock<Left> = OnceLock::new();
 
 type Left = (Arc<CudaBackend>, Buffer<u8, Device>);

@@ -27,7 +27,7 @@ const RELEASES: [&str; 10] = [
     "cuDevicePrimaryCtxRelease_v2",
     // A context that cannot be bound where none is: nothing in it can be given back.
     "cuCtxSetCurrent",
-    // Whose call it is that fails depends on who comes first: the thread that looks on, or the test.
+    // Which call fails depends on which thread is first: the backend's or the test's.
     "cuCtxGetCurrent",
 ];
 
@@ -75,7 +75,7 @@ fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
     let stream = Stream::new(backend, 0)?;
     let Some(address) = words.device_address() else { return Ok(()) };
     let place = Place::Device(address);
-    // SAFETY: the buffer's first word, which nobody else uses, until the stream has been waited for.
+    // SAFETY: the buffer's first word, which no other code uses, until the stream has been waited for.
     unsafe {
         backend.publish_now(place, 3)?;
         backend.fill_now(&Fill { to: place, pattern: 5, size: 8, count: 1 })?;
@@ -107,7 +107,6 @@ fn every_call_in_turn(stream_ordered: bool) {
                 let before = double.live();
                 let error = work(stream_ordered).err();
                 failures += u64::from(error.is_some());
-                // Shortage is told in figures.
                 if let Some(Error::Driver { call, code: told, name, .. }) = error {
                     assert!(
                         (call, told) == (symbol, code) && name.starts_with("CUDA_ERROR_"),
@@ -115,7 +114,7 @@ fn every_call_in_turn(stream_ordered: bool) {
                     );
                 }
                 let expected = if symbol == "cuCtxSetCurrent" { 100 } else { u64::from(RELEASES.contains(&symbol)) };
-                // What the call before had not yet given back when this one began may have gone since.
+                // Deferred frees of the previous call may have completed meanwhile.
                 let left = double.settled(before + expected).saturating_sub(before);
                 assert!(left <= expected, "call {number} of {symbol} answered {code}: {left} left");
             }
@@ -130,7 +129,6 @@ fn run(path: &'static str, stream_ordered: bool) {
     if alone.is_here() {
         return every_call_in_turn(stream_ordered);
     }
-    // What could not be given back is told at the end.
     let said = alone.run();
     assert!(!said.contains("violations"), "{said}");
 }

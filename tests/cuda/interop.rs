@@ -46,7 +46,7 @@ alone! {
         stream.synchronize().expect("done");
         let address = DeviceAddress::new(slice.device_ptr(&stream).0);
         let keeps = Box::new(slice);
-        // SAFETY: the slice's bytes, which it keeps, and nobody else touches.
+        // SAFETY: the slice's bytes, which it keeps, and no other code touches.
         let block = unsafe { backend.adopt(0, address, Layout::new::<[u8; 64]>(), keeps) }.expect("it is new");
         let mut bytes = [0_u8; 64];
         let copy = Copy { to: Place::Host(std::ptr::NonNull::from(&mut bytes).cast()), from: Place::Device(address), bytes: 64 };

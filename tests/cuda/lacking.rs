@@ -16,7 +16,6 @@ use crate::faults::work;
 use crate::held::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
 
-/// The functions' names as the backend lists them: what a driver must have, or what it may lack.
 fn listed(which: &str) -> Vec<&'static str> {
     let source = include_str!("../../src/backend/cuda/call.rs");
     let (_, list) = source.split_once(&format!("    {which} {{\n")).expect("the list");
@@ -103,7 +102,8 @@ fn unsupported<T>(outcome: Result<T, Error>, symbol: &str) {
 }
 
 lacking! {
-    /// Who queues a copy to pageable memory has its stream meanwhile: who lets that stream wait for an event has the event for as long.
+    /// A thread that queues a copy to pageable memory holds its stream's lock. A thread that makes that stream wait for an event keeps the event
+    /// meanwhile.
     fn an_event_that_somebody_still_has_is_not_recorded_anew() without("cuLaunchHostFunc") {
         let (backend, double) = (rig::open(), Double::new());
         let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
@@ -129,13 +129,11 @@ lacking! {
                 let second = &second;
                 let _ = copier.set(scope.spawn(move || drop(second.copy(source, target).expect("as many").ordered())));
             });
-            // It looks for the stream's end, has the event for it, and waits for the other stream's lock.
             until("cuEventRecord", 1, &|| {
                 let second = second.id();
                 let _ = waiter.set(scope.spawn(move || backend.after(done, second).expect("queued")));
             });
             thread::sleep(Duration::from_millis(100));
-            // Its words stay: who gives something back asks both streams.
             of_first.release();
             assert!(backend.wait(done, Some(LIMIT)).expect("done"));
             let again = Held::on(&first);
@@ -188,7 +186,7 @@ lacking! {
         let [one, other] = [0, 1].map(|device| GpuBuffer::<u8>::new(Device::new(&backend, device), 8).expect("room"));
         let place = |buffer: &GpuBuffer<u8>| Place::Device(buffer.device_address().expect("it has one"));
         let copy = Copy { to: place(&other), from: place(&one), bytes: 8 };
-        // SAFETY: both live, nobody else's.
+        // SAFETY: both live, exclusive.
         unsupported(unsafe { backend.copy_now(&copy) }, "cuMemcpyPeerAsync");
         let stream = Stream::new(&backend, 0).expect("a stream");
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Launches: what a thread remembers of them, and what they leave for the next.
+//! Launches: the per-thread state that they use and restore.
 
 use ringmem::Error;
 use ringmem::backend::{Backend, Launch, ModuleId, StreamId, Ticket};
@@ -60,7 +60,6 @@ alone! {
             backend.synchronize(stream).expect("done");
         };
         row();
-        // What the first has used is not lent to others meanwhile.
         let others = [(); 3].map(|()| backend.open_stream(0).expect("a stream"));
         double.reset();
         row();

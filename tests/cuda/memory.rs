@@ -28,7 +28,6 @@ fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
     unsafe { backend.free(block, &Uses::NONE) }
 }
 
-/// Asks what is used of a limit when it is dropped.
 struct Asks(Limited<Device>);
 
 impl Drop for Asks {
@@ -37,7 +36,6 @@ impl Drop for Asks {
     }
 }
 
-/// Says that it is to go, and goes when it is told to.
 struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
 
 impl Drop for Slow {
@@ -132,8 +130,7 @@ alone! {
         assert!(matches!(error, Error::Driver { call: "cuMemFree_v2", code: 999, name: "CUDA_ERROR_UNKNOWN", .. }), "{error}");
         assert_eq!(backend.counters().device_live.bytes, 0);
         let address = block.device_address.expect("it had one").get();
-        // What the double still has is given back behind the backend's back.
-        // SAFETY: the signature, and an address that nobody uses.
+        // Frees a block of the double without the backend. SAFETY: the signature, and an address that no code uses.
         let said = unsafe {
             let library = libloading::Library::new("libcuda.so.1").expect("the double");
             library.get::<unsafe extern "C" fn(u64) -> u32>(b"cuMemFree_v2\0").expect("a symbol")(address)
@@ -260,7 +257,6 @@ alone! {
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect("within");
         assert_eq!(refused(9901), 100);
         drop(registered);
-        // What the driver refuses is not pinned.
         double.reset();
         double.fail("cuMemHostAlloc", 1, 2);
         assert!(matches!(pinned(10_000), Err(Error::Map { .. })));
@@ -360,7 +356,6 @@ alone! {
         let held = Held::on(&stream);
         let mut whole = Buffer::<u8, _>::new(pool.clone(), 1000).expect("the limit");
         whole.used_by(&stream).expect("its backend's");
-        // What is dropped before the limit has its bytes back, by whoever looks on.
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
         backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")), Some(&Block::empty(MemoryLocation::Device, 1)));

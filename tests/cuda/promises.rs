@@ -1,4 +1,4 @@
-//! What a driver does not promise, and answers with no error: alignment, when memory of the host is read, what waits for what.
+//! Properties that a driver does not promise, and whose violation it does not report: alignment, the time of host reads, implicit waits.
 
 use std::alloc::Layout;
 use std::sync::atomic::AtomicBool;
@@ -54,7 +54,7 @@ alone! {
         let block = backend.allocate(&request(MemoryLocation::Unified, 16, 8, Options::empty()), None).expect("room");
         let host = block.host.expect("the host sees it").cast::<u64>();
         let since = backend.mark(stream.id()).expect("a ticket");
-        // SAFETY: a live word, waited for; then read by nobody else.
+        // SAFETY: a live word, waited for; then read by no code else.
         let read = unsafe {
             backend.publish_now(place(&block), 4).expect("stored");
             let first = host.read();
@@ -90,7 +90,6 @@ alone! {
             scope.spawn(move || {
                 while !done.load(Acquire) {
                     drop(PinnedBuffer::<u8>::new(Pinned::new(backend, 0), 8).expect("room"));
-                    // Who listens has a kernel, and ends it only then.
                     let _ = sender.try_send(());
                 }
             });
@@ -131,7 +130,7 @@ alone! {
         for (round, (block, ticket)) in (1..5_u64).zip(tickets) {
             backend.wait(ticket, None).expect("done");
             assert_eq!(words(&backend, &block), [round << 33 | round; 10]);
-            // SAFETY: live bytes that nobody else uses.
+            // SAFETY: live bytes that no other code uses.
             unsafe { backend.fill_now(&Fill::of(place(&block), round << 34 | round, 10)) }.expect("done");
             assert_eq!(words(&backend, &block), [round << 34 | round; 10]);
             free(&backend, &block);
@@ -154,7 +153,6 @@ alone! {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
-        // Whoever asks for kernels has an event right behind this one.
         drop(PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room"));
         let pending = stream.copy(
             Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[1; 100]).expect("room"),
@@ -169,7 +167,6 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let before = double.calls("cuMemFreeHost");
         let filled = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room"), .., 1).expect("a fill");
-        // The driver waits for the fill, and whoever called it holds a lock meanwhile.
         let freeing = thread::spawn(move || drop(one));
         while double.calls("cuMemFreeHost") == before {
             thread::yield_now();
@@ -212,7 +209,7 @@ alone! {
         let calls = || double.calls("cuMemcpyHtoDAsync_v2") + double.calls("cuMemcpyDtoHAsync_v2") + double.calls("cuMemsetD8Async");
         let (before, mut bytes) = (calls(), [3_u64; 10]);
         let own = Place::Host(std::ptr::NonNull::from(&mut bytes).cast());
-        // SAFETY: live bytes that nobody else uses.
+        // SAFETY: live bytes that no other code uses.
         unsafe {
             backend.copy_now(&Copy { to: place(&block), from: own, bytes: 80 }).expect("done");
             backend.fill_now(&Fill { to: place(&block), pattern: 1, size: 1, count: 8 }).expect("done");
@@ -226,7 +223,6 @@ alone! {
     }
 }
 
-/// Whether each of the calls that would take a lock, which nobody may be there to let go of, says that there is no driver.
 fn tried_in_a_fork(backend: &CudaBackend) -> bool {
     let mut words = [1_u64, 2];
     let [to, from] = words.each_mut().map(|word| Place::Host(std::ptr::NonNull::from(word).cast()));

@@ -1,4 +1,4 @@
-//! Kernels that stay: what they leave of a device to others.
+//! Resident kernels: the room that they leave on a device.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,6 @@ use ringmem_kernels::{ABI, IMAGE};
 use crate::held::Held;
 use crate::rig::{self, LIMIT, alone};
 
-/// What the double's device runs at once.
 const MOST: u64 = 64;
 
 /// Groups that stay until the second word is 1.
@@ -85,8 +84,8 @@ alone! {
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 63, MOST, 1]);
         channel.close().expect("it ends as told");
         let held = Held::on(&stream);
-        // Without a control block it leaves at once; but it waits for the kernel in front of it, of which nobody has said that it stays.
-        // SAFETY: it touches nothing.
+        // Without a control block it ends at once, but waits for the kernel before it, which is not marked as resident. SAFETY: it accesses
+        // nothing.
         let queued = unsafe { stream.start(&module, &ECHO.kernel(), (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 59, MOST, 5]);
         drop(held);

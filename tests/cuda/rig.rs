@@ -1,4 +1,4 @@
-//! Every test here runs in a process of its own, whose driver is the double: what one leaves or breaks is no other's.
+//! Every test here runs in a process of its own, whose driver is the double, so that tests do not affect each other.
 
 use std::env;
 use std::ffi::{CString, c_char};
@@ -14,7 +14,6 @@ use ringmem_driver_double::libraries;
 const CHILD: &str = "RINGMEM_TEST_ON_THE_DOUBLE";
 /// No child takes longer.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// What goes goes within that time.
 const SETTLING: Duration = Duration::from_secs(10);
 
 /// How a test is run again.
@@ -34,7 +33,6 @@ impl Alone {
         self
     }
 
-    /// Whether this is the child, which does what is to be done.
     pub fn is_here(&self) -> bool {
         env::var(CHILD).is_ok_and(|name| name == self.name)
     }
@@ -74,7 +72,6 @@ impl Alone {
 pub fn clean(alone: &Alone, body: impl FnOnce()) {
     if alone.is_here() {
         body();
-        // What is left at the end is told there.
         Double::new().settled(0);
         return;
     }
@@ -90,7 +87,6 @@ pub fn open() -> std::sync::Arc<CudaBackend> {
     backend
 }
 
-/// What the double says of itself, in the child that has opened it.
 pub struct Double(Library);
 
 impl Double {

@@ -1,4 +1,4 @@
-//! A driver that for long does not say what is over: whoever waits is told what it says instead, and what may be under way stays as it is.
+//! A driver that stops reporting completion: waiters get its error, and memory that may be in use stays allocated.
 
 use ringmem::backend::{Backend, Copy, Place};
 use ringmem::manager::{BufferConfig, MemoryManager};
@@ -14,7 +14,6 @@ use crate::rig::{self, Double, alone};
 /// More often than the backend asks.
 const OFTEN: u64 = 5000;
 
-/// From here on the driver says of no stream what it has done, until the double is reset.
 fn silence(double: &Double) {
     double.reset();
     for symbol in ["cuEventQuery", "cuStreamQuery", "cuEventSynchronize"] {
@@ -97,7 +96,6 @@ alone! {
     fn a_copy_at_once_is_over_when_it_returns_whatever_the_first_answers_are() with("RINGMEM_DOUBLE_DELAY_US" = 20_000) {
         let (backend, double) = (rig::open(), Double::new());
         let gpu = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 100]).expect("room");
-        // A copy to pageable memory keeps who queues it.
         let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let (to, from) = (pinned.as_ptr().expect("bytes"), gpu.device_address().expect("it has one"));
         let copy = Copy { to: Place::Host(to), from: Place::Device(from), bytes: 100 };
@@ -114,7 +112,6 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let pending = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 7).expect("a fill");
         double.reset();
-        // As of one that has been destroyed.
         (1..OFTEN).for_each(|number| double.fail("cuEventQuery", number, 400));
         assert_eq!(pending.wait().expect("its stream says so").to_vec().expect("a copy"), [7; 100]);
     }

@@ -1,4 +1,4 @@
-//! Tickets, what they cover, what fails, and copies that others would wait for.
+//! Tickets, publications, failures, and copies that must not wait for each other.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn flushed() -> [u64; 3] {
     let read = |address| {
         let mut words = [0_u64; 8];
         let (to, from) = (Place::Host(NonNull::from(&mut words).cast()), Place::Device(DeviceAddress::new(address)));
-        // SAFETY: within the ring, which nobody writes now.
+        // SAFETY: within the ring, which no code writes now.
         unsafe { backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         words
     };
@@ -43,7 +43,6 @@ fn flushed() -> [u64; 3] {
     calls
 }
 
-/// What was copied from the device, the words that streams wrote, and the waits.
 fn fetches(double: &Double) -> [u64; 3] {
     ["cuMemcpyDtoHAsync_v2", "cuStreamWriteValue64_v2", "cuStreamSynchronize"].map(|symbol| double.calls(symbol))
 }
@@ -74,18 +73,16 @@ impl Answers {
         for (number, slot) in [6, 7, 0, 1, 2].into_iter().enumerate() {
             let words = [first + number as u64; 8];
             let (to, from) = (Place::Device(DeviceAddress::new(self.ring.slots + slot * 64)), Place::Host(NonNull::from(&words).cast()));
-            // SAFETY: a slot of a live ring, which nobody else touches now.
+            // SAFETY: a slot of a live ring, which no other code touches now.
             unsafe { self.backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         }
     }
 
-    /// Whether they have arrived, once, as they were at first.
     fn have_arrived(&mut self) -> bool {
         let all = (0..5).all(|number| self.receiver.pop().is_ok_and(|message| message.words == [number; 8]));
         all && self.receiver.pop().is_err()
     }
 
-    /// What the kernel is told that it may fill again.
     fn released(&self) -> u64 {
         let mut word = 0_u64;
         let from = Place::Device(DeviceAddress::new(self.ring.own + 128));
@@ -95,7 +92,6 @@ impl Answers {
     }
 }
 
-/// What a flush of all five takes.
 fn fetched() -> [u64; 3] {
     let (mut answers, double) = (Answers::new(), Double::new());
     double.reset();
@@ -185,7 +181,7 @@ alone! {
         double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
         let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made");
         let since = Ticket { stream: stream.id(), number: 1 };
-        // SAFETY: a word of a live buffer that nobody else uses.
+        // SAFETY: a word of a live buffer that no other code uses.
         let refused = unsafe { backend.publish(place, 7, since, stream.id()) }.expect("it is queued");
         assert!(matches!(backend.wait(refused, Some(LIMIT)), Err(Error::Operation { what: OperationFault::Unpublished, number: 1, .. })));
         assert!(backend.wait(refused, Some(LIMIT)).expect("told once"));
@@ -354,7 +350,6 @@ alone! {
         let (id, held) = (stream.id(), Held::on(&stream));
         let behind = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
         double.reset();
-        // Whoever looks while it closes wants one too.
         (1..20).for_each(|number| double.fail("cuEventRecord", number, 2));
         let destroyed = double.calls("cuStreamDestroy_v2");
         backend.close_stream(id);
@@ -372,7 +367,6 @@ alone! {
 fn a_context_that_breaks_ends_every_wait_and_tells_whoever_waits() {
     let alone = Alone::new(concat!(module_path!(), "::a_context_that_breaks_ends_every_wait_and_tells_whoever_waits"));
     if !alone.is_here() {
-        // The double goes on with what a real driver would have ended, and says that memory was freed under it.
         assert!(alone.run().contains(": 0 leaked"));
         return;
     }

@@ -6,7 +6,6 @@ use ringmem::Error;
 
 use super::*;
 
-/// How far the frames have come when a half goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Moment {
     Before,
@@ -35,7 +34,6 @@ fn at(moment: Moment, policy: Policy) -> (Rig, Option<Held>) {
     (rig, held)
 }
 
-/// What is left is forgotten on purpose: as many slots as there are.
 fn forgets_slots(backend: &Clean, most: u64) {
     let counters = backend.counters();
     let slots = counters.pinned_live.bytes / BYTES;

@@ -12,7 +12,6 @@ const FRAMES: u64 = 8;
 /// What came of a run.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// What was written for each frame.
     started: BTreeMap<u64, u32>,
     read: Vec<(u64, u32)>,
     failed: Vec<u64>,
@@ -189,7 +188,6 @@ fn a_failure_is_told_however_many_frames_arrive_while_the_reader_looks() {
         let begun = Instant::now();
         loop {
             assert!(begun.elapsed() < LIMIT);
-            // What it says is older than what it is asked for next.
             let is_over = all.is_done();
             match rig.reader.latest() {
                 Err(Failed { .. }) => told += 1,

@@ -22,7 +22,6 @@ const FRAMES: u64 = 40;
 
 const KERNELS: Image = Image { ptx: b"", host: &[Entry { name: "compute", arguments: 2, run: nothing }], abi: Abi::of(LAYOUTS) };
 
-/// Takes what its second argument says, in the model.
 fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
 /// Two buffers in turn, of which a kernel writes one while the other is transferred.
@@ -58,7 +57,6 @@ impl Model {
         launched
     }
 
-    /// Frames that are read while the next two are computed and transferred: what one takes, and for how long its reader is blocked.
     fn frames(&mut self, compute: u64, looks: u64) -> [u64; 2] {
         let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&self.backend, 0), 3, EVERY).expect("a stream");
         let (begun, mut blocked) = (self.now(), 0);

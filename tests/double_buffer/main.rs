@@ -1,5 +1,4 @@
-//! Frames on the host backend: what a reader sees, whom a writer waits for, the order of all calls, failures, panics, ends, threads, and times in the link
-//! model.
+//! Frames on the host backend: contents, policies, the order of all calls, failures, panics, ends, threads, and times in the link model.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]
@@ -85,7 +84,6 @@ impl Rig {
         self.source = Some(self.work.fill(source, .., value).expect("queued").ordered());
     }
 
-    /// Starts one that arrives before this returns.
     fn arrive(&mut self, value: u32) -> u64 {
         let sequence = self.start(value).expect("a slot");
         self.landed();

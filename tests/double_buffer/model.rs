@@ -111,7 +111,7 @@ fn seen(frame: Result<Option<Frame<'_, u32>>, Failed>) -> Result<Option<u64>, u6
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -70,7 +70,6 @@ fn frames_and_what_writes_their_sources_are_executed_in_the_order_of_their_calls
             // Sources take turns, and are written on one stream.
             std::mem::swap(&mut rig.source, &mut others[value as usize % 2]);
             addresses.push(address(rig.source.as_ref().expect("it is there")));
-            // One that comes too soon is refused.
             let _ = rig.start(value);
             if value % 3 == 0 {
                 let frame = rig.latest();

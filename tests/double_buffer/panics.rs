@@ -32,7 +32,6 @@ fn a_slot_outlives_its_transfer_wherever_its_start_panics() {
         let has_struck = has_struck();
         assert_eq!(started.is_err(), has_struck);
         let live = rig.backend.counters().pinned_live.bytes;
-        // Beside it lives the word of what holds it up.
         assert!(!is_queued(&rig.backend) || live >= BYTES, "call {number}: a slot is freed under its transfer");
         held.let_go();
         rig.landed();
@@ -73,7 +72,6 @@ fn an_upload_s_slot_outlives_it_wherever_its_start_panics() {
     assert!(panicked >= 3, "{panicked}: the wait, the copy and the mark at least");
 }
 
-/// So many frames have arrived, and looking at them panics: what is left comes in order, and then there are as many slots as before.
 fn looks(slots: u32, frames: u32, mut look: impl FnMut(&mut Rig)) -> u64 {
     each_call(|number| {
         let mut rig = Rig::on(HostBackend::builder().clock(clock()), slots as usize, EVERY);
@@ -114,7 +112,6 @@ thread_local! {
     static ASKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a clock does when it is asked on a thread that asks.
 type Question = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a reader sees, and what becomes of new frames where every slot is in use.
+//! The frames that a reader gets, and new frames while every slot is in use.
 
 use ringmem::Error;
 use ringmem::memory::Buffer;

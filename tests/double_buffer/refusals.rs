@@ -1,4 +1,4 @@
-//! What cannot be a frame: an error with the facts, nothing queued, and the next one goes on.
+//! Invalid frames: an error with the facts, nothing queued, and the next frame succeeds.
 
 use ringmem::Error;
 use ringmem::backend::host::Verb;

@@ -33,7 +33,6 @@ fn read(mut reader: Reader, mut look: impl FnMut(&mut Reader) -> Option<(u64, u3
     let mut frames: Vec<(u64, u32)> = Vec::new();
     let begun = Instant::now();
     loop {
-        // Asked first: what was started before is still to come.
         let is_over = reader.is_over();
         match look(&mut reader) {
             Some(frame) if frames.last() != Some(&frame) => {

@@ -14,7 +14,6 @@ use super::*;
 type Sends = Uploads<u32, Pinned>;
 type Target = GpuBuffer<u32>;
 
-/// The backend first: it goes last.
 fn uploads(wait: Duration) -> (Clean, Stream, [Target; 2], Sends) {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true));
     let uploads = Uploads::new(Pinned::new(&backend, 0), 2, wait).expect("a stream");

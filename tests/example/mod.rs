@@ -23,7 +23,6 @@ pub fn program(name: &str) -> PathBuf {
     program
 }
 
-/// Whether it is there and as new as all that cargo has listed beside it.
 fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     let (Some(built), Ok(list)) = (changed(program), fs::read_to_string(program.with_extension("d"))) else { return false };

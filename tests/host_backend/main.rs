@@ -1,4 +1,4 @@
-//! The host backend: what it promises in the header of `backend::host`, seen from outside. What every backend promises is in `conformance`.
+//! The host backend: the promises of `backend::host`, seen from outside. Promises of every backend are in `conformance`.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]
@@ -124,7 +124,7 @@ fn a_stream_that_is_closed_takes_nothing_more() {
     eventually("it has ended", || matches!(setup.backend.mark(id), Err(Error::Closed { what: "stream" })));
     let memory = setup.device(8);
     let fill = Fill { to: Place::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
-    // SAFETY: nobody else uses the memory.
+    // SAFETY: no other code uses the memory.
     let refused = unsafe { setup.backend.fill(&fill, id) };
     assert!(matches!(refused, Err(Error::Closed { what: "stream" })), "{refused:?}");
     assert!(matches!(setup.backend.synchronize(id), Err(Error::Closed { what: "stream" })));

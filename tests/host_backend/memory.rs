@@ -21,7 +21,7 @@ fn memory_is_poisoned_when_it_is_allocated_and_again_when_it_is_freed() {
     let place = setup.place(at, 5000) as usize;
     drop(memory);
     for i in 0..5000 {
-        // SAFETY: the backend lives, so its memory is mapped, and nobody else allocates here.
+        // SAFETY: the backend lives, so its memory is mapped, and no code else allocates here.
         let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(place + i).read() };
         assert_eq!(byte, POISON, "byte {i} after the free");
         // SAFETY: as above.
@@ -97,7 +97,7 @@ fn addresses_are_aligned_and_so_are_their_places() {
             );
             blocks.push(block);
         }
-        // SAFETY: nobody uses them.
+        // SAFETY: no code uses them.
         blocks.iter().for_each(|block| unsafe { setup.backend.free(block, &Uses::NONE) }.expect("it lives"));
     }
     let error = setup(4096).allocate(MemoryLocation::Device, 8, 4 << 20).expect_err("too much");
@@ -181,11 +181,10 @@ fn an_address_in_no_live_memory_is_an_error_at_the_call_that_names_it() {
             assert!(error.as_ref().is_some_and(|error| is_outside(error, "fill")), "{fill:?}: {error:?}");
         }
     }
-    // What is no block, and a block that is freed twice.
     let block = setup.allocate(MemoryLocation::Device, 64, 64).expect("room");
     let address = block.device_address.expect("device memory").get();
     let shorter = Block { layout: Layout::new::<u8>(), device_address: block.device_address, ..Block::empty(MemoryLocation::Device, 1) };
-    // SAFETY: nobody uses it; this asks for the refusals.
+    // SAFETY: no code uses it; this asks for the refusals.
     let outcomes = unsafe { [&shorter, &block, &block].map(|block| backend.free(block, &Uses::NONE)) };
     let refused =
         |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Foreign { call: "free", address: a, layouts: None }) if *a == address);

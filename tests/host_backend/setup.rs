@@ -136,7 +136,7 @@ impl Setup {
     }
 
     pub fn launch(&self, name: &str, arguments: &[u64]) -> Pending<()> {
-        // SAFETY: the tests pass what the kernels take, and wait before they touch what was passed.
+        // SAFETY: the tests pass the kernels' arguments, and wait before they access them.
         unsafe { self.stream.launch(&self.module, name, arguments) }.expect("a launch")
     }
 
@@ -200,7 +200,6 @@ pub fn eventually(fact: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Runs what has no deadline of its own.
 pub fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(run()));

@@ -5,7 +5,7 @@ use ringmem::backend::{Fill, Uses};
 use super::*;
 
 fn free(backend: &Arc<HostBackend>, block: &Block) -> Result<(), Error> {
-    // SAFETY: nobody uses the block; whether it is one is what is tested.
+    // SAFETY: no code uses the block; the test checks whether it is one.
     unsafe { backend.free(block, &Uses::NONE) }
 }
 
@@ -113,7 +113,7 @@ fn a_fill_of_elements_that_are_not_aligned_or_of_no_size_is_refused() {
             // SAFETY: it is refused.
             assert!(matches!(unsafe { backend.fill(&fill, stream) }, Err(Error::Cast { .. })));
         }
-        // SAFETY: within the block or the array, and nobody else uses either.
+        // SAFETY: within the block or the array, and no other code uses either.
         unsafe { backend.fill_now(&Fill { to, pattern: 7, size: 2, count: 3 }) }.expect("aligned to 2");
     }
     for size in [0, 3, 16] {
@@ -137,7 +137,7 @@ fn a_kernel_does_not_see_pageable_memory() {
             Place::Host(place) => place.as_ptr() as u64,
             Place::Device(address) => address.get(),
         };
-        // SAFETY: the kernel writes to the result alone, which nobody reads before it is done.
+        // SAFETY: the kernel writes to the result alone, which no code reads before it is done.
         done(unsafe { stream.launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));
         assert_eq!(result.as_slice().expect("idle"), [sees], "{location:?}");
     }

@@ -91,7 +91,7 @@ fn a_copy_between_devices_goes_over_the_host_unless_one_reaches_the_other() {
             write(&backend, &vec![0; BYTES], to).expect("an upload");
             let before = backend.counters();
             if steps == 2 {
-                // SAFETY: both as long, and nobody else uses them before the wait.
+                // SAFETY: both as long, and no other code uses them before the wait.
                 let copy = Copy { to: start(to), from: start(from), bytes: BYTES as u64 };
                 // SAFETY: as above.
                 let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("it is queued");
@@ -118,7 +118,7 @@ fn a_kernel_sees_another_device_s_memory_while_its_own_reaches_it() {
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
     let sees = |device: usize, block: usize| {
         let [address, word] = [blocks[block].device_address, result.device_address()].map(|address| address.expect("it has bytes").get());
-        // SAFETY: the kernel writes to the result alone, which nobody reads before it is done.
+        // SAFETY: the kernel writes to the result alone, which no code reads before it is done.
         done(unsafe { streams[device].launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));
         result.as_slice().expect("idle")[0] == 1
     };
@@ -143,7 +143,7 @@ fn a_pageable_transfer_is_staged_and_a_pinned_one_is_not() {
     let counters = backend.counters();
     assert_eq!((counters.uploads.count, counters.downloads.count), (2, 2), "each is one transfer");
     assert_eq!(counters.staged, Tally { count: 2, bytes: 4096 + 96 }, "and a copy more");
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { backend.free(&pinned, &Uses::NONE) }.expect("it is live");
 }
 

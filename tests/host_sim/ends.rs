@@ -102,7 +102,7 @@ fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
     for kind in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host] {
         let give = || {
             let block = backend.allocate(&request(kind, 0, 1 << 19), None).expect("room");
-            // SAFETY: allocated just now, and nobody uses it.
+            // SAFETY: allocated just now, and no code uses it.
             unsafe { backend.free(&block, &Uses::NONE) }.expect("it is ours");
         };
         // At each of the times that it is read.
@@ -167,7 +167,6 @@ fn a_stream_that_waits_for_another_s_kernel_is_not_waited_for() {
 
 #[test]
 fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
-    // A stream that is slow to write down what it has freed.
     let clock = || {
         if thread::current().name().is_some_and(|name| name.starts_with("ringmem-")) {
             thread::sleep(Duration::from_millis(20));
@@ -178,7 +177,6 @@ fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
     let free = || backend.memory_info(0).expect("a device").expect("it is known").free;
     let (stream, all) = (Stream::new(&backend, 0).expect("a stream"), free());
     let fill = || {
-        // Goes after the fill.
         drop(stream.fill(gpu(&backend, 4096), .., 7).expect("it is queued"));
         stream.synchronize().expect("it does not fail");
     };
@@ -209,7 +207,7 @@ fn figures_that_a_fork_reads_wait_for_no_thread() {
     let held = Held::new(&backend, &stream);
     let ticket = backend.mark(stream.id()).expect("a live stream");
     let block = backend.allocate(&request(MemoryLocation::Device, 0, 64), None).expect("room");
-    // SAFETY: allocated just now, and used by nobody.
+    // SAFETY: allocated just now, and unused.
     unsafe { backend.free(&block, &Uses::of(ticket)) }.expect("it is ours");
     let shut = gate.lock().expect("nobody panicked");
     held.word(1).store(1, Release);

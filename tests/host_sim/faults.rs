@@ -83,7 +83,7 @@ fn an_allocation_that_fails_says_what_is_really_free() {
 fn a_free_that_fails_frees_all_the_same() {
     let backend = build(HostBackend::builder().device_memory(4096).faults(Faults::new().on(Verb::Free, Fault::from(1))));
     let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     let error = unsafe { backend.free(&block, &Uses::NONE) }.expect_err("planned");
     assert!(matches!(error, Error::Injected { call: "free", number: 1 }), "{error:?}");
     assert_eq!(backend.counters().device_live.bytes, 0);
@@ -122,7 +122,7 @@ fn a_wait_that_fails_has_waited() {
         backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
         let fill =
             ringmem::backend::Fill { to: Place::Device(buffer.device_address().expect("bytes")), pattern: 0, size: 1, count: 1 << 20 };
-        // SAFETY: within the buffer, which nobody else uses before the wait.
+        // SAFETY: within the buffer, which no other code uses before the wait.
         let ticket = unsafe { backend.fill(&fill, stream.id()) }.expect("it is queued");
         let error = match verb {
             Verb::Wait => backend.wait(ticket, Some(LIMIT)).map(drop),

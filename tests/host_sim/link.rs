@@ -24,7 +24,6 @@ impl Setup {
         self.backend.model_now().expect("a model")
     }
 
-    /// What a run takes in the model.
     fn takes(&self, run: impl FnOnce()) -> u64 {
         let before = self.now();
         run();
@@ -74,7 +73,7 @@ fn a_blocking_copy_takes_its_latency_and_its_bytes() {
     ] {
         assert_eq!(setup.takes(|| copy(&setup.backend, from, to, 10_000).expect("a copy")), ns, "{:?} to {:?}", from.location, to.location);
     }
-    // SAFETY: within the block, which nobody else uses.
+    // SAFETY: within the block, which no other code uses.
     let fill = || unsafe { setup.backend.fill_now(&Fill { to: start(&device), pattern: 0, size: 1, count: 10_000 }) }.expect("a fill");
     assert_eq!(setup.takes(fill), 100);
     assert_eq!(setup.takes(|| setup.backend.model_work(55)), 55);
@@ -97,11 +96,9 @@ fn what_is_queued_costs_the_host_nothing_until_it_waits() {
     assert_eq!((queued, setup.backend.model_end(first), setup.backend.model_end(last)), (0, Some(2000), Some(10_000)));
     setup.wait(first);
     assert_eq!(setup.now(), 2000);
-    // What was over before costs nothing more.
     setup.wait(first);
     synchronize(&stream);
     assert_eq!(setup.now(), 10_000);
-    // What is queued after a pause begins after it.
     setup.backend.model_work(500);
     let ticket = setup.upload(&pinned, &device, 10_000, &stream);
     assert_eq!(setup.backend.model_end(ticket), Some(12_500));

@@ -50,7 +50,6 @@ fn a_script_is_written_down_in_the_order_in_which_it_happened() {
     assert!(calls.windows(2).all(|two| two[0].at_ns < two[1].at_ns) && calls.iter().all(|call| call.at_ns % 10 == 0), "the clock is ours");
 }
 
-/// What is queued on it is dropped while a kernel holds the stream up, for each way to use a block.
 #[test]
 fn the_memory_of_what_is_dropped_goes_after_its_last_use_whatever_that_is() {
     let backend = build(HostBackend::builder().log(true));
@@ -106,7 +105,7 @@ fn a_kernel_reads_the_clock_that_was_given() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");
     let word = result.device_address().expect("it has bytes").get();
-    // SAFETY: the kernel writes to the result alone, which nobody reads before it is done.
+    // SAFETY: the kernel writes to the result alone, which no code reads before it is done.
     done(unsafe { stream.launch(&load(&backend), "now", &[word]) }.expect("a launch"));
     assert_eq!(result.as_slice().expect("idle"), [1234]);
 }

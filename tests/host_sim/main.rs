@@ -1,4 +1,4 @@
-//! The host backend as an instrument: what it can be told to fail, to write down, to time and to refuse.
+//! The host backend as an instrument: injected faults, logs, simulated time and limits.
 #![cfg(feature = "std")]
 
 #[path = "../adaptors/broken.rs"]
@@ -102,7 +102,6 @@ fn request(location: MemoryLocation, device: u32, bytes: usize) -> Request {
     Request { location, device, layout, options: Options::empty() }
 }
 
-/// A block that goes with this, unless it went before.
 #[derive(Debug)]
 struct Given {
     block: Block,
@@ -119,7 +118,7 @@ impl Deref for Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // SAFETY: what a test does with a block is over when it lets it go. One that the test has freed is refused.
+        // SAFETY: the test has finished with the block when this is dropped. A block that it freed is refused.
         let _ = unsafe { self.backend.free(&self.block, &Uses::NONE) };
     }
 }
@@ -140,7 +139,7 @@ fn start(block: &Block) -> Place {
 
 /// Copies between the beginnings of two blocks.
 fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Result<(), Error> {
-    // SAFETY: the tests give two blocks that nobody else uses; whether they have so many bytes is what is tested.
+    // SAFETY: the tests give two blocks that no other code uses; the test checks whether they have that many bytes.
     unsafe { backend.copy_now(&Copy { to: start(to), from: start(from), bytes }) }
 }
 
@@ -178,7 +177,6 @@ fn synchronize(stream: &Stream) {
     stream.synchronize().expect("nothing failed");
 }
 
-/// Runs what has no deadline of its own.
 fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(run()));

@@ -34,7 +34,7 @@ impl Setup {
     /// A kernel touches some bytes.
     fn touch(&self, buffer: &UnifiedBuffer<u8>, offset: u64, bytes: u64) {
         let address = address(buffer) + offset;
-        // SAFETY: within the buffer, which nobody else uses before the wait.
+        // SAFETY: within the buffer, which no other code uses before the wait.
         done(unsafe { self.stream.launch(&self.module, "increment", &[address, bytes]) }.expect("a launch"));
     }
 
@@ -130,7 +130,7 @@ fn a_copy_brings_pages_to_where_its_other_end_is() {
     let (buffer, device) = (setup.managed(4 * PAGE), give(&setup.backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("room"));
     // SAFETY: offset `PAGE` is within the buffer.
     let inside = Place::Host(unsafe { buffer.as_ptr().expect("it has bytes").add(PAGE as usize) });
-    // SAFETY: both within their blocks, which nobody else uses.
+    // SAFETY: both within their blocks, which no other code uses.
     unsafe { setup.backend.copy_now(&Copy { to: inside, from: start(&device), bytes: PAGE + 1 }) }.expect("a copy");
     assert_eq!((setup.pages(Phase::PagedIn, &buffer), setup.held()), (vec![1, 2], 4 * PAGE));
     assert_eq!(buffer.slice(PAGE as usize..).expect("within").as_slice().expect("idle")[0], ringmem::backend::host::POISON);
@@ -171,7 +171,7 @@ fn a_page_is_on_one_device_at_a_time() {
         (load(&backend), UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 2 * PAGE as usize).expect("managed memory"));
     for device in [0, 1, 0] {
         let arguments = [buffer.device_address().expect("it has bytes").get(), 2 * PAGE];
-        // SAFETY: nobody else uses the buffer before the wait.
+        // SAFETY: no other code uses the buffer before the wait.
         done(unsafe { streams[device].launch(&module, "increment", &arguments) }.expect("a launch"));
         let held = [0, 1].map(|device| backend.occupied(device).expect("a device").bytes);
         assert_eq!((held[device], held[1 - device]), (2 * PAGE, 0));
@@ -184,7 +184,7 @@ fn where_host_and_device_share_one_memory_nothing_moves() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
     let arguments = [buffer.device_address().expect("it has bytes").get(), 1 << 20];
-    // SAFETY: nobody else uses the buffer before the wait.
+    // SAFETY: no other code uses the buffer before the wait.
     done(unsafe { stream.launch(&load(&backend), "increment", &arguments) }.expect("a launch"));
     assert!(buffer.as_mut_slice().expect("idle").iter().all(|&byte| byte == 1));
     let counters = backend.counters();
@@ -221,7 +221,7 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
                 let mut buffer = setup.managed(ROOM * PAGE);
                 for round in 0..100 {
                     let arguments = [address(&buffer) + (thread * 7 + round * 5) % 12 * PAGE, 4 * PAGE];
-                    // SAFETY: within the buffer, which nobody else uses before the wait.
+                    // SAFETY: within the buffer, which no other code uses before the wait.
                     done(unsafe { stream.launch(&setup.module, "increment", &arguments) }.expect("a launch"));
                     if round % 10 == 0 {
                         buffer.as_mut_slice().expect("idle")[0] = 0;
@@ -242,11 +242,12 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
     assert!(counters.pages_evicted.count > 0 && counters.pages_in.count >= counters.pages_out.count + counters.pages_evicted.count);
 }
 
-/// Kernels of many streams on two devices, allocations beside them and the host, all over what the devices hold; then the log is read line by line.
+/// Kernels of many streams on two devices, concurrent with allocations and host accesses, all exceeding the devices' memory; then the log is
+/// checked line by line.
 #[test]
 fn the_books_hold_line_by_line_whoever_moves_pages() {
     const ROOM: u64 = 16;
-    // Called for each line, while the log is nobody else's: the others come to it in whatever order.
+    // Called for each line, under the log's lock: other threads wait in any order.
     let slow = Arc::new(|| {
         thread::yield_now();
         0
@@ -304,7 +305,7 @@ fn the_books_hold_line_by_line_whoever_moves_pages() {
     assert!(occupied.iter().all(|occupied| occupied.bytes == 0 && occupied.peak <= ROOM * PAGE), "{occupied:?}");
 }
 
-/// A clock that panics at each of the times that it is read while pages come, go and give way to an allocation.
+/// A clock that panics at each of its reads while pages are migrated and evicted.
 #[test]
 fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
     const ROOM: u64 = 6;
@@ -322,7 +323,7 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
     let bring = |page: u64| {
         // SAFETY: each page is within the buffer.
         let to = Place::Host(unsafe { managed.as_ptr().expect("it has bytes").add((page * PAGE) as usize) });
-        // SAFETY: a page of each, which nobody else uses.
+        // SAFETY: a page of each, which no other code uses.
         unsafe { backend.copy_now(&Copy { to, from: start(&device), bytes: PAGE }) }.expect("a copy");
     };
     let held = || backend.occupied(0).expect("a device").bytes;
@@ -335,7 +336,7 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
         assert_eq!((held(), books()), (ROOM * PAGE, ROOM * PAGE));
         left.store(time, Relaxed);
         let moves = || {
-            // One gives way to a page, two to an allocation, and the host touches the rest.
+            // One page is evicted for a page, two for an allocation, and the host accesses the rest.
             bring(ROOM - 1);
             drop(give(&backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("pages give way"));
             managed.as_slice().expect("idle");
@@ -364,7 +365,7 @@ fn pages_leave_the_books_with_their_memory_whoever_moves_others() {
                 let stream = Stream::new(backend, device).expect("a stream");
                 for round in 0..150 {
                     let buffer = UnifiedBuffer::<u8>::new(Unified::new(backend, 0), (2 * PAGE) as usize).expect("managed memory");
-                    // SAFETY: nobody else uses the buffer before the wait.
+                    // SAFETY: no other code uses the buffer before the wait.
                     done(unsafe { stream.launch(module, "increment", &[address(&buffer), (1 + round % 2) * PAGE]) }.expect("a launch"));
                 }
             });

@@ -8,7 +8,7 @@ fn pinned(backend: &Arc<HostBackend>, bytes: usize, options: Options) -> Result<
 }
 
 fn free(backend: &Arc<HostBackend>, block: &Block) {
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses it.
     unsafe { backend.free(block, &Uses::NONE) }.expect("it is live");
 }
 
@@ -47,9 +47,9 @@ fn memory_that_waits_for_its_uses_is_pinned_until_they_are_over() {
     let held = Held::new(&backend, &stream);
     let device = give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     let source = pinned(&backend, 4096, Options::empty()).expect("within");
-    // SAFETY: both within their blocks; nobody else uses them.
+    // SAFETY: both within their blocks; no other code uses them.
     let ticket = unsafe { backend.copy(&Copy { to: start(&device), from: start(&source), bytes: 64 }, stream.id()) }.expect("it is queued");
-    // SAFETY: nobody uses it but the copy.
+    // SAFETY: no code uses it but the copy.
     unsafe { backend.free(&source, &Uses::of(ticket)) }.expect("it is live");
     let used = 4096 + 16;
     assert!(matches!(pinned(&backend, 4096, Options::empty()), Err(Error::Limit { of: LimitOf::Pinned, used: u, .. }) if u == used));
@@ -98,7 +98,6 @@ mod proc {
         flags.split(' ').any(|flag| flag == "lo")
     }
 
-    /// As a test of its own under whatever limit there is; as the child of the next with one that is known.
     #[test]
     fn is_pinned_says_what_the_system_says() {
         let backend = build(HostBackend::builder().pinned_budget(2 << 20));
@@ -112,7 +111,6 @@ mod proc {
         }
     }
 
-    /// Runs the test under a limit that is too small, and under one that suffices.
     #[test]
     fn is_pinned_is_honest_under_any_limit() {
         for (kilobytes, expected) in [("64", "no"), ("4096", "yes")] {

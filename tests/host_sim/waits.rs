@@ -1,4 +1,4 @@
-//! What waits: for whose failure, until when a mark is reached, and for memory that is going.
+//! Waits: for whose failure, until when, and for memory that is being freed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -29,7 +29,6 @@ fn synchronize_leaves_the_failures_of_what_was_queued_after_it() {
         move || stream.synchronize()
     });
     eventually("it is called", || backend.calls(Verb::Synchronize) == Some(1));
-    // It has not yet looked what is queued when it is counted.
     thread::sleep(Duration::from_millis(100));
     let pending = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
     held.word(1).store(1, Release);
@@ -71,7 +70,7 @@ fn a_launch_that_panics_at_its_call_is_not_counted_as_queued() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 64).expect("room");
     let address = managed.device_address().expect("it has bytes").get();
-    // SAFETY: within the buffer, which nobody else uses.
+    // SAFETY: within the buffer, which no other code uses.
     let launch = || unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.map(drop);
     catch_unwind(AssertUnwindSafe(launch)).expect_err("the model panics");
     assert_eq!(managed.as_slice().expect("no kernel is queued"), [0; 64]);
@@ -93,7 +92,6 @@ fn an_operation_that_panics_at_its_call_leaves_the_model_s_times_to_the_next() {
     let (first, second) = (gpu(&backend, 1_000_000), gpu(&backend, 1_000_000));
     armed.store(true, Relaxed);
     catch_unwind(AssertUnwindSafe(|| fill(first))).expect_err("the clock panics");
-    // 1 MB at 500 GB/s, after what was announced and panicked.
     let buffer = fill(fill(second));
     let end = |number| backend.model_end(ringmem::backend::Ticket { stream: stream.id(), number });
     assert_eq!([1, 2].map(end), [Some(4000), Some(6000)]);
@@ -101,7 +99,6 @@ fn an_operation_that_panics_at_its_call_leaves_the_model_s_times_to_the_next() {
     drop(buffer);
 }
 
-/// Says when it is being dropped, and is until it is told to go.
 struct Slow(Arc<[AtomicBool; 2]>);
 
 impl Drop for Slow {
@@ -187,7 +184,6 @@ fn a_kept_value_that_asks_for_memory_waits_for_nobody() {
     assert_eq!(backend.counters().unreported, 0, "each was told that memory is short");
 }
 
-/// Asks what is used of a limit when it is dropped.
 struct Asks(Limited<Device>);
 
 impl Drop for Asks {

@@ -51,7 +51,6 @@ fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
         assert!(
             matches!(backend.wait(held, Some(LIMIT)), Err(Error::Operation { what: OperationFault::Unpublished, number: failed, .. }) if failed == failing.number)
         );
-        // What is held back is a failure as well, but not of what comes after.
         assert!(backend.wait(later, Some(LIMIT)).expect("it succeeds"));
         assert_eq!(value(&backend, place), 11);
         backend.set_faults(&Faults::new());
@@ -68,7 +67,7 @@ fn what_is_no_word_of_live_memory_is_refused() {
     // SAFETY: a live word.
     unsafe { backend.publish_now(at(0), 5) }.expect("live");
     for offset in [4, 4092, 4096] {
-        // SAFETY: what is published is refused before anything is done.
+        // SAFETY: the publication is refused before any effect.
         let (now, queued) = unsafe { (backend.publish_now(at(offset), 1), backend.publish(at(offset), 1, since, stream.id())) };
         for refused in [now, queued.map(drop)] {
             match offset {

@@ -1,4 +1,4 @@
-//! Eight threads on the same buffers while any call may fail: what is there is whole, and nothing is lost or counted twice.
+//! Eight threads on the same buffers while any call may fail: contents stay whole, and nothing is lost or counted twice.
 
 use std::sync::Barrier;
 use std::thread;
@@ -16,7 +16,6 @@ use super::clean::Clean;
 use super::{Manager, eventually, holding, numbers, plain};
 
 const LIMIT: u64 = 24_000;
-/// No buffer that is shared is shorter: what is in these is its own, and nobody ever writes anything else there.
 const KEPT: usize = 16;
 const SHARED: u32 = 6;
 const THREADS: usize = 8;
@@ -34,7 +33,6 @@ impl Dice {
     }
 }
 
-/// What may be said of a call where others are busy, the limit is short and calls fail.
 fn allowed<T>(outcome: Result<T, Error>) -> Option<T> {
     match outcome {
         Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-//! What is freed because nobody uses it, and what is not.
+//! Cleanup: which idle buffers are freed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,14 +17,12 @@ use super::{LIMIT, Manager, backend, holding, is_empty, numbers, plain, read};
 
 const T: Duration = Duration::from_secs(60);
 
-/// A manager, and the clock that it goes by.
 pub fn clocked(backend: &Arc<HostBackend>) -> (Manager, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(0));
     let shown = Arc::clone(&clock);
     (Manager::builder(Device::new(backend, 0)).clock(move || shown.load(Relaxed)).build(), clock)
 }
 
-/// What the clock does at its next call, after it has been read.
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 fn set(hook: &Hook, work: impl FnOnce() + Send + 'static) {
@@ -55,7 +53,6 @@ pub fn seconds(seconds: u64) -> u64 {
     seconds * 1_000_000_000
 }
 
-/// The names and bytes of what a cleanup freed.
 fn cleaned(manager: &Manager, idle: Duration) -> Vec<(String, u64)> {
     manager.cleanup(idle, |_| true).iter().map(|freed| (freed.name.to_string(), freed.bytes)).collect()
 }
@@ -83,7 +80,7 @@ enum At {
     Closure,
 }
 
-/// Whoever gives a buffer up while it is looked at has given it up, and it is counted once.
+/// A buffer that is released during a check is freed and counted once.
 #[test]
 fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
     let backend = backend();
@@ -108,7 +105,6 @@ fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
     }
 }
 
-/// A buffer of which nobody ever said how much is used is not unused.
 #[test]
 fn only_who_decides_by_the_figures_decides_by_the_utilisation() {
     let (manager, clock) = clocked(&backend());
@@ -187,7 +183,7 @@ fn a_read_is_dated_by_the_next_look_and_a_write_by_its_end() {
     assert_eq!(manager.statistics().buffers[0].age.as_secs(), 50);
 }
 
-/// The clock is where another thread could be, between the look at a buffer and its date.
+/// The clock runs code of another thread, between the check of a buffer and its date.
 #[test]
 fn a_use_while_the_clock_is_read_is_not_dated_before_it() {
     let looks: [fn(&Manager); 3] =
@@ -250,7 +246,7 @@ fn a_look_whose_clock_panics_leaves_the_use_to_the_next() {
     assert_eq!(manager.statistics().buffers[0].idle.as_secs(), 5);
 }
 
-/// Whether something that is queued uses the buffer is asked while nobody else has it, and whoever comes then waits.
+/// The check for queued work is exclusive, and concurrent requests wait.
 #[test]
 fn a_cleanup_is_in_nobody_s_way() {
     let backend = backend();

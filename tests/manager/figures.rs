@@ -1,4 +1,4 @@
-//! What a manager says of itself.
+//! Statistics of a manager.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn there_are_as_many_figures_as_buffers() {
     assert_eq!((manager.statistics().buffers.len(), manager.statistics().freed), (60, 40));
 }
 
-/// Also while somebody writes to it, and nobody waits for that.
+/// Also while a buffer is being written, without waiting for it.
 #[test]
 fn what_somebody_has_alone_has_figures_too() {
     let manager = manager(&backend());

@@ -91,7 +91,6 @@ fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
         let outcomes: Vec<bool> = (0..20)
             .map(|_| {
                 fork(|| {
-                    // Of what the other thread does nothing goes on here.
                     let before = backend.counters().device_frees;
                     // SAFETY: the child leaves without dropping it again.
                     drop(unsafe { std::ptr::read(&raw const manager) });

@@ -37,8 +37,8 @@ fn is_as_it_was(manager: &Manager, backend: &HostBackend, ids: &[BufferId<u32>],
     assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (bytes, bytes));
 }
 
-/// 67 buffers for the nodes of a graph; memory ran out at the 45th, and a program that goes on with 44 that grew and 23 that did not writes past the
-/// end of those. Here none has grown.
+/// 67 buffers for the nodes of a graph; memory ran out at the 45th. A program with 44 grown buffers and 23 others would write past the end of the
+/// latter. Here none has grown.
 #[test]
 fn where_memory_runs_out_at_the_45th_of_67_no_buffer_has_grown() {
     const BUFFERS: usize = 67;
@@ -71,7 +71,6 @@ fn where_the_limit_is_short_nothing_is_asked_of_the_memory() {
     let manager = Manager::with_limit(Device::new(&backend, 0), 10_000);
     let ids = group(&manager, 5, 100);
     let allocations = backend.counters().device_allocations;
-    // 2000 are there, 5 times 1604 would come.
     assert!(matches!(manager.resize_group(all(&ids, 401)), Err(Error::Limit { requested: 8020, used: 2000, limit: 10_000, .. })));
     assert_eq!(backend.counters().device_allocations, allocations);
     is_as_it_was(&manager, &backend, &ids, 100);

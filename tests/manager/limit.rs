@@ -132,7 +132,6 @@ fn eight_threads_never_have_more_than_the_limit_old_and_new_together() {
         watcher.join().expect("never above the limit");
         refused
     });
-    // What was live below is within what counted, at every instant.
     let peak = counted.scope().bytes.peak as u64;
     assert!(peak <= manager.budget().peak() && manager.budget().peak() <= LIMIT, "{peak}");
     assert!(refused > 0 && manager.budget().peak() > LIMIT - 16_000, "{refused} were refused at {peak}");

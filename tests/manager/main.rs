@@ -1,4 +1,4 @@
-//! Named buffers that grow, on the host backend: what is refused, what is copied, what counts, and that whatever fails leaves everything as it was.
+//! Named buffers that grow, on the host backend: refusals, copies, accounting, and no effect of failed calls.
 #![cfg(feature = "std")]
 
 mod attack;

@@ -46,7 +46,6 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A manager, and what it should hold.
 struct Twin {
     manager: Manager,
     stream: Stream,
@@ -83,7 +82,6 @@ impl Twin {
         self.buffers.values().map(|(_, _, capacity)| *capacity as u64 * 4).sum()
     }
 
-    /// What was refused was to be refused, or met a fault.
     fn judge<T>(&mut self, outcome: Result<T, Error>, fits: bool, fresh: usize) -> Option<T> {
         let fits_in = self.bytes() + fresh as u64 * 4 <= LIMIT;
         match outcome {
@@ -162,7 +160,6 @@ impl Twin {
         }
     }
 
-    /// Whether all elements are what they should be now.
     fn write(&mut self, name: u8, number: u32) -> bool {
         let Some((id, mut live, capacity)) = self.buffers.get(&name).cloned() else { return true };
         let numbers: Vec<u32> = (number..=u32::MAX).chain(0..).take(live.len()).collect();
@@ -200,7 +197,6 @@ impl Twin {
             let had = live.len();
             live.resize(len, 0);
             self.buffers.insert(name, (id, live, grown.expect("judged")));
-            // What is new is anything: made the same on both sides.
             if had < len {
                 while !self.write(name, len as u32) {}
             }

@@ -1,4 +1,4 @@
-//! Who gets which buffer.
+//! Names and lookups.
 
 use ringmem::Error;
 use ringmem::config::ConfigError;

@@ -88,7 +88,6 @@ fn thirteen_buffers_grow_from_a_thousand_to_a_million_nodes_and_lose_nothing() {
     let figures = manager.statistics();
     assert_eq!((figures.buffers.len(), figures.resizes), (13, figures.buffers.iter().map(|buffer| buffer.resizes).sum()));
     assert!(figures.peak_bytes <= figures.limit_bytes && figures.buffers.iter().all(|buffer| buffer.len as usize == MOST));
-    // Only what is live was ever copied, on the device.
     assert_eq!(backend.counters().device_copies.bytes, figures.resize_bytes);
     drop(manager);
     assert!(is_empty(&backend));

@@ -46,7 +46,6 @@ fn what_does_not_fit_is_refused_and_given_back() {
     let refused = lease.download(&stream, ..11, pinned()).expect_err("too short");
     assert!(matches!((refused.error, refused.value.len()), (Error::Range { .. }, 10)));
     assert!(matches!(lease.fill_on(&stream, 99..101, 0), Err(Error::Range { .. })));
-    // What is not live is not there, though there is room.
     lease.resize(50).expect("it is there");
     assert!(matches!(lease.fill_on(&stream, ..51, 0), Err(Error::Range { .. })));
     assert_eq!(manager.statistics().queued, 0);
@@ -103,7 +102,6 @@ fn what_is_freed_with_work_queued_counts_until_the_work_is_over() {
 
 #[test]
 fn what_a_stream_is_about_to_give_back_does_not_stand_in_the_way_of_the_next() {
-    // A stream that is slow to write down what it has freed.
     let clock = || {
         if thread::current().name().is_some_and(|name| name.starts_with("ringmem-")) {
             thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! A larger block: what is copied, in which order, and that a failure leaves the buffer as it was.
+//! Resizes: copies, their order, and no effect of failures.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,7 +48,6 @@ fn everything_is_live_that_was_asked_for_also_where_nobody_said_how_much_is_used
     let backend = backend();
     let manager = manager(&backend);
     let id = manager.create::<u32>("a", 100, plain()).expect("room");
-    // A kernel writes: nobody tells the manager.
     manager.lease_mut(id).expect("nobody else").view_mut().fill(7).expect("a fill");
     manager.lease_mut(id).expect("nobody else").resize(200).expect("room");
     assert_eq!(read(&manager, id)[..100], [7; 100]);
@@ -116,7 +115,6 @@ fn resize_with(on_stream: bool, verb: Verb, fault: Fault) -> (ringmem::Result<()
     drop(lease);
     assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (8000, 8000), "{verb:?} {fault:?}");
     drop(manager);
-    // A free that failed was reported to nobody, and was one.
     assert_eq!(backend.counters().device_live.bytes, 0);
     (outcome, calls)
 }
@@ -161,7 +159,7 @@ fn old_and_new_count_together_and_what_does_not_fit_together_is_refused() {
     assert_eq!(lease.slice(..1000).expect("live").to_vec().expect("a copy"), numbers(0, 1000));
 }
 
-/// Somebody who waits for the same stream is told of the failure as often as not: the copy has failed all the same.
+/// Another waiter of the same stream may get the error first: the copy has failed anyway.
 #[test]
 fn a_copy_that_failed_on_a_stream_replaces_nothing_whoever_was_told() {
     let backend = backend();
@@ -178,7 +176,6 @@ fn a_copy_that_failed_on_a_stream_replaces_nothing_whoever_was_told() {
             told
         });
         let end = Ended(&is_over);
-        // Until somebody else was told at least once.
         let mut round = 0;
         while round < 1000 || others == 0 && round < 100_000 {
             backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1 + round % 2).when_executed()));

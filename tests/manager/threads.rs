@@ -110,8 +110,8 @@ unsafe impl Memory for Halting {
     }
 }
 
-/// One thread is halted within the memory while it creates, and one while it resizes; meanwhile this one does everything else. If it had to wait
-/// for a lock of theirs it would do so until the limit, and they would say so.
+/// One thread is stopped within the memory while it creates, and one while it resizes; this one does everything else. If it had to wait for a lock
+/// of theirs, it would time out.
 #[test]
 fn nobody_waits_for_who_waits_for_the_memory() {
     let backend = backend();
@@ -180,7 +180,6 @@ fn a_lease_that_is_owned_goes_to_another_thread_and_outlives_the_manager() {
     assert!(is_empty(&backend));
 }
 
-/// Whom nobody waits for panics, with what it had been given.
 #[test]
 fn a_memory_that_panics_leaves_every_buffer_and_name_and_byte_as_it_was() {
     let backend = backend();

@@ -1,4 +1,4 @@
-//! Every call of the backend that a mirror makes fails once: the state, the elements and the memory held stay as they were.
+//! Every backend call of a mirror fails once: state, elements and allocated memory stay unchanged.
 
 use ringmem::error::MirrorFault;
 

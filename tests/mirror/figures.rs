@@ -1,4 +1,4 @@
-//! What a mirror says of itself: transfers, and whether its pages are locked.
+//! Statistics of a mirror, and whether its pages are locked.
 
 use std::sync::mpsc;
 use std::thread;
@@ -30,7 +30,6 @@ fn transfers_are_counted_exactly_and_their_time_is_in_nanoseconds() {
     let statistics = mirror.statistics();
     for transfers in [statistics.to_device, statistics.to_host] {
         assert_eq!((transfers.count, transfers.bytes), (10, 5_000_000));
-        // Half a megabyte takes more than no time: whoever counts milliseconds sees none in most of these.
         assert!(transfers.ns >= 10, "{transfers:?}");
     }
     assert!(statistics.to_device.ns + statistics.to_host.ns <= took, "{statistics:?} of {took} ns");

@@ -1,4 +1,4 @@
-//! One side's copy is lost, or nobody has written it yet: the other's is kept, and what is not there is never taken for valid.
+//! A copy is lost or not yet written: the other one is kept, and a missing copy is never valid.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -84,7 +84,6 @@ fn memory_that_nobody_has_written_is_never_the_valid_copy() {
     assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, .. })));
     assert_eq!(live(&backend), [0; 3], "nothing is there");
     assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, .. })));
-    // What was allocated for a call that panicked stays, and counts as little.
     let (backend, left) = armed();
     let stream = super::stream(&backend);
     for queued in [false, true] {

@@ -1,4 +1,4 @@
-//! Mirrored buffers on the host backend: what each call does in each state, and what it copies; failures, streams, threads.
+//! Mirrored buffers on the host backend: each call in each state, its copies; failures, streams, threads.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]
@@ -77,7 +77,6 @@ fn add_and_panic(host: &dyn KernelHost, arguments: &[u64]) {
     panic!("a kernel that a test asked for");
 }
 
-/// What a clock of [`armed`] says when it panics.
 const ARMED: &str = "a clock that a test asked for";
 
 /// A backend with a clock that panics on this thread when the number, counted down with each look, is 0; and the number.
@@ -123,7 +122,7 @@ where
     let address = mirror.device_on(Access::Update, stream).expect("queued").expect("it has bytes").get();
     let image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
     let module = Module::load(stream.backend(), &image, &Abi::of(LAYOUTS)).expect("our ABI");
-    // SAFETY: the elements are the mirror's, which lists the launch; nobody uses them before it has left.
+    // SAFETY: the elements are the mirror's, which lists the launch; no code uses them before it has left.
     let pending = unsafe { stream.launch(&module, name, &[address, mirror.len() as u64]) }.expect("a launch");
     mirror.used_by(stream).expect("a stream of the same backend");
     pending

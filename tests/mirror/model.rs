@@ -56,10 +56,7 @@ fn op() -> impl Strategy<Value = Op> {
 enum Strike {
     None,
     AtTheCall,
-    /// A queued one, on its stream; somebody else may be told first.
-    Executed {
-        told: bool,
-    },
+    Executed { told: bool },
 }
 
 fn strike() -> impl Strategy<Value = Strike> {
@@ -70,7 +67,6 @@ fn strike() -> impl Strategy<Value = Strike> {
     ]
 }
 
-/// The two copies, as far as they are there, and which is valid.
 #[derive(Clone, Debug, Default)]
 struct Model {
     copies: [Option<[u32; LEN]>; 2],
@@ -116,7 +112,6 @@ impl Model {
         valid.and_then(|side| self.copies[side]).unwrap_or([0; LEN])
     }
 
-    /// What an operation does; `None` if it is refused.
     fn apply(&mut self, op: Op) -> Option<()> {
         let needs_a_copy = matches!(op, Op::Sync(_) | Op::QueuedSync(..) | Op::MarkDirty(_) | Op::Discard(_) | Op::Compact(_));
         if needs_a_copy && self.is_empty() {
@@ -214,7 +209,7 @@ fn apply(op: Op, mirror: &mut PinnedMirror, streams: &[Stream; 2]) -> Result<(),
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -228,7 +223,6 @@ proptest! {
                 (Op::Kernel(_), _) => None,
                 (_, Strike::AtTheCall) => Some(Fault::nth(1)),
                 (Op::QueuedSync(..), Strike::Executed { .. }) => {
-                    // What is queued before it has not failed.
                     mirror.settle().expect("no fault");
                     Some(Fault::nth(1).when_executed())
                 }

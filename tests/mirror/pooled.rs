@@ -17,7 +17,6 @@ fn the_second_mirror_of_a_shape_is_the_same_memory_without_an_allocation() {
     for round in 1..=100 {
         let mut mirror = mirror();
         assert_eq!(mirror.state(), State::Uninitialized);
-        // What was there before is not there any more.
         assert_eq!(mirror.host().expect("room"), [0; LEN], "round {round}");
         mirror.fill(round).expect("room");
         assert_eq!(mirror.device().expect("room").to_vec().expect("a copy"), [round; LEN]);

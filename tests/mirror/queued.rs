@@ -1,4 +1,4 @@
-//! What is queued on streams: waited for, owned, and harmless when it is forgotten.
+//! Queued transfers: waited for, owned, and harmless when forgotten.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Every call in every state: the state afterwards, what it copies, what it refuses, and the elements.
+//! Every call in every state: the state afterwards, copies, errors, and elements.
 
 use std::sync::Arc;
 
@@ -46,7 +46,6 @@ through_update       | DO           | DD up        | DD         | DD | DD up    
 settle               | =            | =            | =          | =  | =             | =             | =             | =
 ";
 
-/// What was written before, last, and by the call that is tested.
 pub const OLDER: [u32; LEN] = [1; LEN];
 pub const LAST: [u32; LEN] = [2; LEN];
 pub const NEW: [u32; LEN] = [3; LEN];
@@ -200,7 +199,6 @@ where
     }
 }
 
-/// Writes what a call said that it would, reads all, and looks whether it is what the cell says.
 pub fn check_elements<H, D>(mirror: &mut MirroredBuffer<u32, H, D>, cell: Cell)
 where
     H: Memory<Visibility: HostReadable> + Clone,

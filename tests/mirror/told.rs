@@ -1,4 +1,4 @@
-//! A queued copy fails, and somebody else who waits for its stream is told what with: the mirror knows all the same that nothing was copied.
+//! A queued copy fails, and another waiter of its stream gets the error: the mirror still knows that nothing was copied.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,14 +15,12 @@ use ringmem::stream::Stream;
 use super::table::{LAST, bring, call, cells, check_elements};
 use super::{Held, armed, backend, launch, live, load, pageable, pinned, stream, through};
 
-/// Who else may wait for a stream.
 const OTHERS: [fn(&Stream) -> ringmem::Result<()>; 3] = [
     Stream::synchronize,
     |stream| stream.record()?.wait(),
     |stream| futures::executor::block_on(async { stream.record()?.reached().await }),
 ];
 
-/// Somebody else is told.
 fn tell(stream: &Stream, other: fn(&Stream) -> ringmem::Result<()>) {
     let error = other(stream).expect_err("planned");
     assert!(matches!(error, Error::Injected { call: "copy", .. }), "{error}");

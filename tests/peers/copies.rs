@@ -137,7 +137,6 @@ fn sixteen_copies_are_under_way_and_the_next_comes_back() {
     let held = Held::new(&backend, &stream);
     let mut under_way = Vec::new();
     for _ in 0..MOST_COPIES {
-        // None can begin before the stream goes on.
         let source = stream.fill(gpu(&backend, 0, &[0; 100]), .., 7).expect("it is queued").ordered();
         under_way.push(peers.queue(source, gpu(&backend, 1, &[0; 100]), None).expect("there is a place"));
     }
@@ -184,7 +183,6 @@ fn a_copy_that_is_dropped_or_forgotten_hurts_nobody() {
             let source = stream.fill(gpu(&backend, 0, &pattern(1)), .., 7).expect("it is queued").ordered();
             let copy = peers.queue(source, gpu(&backend, 1, &pattern(2)), Some(strategy)).expect("it is queued");
             if forgotten {
-                // Both ends, and what it is staged in.
                 let blocks = if matches!(strategy, Strategy::Staged { .. }) { 5 } else { 2 };
                 (0..blocks).for_each(|_| backend.forgets());
                 forget(copy);
@@ -278,7 +276,6 @@ fn leases_are_copied_as_buffers_are() {
     assert!(registry.lease(ids[1]).expect("live").view().to_vec().expect("a download") == pattern(0));
 }
 
-/// Whatever memory gives it: what is copied is a buffer of the devices' backend.
 #[test]
 fn a_memory_over_device_memory_is_copied_too() {
     let backend = build(two());

@@ -1,4 +1,4 @@
-//! Whichever call of the backend fails: both ends are there, nothing else is held, and the next try succeeds.
+//! Every backend call fails once: both ends are returned, nothing else is held, and the next try succeeds.
 
 use super::*;
 

@@ -60,7 +60,6 @@ fn every_byte_of_both_ends_is_read_back() {
     let (source, target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(1)));
     let (counted, ()) = moves(&backend, || peers.verify(&source, &target).expect("they are equal"));
     assert_eq!(counted, [(0, 0), (2, 2 * BYTES as u64), (0, 0), (0, 0)]);
-    // Also where it is read wrong: nobody is told that bytes are right which nobody has seen.
     for copy in [1, 2] {
         backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(copy).flipping(77)));
         assert!(matches!(peers.verify(&source, &target), Err(Error::Corrupted { .. })), "{copy}");

@@ -74,12 +74,10 @@ fn done<A: Source, B: Target<Element = A::Element>>(copy: Chunked<A, B>) -> (A, 
     copy.wait_timeout(LIMIT).expect("in time").expect("no fault")
 }
 
-/// What copies have moved: between devices, from them, to them, and beside pinned memory.
 fn moved(counters: &Counters) -> [Tally; 4] {
     [counters.peer_copies, counters.downloads, counters.uploads, counters.staged]
 }
 
-/// What a run moves.
 fn moves<R>(backend: &HostBackend, run: impl FnOnce() -> R) -> ([(u64, u64); 4], R) {
     let before = moved(&backend.counters());
     let result = run();

@@ -1,4 +1,4 @@
-//! A clock that panics, at each of its calls in turn: a copy of what is lent is over when its call ends, however it ends.
+//! A clock that panics at each of its calls in turn: a copy of borrowed memory is complete when its call ends.
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ struct Late {
     ready: Arc<Mutex<Option<Ticket>>>,
 }
 
-// SAFETY: as the memory below, whose blocks are given out as they are, but for when they may be used: later.
+// SAFETY: the upstream memory's blocks, unchanged, but ready later.
 unsafe impl Memory for Late {
     type Visibility = Both;
 
@@ -53,7 +53,6 @@ fn a_copy_that_is_staged_is_over_when_its_call_ends_wherever_that_panics() {
         let held = Held::new(&backend, &work);
         *staging.ready.lock().expect("nobody panics") = Some(backend.mark(work.id()).expect("a live stream"));
         let outcome = thread::scope(|scope| {
-            // What is queued waits until then. A copy that has not panicked by then waits too.
             scope.spawn(|| {
                 thread::sleep(Duration::from_millis(20));
                 held.let_go();

@@ -98,7 +98,7 @@ fn both_ways_of_a_chunk_are_waited_for_by_one_time_limit() {
     let timeout = Duration::from_millis(40);
     let backend = build(two());
     let peers = peers(&backend);
-    // Who waits for the second as long as for the first is there so late after the first in every try; who does not, only where the machine has it wait.
+    // A wait for the second as long as for the first is this late in every try; otherwise only if the machine delays it.
     let is_in_time = |_| {
         let [let_go, over] = waits(&backend, &peers, timeout / 2, timeout);
         let_go < timeout && over < let_go + timeout
@@ -111,7 +111,6 @@ fn link() -> Link {
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, peer: 10.0, ..Link::default() }
 }
 
-/// What a copy of 80 000 bytes takes in the model.
 fn takes(strategy: Strategy, enabled: bool) -> u64 {
     let backend = build(two().link(link()));
     let mut peers = peers(&backend);

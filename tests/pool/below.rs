@@ -1,4 +1,4 @@
-//! Pools over memories that count, list, limit or pool themselves: each has its blocks back as it gave them, and what it refuses is made room for.
+//! Pools over memories that count, list, limit or pool themselves: blocks are returned unchanged, and refusals make the pool free memory.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -42,7 +42,6 @@ fn a_list_below_has_every_block_outside_the_slabs_taken_off() {
             drop(second);
             assert_eq!(tracked.leaks().len(), 0);
         }
-        // What cannot be cleaned goes back at once.
         let pool = Pool::builder(tracked.clone()).enabled(false).hygiene(hygiene).build().unwrap();
         backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1)));
         let is_given = Buffer::<u8, _>::new(pool, 5000).is_ok();
@@ -115,7 +114,6 @@ fn a_pool_below_that_has_nothing_is_asked_so_often_and_no_more() {
     drop(give(&above, MIB));
 }
 
-/// Says that it is to go, and goes when it is told to.
 struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
 
 impl Drop for Slow {
@@ -136,7 +134,6 @@ fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
         let held = Held::new(&backend, &stream);
         let mut whole = give(&pool, MIB);
         whole.used_by(&stream).unwrap();
-        // What the stream drops before it gives the limit its bytes.
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
         backend.keep(
@@ -157,7 +154,6 @@ fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
     }
 }
 
-/// A memory of which everything is ready only after what its stream executes; what its blocks' frees are to come after.
 struct Late {
     memory: Device,
     stream: Stream,
@@ -221,7 +217,6 @@ fn a_slab_whose_wait_panics_goes_back() {
     assert_eq!((pool.statistics().reserved_bytes, backend.counters().device_live.bytes), (0, 0));
 }
 
-/// A device's memory that panics when it is asked, if it is told to, and after it has freed.
 #[derive(Clone)]
 struct Panicking(Device, Arc<AtomicBool>);
 
@@ -279,7 +274,6 @@ fn a_memory_that_panics_at_every_free_loses_nothing() {
         let statistics = pool.statistics();
         assert_eq!((statistics.reserved_bytes, statistics.live, statistics.memory_frees, live()), (0, 0, frees, 0));
     };
-    // One outside the slabs, then slabs that are trimmed, then slabs of a pool that goes.
     for pool in direct(memory) {
         let block = Cell::new(Some(give(&pool, 5 * KIB)));
         told(&|| drop(block.take()));
@@ -338,7 +332,6 @@ fn what_another_thread_does_in_vain_is_no_reason_to_look_again() {
     let memory = Empty { memory: Device::new(&backend, 0), meanwhile, asked: Arc::clone(&times) };
     let pool = Pool::builder(memory).limit(4 * MIB).slab(MIB).patience(LIMIT).build().unwrap();
     let theirs = pool.clone();
-    // It would end with the pool, which it has: so it is told.
     let (leave, left) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
         while left.try_recv().is_err() {

@@ -261,7 +261,6 @@ fn handles_that_any_thread_makes_and_drops_hold_the_pool_and_the_last_frees_it()
                 let (pool, next) = (first.clone(), senders[(number + 1) % THREADS].clone());
                 scope.spawn(move || {
                     for _ in 0..200 {
-                        // Made here and dropped by the next; and one that is both here.
                         let _ = next.send(give(&pool, KIB));
                         drop(pool.clone());
                         drop(receiver.try_recv());
@@ -277,7 +276,6 @@ fn handles_that_any_thread_makes_and_drops_hold_the_pool_and_the_last_frees_it()
             // Before, while and after they count.
             (0..round * 200).for_each(|_| std::hint::spin_loop());
             drop(first);
-            // A thread has the pool while it ends: one that was joined has ended.
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
         last.fill(1).unwrap();

@@ -1,4 +1,4 @@
-//! What a pool says of itself.
+//! Statistics of a pool.
 
 use ringmem::memory::{Buffer, Device, Outcome, Trace};
 use ringmem::pool::{Classes, PartState};
@@ -9,7 +9,6 @@ use super::{KIB, MIB, allocations, backend, builder, give, pool};
 fn a_loop_of_known_requests_gives_the_known_figures() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
-    // 1052 requests that nothing can serve: each is the first of its kind, or more than what is cached.
     let kept: Vec<_> = (0..1051).map(|_| give(&pool, 4 * KIB)).collect();
     for _ in 0..9472 {
         drop(give(&pool, 40 * KIB));
@@ -34,7 +33,6 @@ fn fragmentation_is_of_free_pieces() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
     assert_eq!((pool.statistics().fragmentation(), pool.statistics().utilisation()), (0.0, 0.0), "nothing is held");
-    // 4 4 8 of free memory, each behind a live block, and live blocks in what is left.
     let sizes = [4, 1, 4, 1, 8, 1].map(|size| size * 64 * KIB);
     let mut blocks: Vec<_> = sizes.into_iter().map(|bytes| Some(give(&pool, bytes))).collect();
     let rest = (4 * MIB - 19 * 64 * KIB) / (64 * KIB);

@@ -1,4 +1,4 @@
-//! What is in a block that is handed out again.
+//! Contents of reused blocks.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

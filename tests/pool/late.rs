@@ -1,4 +1,4 @@
-//! What was given back a moment ago to a heap of so many parts that it joins them late: nobody can tell.
+//! Deferred coalescing in heaps of many parts: not observable.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -12,7 +12,6 @@ use super::{Bytes, Clean, DevicePool, MIB, address, allocations, backend, builde
 
 const UNIT: u64 = 256;
 
-/// As many blocks as a slab has units, in order of address, with nothing beside them.
 fn full(slabs: u64) -> (Clean, DevicePool, Vec<Option<Bytes>>, Arc<AtomicU64>) {
     let (backend, now) = (backend(64 * MIB), Arc::new(AtomicU64::new(0)));
     let clock = Arc::clone(&now);
@@ -47,7 +46,6 @@ fn figures_and_parts_have_it() {
 
 #[test]
 fn a_request_that_fits_there_is_served_there_and_the_next_is_told_what_is_free() {
-    // There is room for another slab, which nobody needs.
     let (backend, pool, mut blocks, _) = full(2);
     for count in 1..=20 {
         let at = 1000 * count;

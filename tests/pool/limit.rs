@@ -1,4 +1,4 @@
-//! No more is held than may be, and what is idle goes.
+//! Limits and trimming.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

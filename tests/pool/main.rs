@@ -1,4 +1,4 @@
-//! The pool on the host backend: what it reuses, when it asks its memory, what it gives back, and what it says of itself.
+//! The pool on the host backend: reuse, upstream calls, trimming, statistics.
 #![cfg(feature = "std")]
 
 mod below;
@@ -81,7 +81,6 @@ fn eventually(fact: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// What was asked for, free and the largest piece, of an error for want of memory.
 fn shortage<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
         Err(Error::OutOfMemory { requested, free, largest }) => (requested, free, largest),
@@ -123,7 +122,6 @@ impl Held {
         Self { words, stream: stream.clone(), launch }
     }
 
-    /// Tells the kernel to leave, and waits until it has; what is queued behind it may wait for others.
     fn release_only(self) {
         let (backend, launch) = (self.stream.backend().clone(), self.launch);
         drop(self);

@@ -1,4 +1,4 @@
-//! What is taken back serves again, and the memory below is not asked.
+//! Freed blocks are reused without upstream calls.
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +44,6 @@ fn a_larger_free_block_serves_before_the_memory_is_asked() {
     drop(large);
     // Its size: the same block.
     assert_eq!(address(&give(&pool, 3 * MIB)), at);
-    // Another size, and nothing of that size: part of what is free, then of the larger block that is cached.
     let small: Vec<_> = (0..2).map(|_| give(&pool, 2 * MIB)).collect();
     assert_eq!(allocations(&backend), 1);
     assert_ne!(address(&small[0]), address(&small[1]));
@@ -76,7 +75,6 @@ fn where_the_limit_is_reached_the_slab_that_is_empty_for_the_longest_makes_room(
     drop(longer);
 }
 
-/// What the memory below was given back, in order.
 pub fn frees(backend: &ringmem::backend::host::HostBackend) -> Vec<u64> {
     use ringmem::backend::host::{Phase, Verb};
     let calls = backend.call_log();
@@ -155,7 +153,7 @@ fn a_memory_of_small_alignments_is_pooled_at_large_ones() {
     for (bytes, align) in [(1000, 4096), (1 << 20, 4096), (1000, 1 << 20), (3 << 20, 2 << 20)] {
         let block = pool.alloc(Layout::from_size_align(bytes, align).unwrap(), None).unwrap();
         assert!(block.device_address.unwrap().get().is_multiple_of(align as u64), "{bytes} at {align}");
-        // SAFETY: of this pool, given back once, and nobody uses it.
+        // SAFETY: of this pool, given back once, and no code uses it.
         unsafe { pool.free(block, &Uses::NONE) }.unwrap();
     }
 }

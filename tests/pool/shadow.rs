@@ -1,4 +1,4 @@
-//! A pool beside a list of intervals that knows what must be so.
+//! A pool compared with a list of intervals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use ringmem::memory::{Buffer, Device};
 use ringmem::pool::{Classes, Pool};
 use ringmem::stream::Stream;
 
-/// What is done; numbers are taken modulo what there is.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     /// Takes a block, in the order of a stream if there is one.
@@ -83,7 +82,6 @@ impl Shadow {
             Op::GiveQueued { which, stream } => {
                 if let Some(buffer) = self.untracked(which) {
                     let stream = &self.streams[usize::from(stream) % 3];
-                    // What nobody waits for, and must not be seen by who gets the block next.
                     drop(stream.fill(buffer, .., 0xEE).expect("queued"));
                 }
             }
@@ -135,7 +133,6 @@ impl Shadow {
         self.live.push((buffer, self.mark));
     }
 
-    /// A live one, and looks whether it is as it was.
     fn untracked(&mut self, which: u16) -> Option<Bytes> {
         if self.live.is_empty() {
             return None;
@@ -167,7 +164,6 @@ impl Shadow {
         }
     }
 
-    /// Everything goes, and nothing is left.
     pub fn finish(mut self) {
         self.check();
         while let Some(buffer) = self.untracked(0) {

@@ -1,4 +1,4 @@
-//! What a thread has too many of, and others take.
+//! Surplus blocks of one thread serve others.
 
 use std::sync::mpsc;
 use std::thread;

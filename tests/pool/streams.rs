@@ -19,7 +19,6 @@ fn it_goes_to_its_own_stream_at_once_and_to_another_after_its_last_use() {
     assert!(others.iter().all(|other| address(other) != at), "to another stream, or to the host");
     let own = Bytes::new_on(pool.clone(), 1024, &first).unwrap();
     assert_eq!(address(&own), at);
-    // Behind the fill that nobody waited for, also when another stream writes it.
     let last = second.fill(own, .., 9).expect("queued");
     assert!(!last.is_done(), "the first stream is held");
     held.release();
@@ -118,7 +117,6 @@ fn a_pool_that_is_dropped_makes_no_stream_wait_for_another() {
     }
     let reserved = pool.statistics().reserved_bytes;
     drop(pool);
-    // The first stays: what is queued now on each other is done when its own kernel has left.
     let first = held.remove(0);
     for held in held {
         held.release();

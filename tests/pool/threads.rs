@@ -128,7 +128,6 @@ fn a_thread_finds_its_own_cache_of_each_of_many_pools() {
     }
 }
 
-/// A buffer that goes after its thread's cache has gone.
 struct Late(Option<(Bytes, super::DevicePool)>);
 
 impl Drop for Late {

@@ -129,7 +129,6 @@ fn no_more_is_pinned_than_configured_or_than_a_quarter_of_the_machine_s_memory()
         );
         drop(all);
     }
-    // What the system says is not less than nothing.
     assert!(pools(&backend(), &Config::host()).pinned().budget() > 0);
 }
 
@@ -237,10 +236,8 @@ fn what_is_staged_often_is_pinned_but_never_more_than_the_budget() {
     assert_eq!(first.location(), MemoryLocation::Pinned);
     assert_eq!(staged(513 * KIB, 11).location(), MemoryLocation::Host, "above what is left");
     drop(first);
-    // What is idle is not lost.
     assert_eq!(staged(MIB, 11).location(), MemoryLocation::Pinned);
     assert!(backend.counters().pinned_live.peak <= MIB);
-    // Where the backend has less than the configuration, nobody knows before it is asked.
     let less = Clean::build(HostBackend::builder().pinned_budget(100_000));
     let pools = self::pools(&less, &Config::host().with_pinned_bytes(MIB));
     assert_eq!(pools.staging::<u8>(512 << 10, 11).expect("room somewhere").location(), MemoryLocation::Host);

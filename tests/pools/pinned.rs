@@ -1,4 +1,4 @@
-//! Page-locked memory by the block: what is locked, and what is not.
+//! Page-locked memory by the block: which bytes are locked.
 
 use std::sync::Arc;
 use std::thread;
@@ -31,7 +31,6 @@ fn locked(backend: &HostBackend) -> u64 {
     backend.counters().pinned_live.bytes
 }
 
-/// What was asked for, used and allowed, of an error for want of budget.
 fn refused(outcome: Result<Bytes, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
         Err(Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: budget }) => (asked, used, budget),

@@ -26,7 +26,6 @@ fn the_next_buffer_in_a_place_has_another_id() {
         let id = registry.register(buffer(&backend, &[round])).expect("room");
         assert!(!old.contains(&id));
         for &gone in &old {
-            // Not zeroes, and not what is there now.
             assert!(matches!(id_error(registry.lease(gone)), IdError::Stale { .. }));
         }
         assert_eq!(registry.lease(id).expect("live").view().to_vec().expect("live"), [round]);

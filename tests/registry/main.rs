@@ -1,4 +1,4 @@
-//! A registry of buffers on the host backend: what an id leads to, and what it never leads to.
+//! A registry on the host backend: lookups by valid and invalid ids.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]
@@ -42,12 +42,10 @@ fn buffer<T: DeviceBytes>(backend: &Arc<HostBackend>, elements: &[T]) -> Buffer<
     GpuBuffer::from_slice(Device::new(backend, 0), elements).expect("room")
 }
 
-/// Buffers that are there, as the backend counts.
 fn blocks(backend: &HostBackend) -> u64 {
     backend.counters().device_allocations.count - backend.counters().device_frees.count
 }
 
-/// What is wrong with an id.
 fn id_error<T: fmt::Debug>(outcome: Result<T, Error>) -> IdError {
     match outcome {
         Err(Error::Id(error)) => error,

@@ -61,7 +61,6 @@ fn a_stale_unknown_foreign_or_forged_reference_is_refused_with_facts() {
     let outcome = registry.resolve::<i32>(&message);
     let expected = ReferenceError::Elements { expected: i32::DESCRIPTOR.hash, got: f32::DESCRIPTOR.hash };
     assert!(matches!(outcome, Err(Error::Id(IdError::Reference(error))) if error == expected), "{outcome:?}");
-    // The message says what the buffer does not.
     let forged = BufferReference { element: i32::DESCRIPTOR.hash, ..message };
     assert_eq!(id_error(registry.resolve::<i32>(&forged)), IdError::Elements { expected: "f32", got: "i32" });
     assert!(matches!(registry.resolve::<f32>(&BufferReference::default()), Err(Error::Id(IdError::Reference(ReferenceError::Empty)))));
@@ -184,7 +183,6 @@ mod elsewhere {
         }
     }
 
-    /// The other process, if this is that one: refuses what it is sent, sends it back, and then a reference of its own.
     #[test]
     fn child_role() {
         if std::env::var_os(ROLE).is_none() {
@@ -200,7 +198,6 @@ mod elsewhere {
         assert_eq!(id_error(registry.resolve::<u32>(&message)), foreign);
         producer.push(message).expect("room");
         producer.push(registry.reference(own, ..).expect("within")).expect("room");
-        // Until it is told that this was seen.
         next(&mut consumer);
     }
 
@@ -262,7 +259,6 @@ mod elsewhere {
                 matches!(registry.lease(id), Err(Error::Unsupported { .. })),
                 matches!(registry.reference(id, ..), Err(Error::Unsupported { .. })),
                 !registry.contains(id),
-                // Whoever was counting is not here to let go of the lock.
                 registry.statistics() == ringmem::registry::Statistics::default(),
             ];
             all.into_iter().all(|is_refused| is_refused)

@@ -63,7 +63,6 @@ impl Known {
         self.shared.len() as u32 + u32::from(self.alone.is_some())
     }
 
-    /// What a refusal says; `None` where nothing is in the way.
     fn refuses(&self, alone: bool) -> Option<&'static str> {
         match self.is {
             Is::Gone => Some("stale"),
@@ -73,7 +72,6 @@ impl Known {
         }
     }
 
-    /// What was asked for, if it was to be had.
     fn judge<R>(&self, outcome: Result<R, Error>, expected: Option<&str>) -> Option<R> {
         let said = match &outcome {
             Ok(_) => None,
@@ -180,7 +178,6 @@ fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, k
             }
         }
         Op::Forge(_, bits) => {
-            // Of a slot that is there, and of another generation; or of none.
             let id = if bits % 2 == 0 { one.id.bits() ^ (bits << 32) } else { bits };
             let is_real = known.iter().any(|one| one.id.bits() == id && one.is == Is::Open && one.alone.is_none());
             let message = BufferReference::new::<u32>(registry.number(), id, 0..0);

@@ -49,7 +49,6 @@ where
     registry.lease(id).expect("live").device_address().expect("it has bytes").get()
 }
 
-/// Every byte is as it was put in: all buffers of a test have other contents.
 fn is_intact(registry: &Registry<DevicePool>, id: BufferId<u64>, whole: &[Vec<u64>]) -> bool {
     let found = registry.lease(id).expect("live").view().to_vec().expect("live");
     whole.iter().filter(|contents| **contents == found).count() == 1
@@ -161,7 +160,6 @@ fn blocks_that_are_not_registered_stay_and_their_slab_is_filled_first() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 8, 2);
     let ids = full(&registry, &pool, 16);
-    // The first slab has one block that nobody may move, the second has three that may be.
     let fixed = registry.take(ids[5]).expect("not leased");
     let place = fixed.device_address();
     (0..16)
@@ -217,7 +215,7 @@ fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place
     const ASKED: u64 = 3;
     let step = Arc::new(AtomicU64::new(IDLE));
     let looked = Arc::clone(&step);
-    // The backend looks at its clock when it writes down that it has copied: the buffer is not yet back then.
+    // The backend reads its clock when it logs the copy: the buffer is not yet back then.
     let clock = move || {
         if looked.compare_exchange(ARMED, COPYING, SeqCst, SeqCst).is_ok() {
             eventually("somebody asks", || looked.load(SeqCst) == ASKED);
@@ -297,7 +295,6 @@ fn buffers_are_whole_while_others_move_them() {
 fn who_asks_for_a_buffer_to_write_is_refused_by_no_relocation() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 16, 1);
-    // Nothing is to be moved: all that takes time is the look at each.
     let ids: Ids = (0..256).map(|number| give(&registry, &pool, number, 16)).collect();
     thread::scope(|scope| {
         let relocating = scope.spawn(|| {

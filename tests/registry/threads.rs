@@ -9,7 +9,6 @@ const THREADS: u64 = 8;
 const TIMES: u64 = 2000;
 const PLACES: usize = 16;
 
-/// What a buffer holds, and its id.
 type Known = (u64, BufferId<u64>);
 
 /// Eight threads register, lease, write, release and take what all of them know. Each buffer holds its own number twice.
@@ -18,7 +17,6 @@ fn eight_threads_find_each_buffer_whole_or_not_at_all() {
     let (backend, registry) = (backend(), Registry::new());
     let known: [Mutex<Option<Known>>; PLACES] = [const { Mutex::new(None) }; PLACES];
     let [registered, found] = [const { AtomicU64::new(0) }; 2];
-    // One may release what another takes out at the same time: both are told that it is done.
     let released = Mutex::new(HashSet::new());
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -50,7 +48,6 @@ fn eight_threads_find_each_buffer_whole_or_not_at_all() {
                         }
                         (4..6, Some((number, id))) => {
                             if let Ok(mut alone) = registry.lease_mut(id) {
-                                // Half of it at a time: whoever reads has a lease, and sees neither.
                                 alone.slice_mut(..1).expect("within").fill(0).expect("live");
                                 alone.slice_mut(..1).expect("within").fill(number).expect("live");
                             }

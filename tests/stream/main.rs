@@ -1,4 +1,4 @@
-//! What is queued, waited for otherwise than by a thread that stands still: events, futures, figures.
+//! Waiting for queued work without blocking a thread: events, futures, metrics.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]

@@ -1,4 +1,4 @@
-//! What a stream has done and what it took, exactly.
+//! Exact counts and times of a stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,6 @@ use super::*;
 
 const WORKS: Image = Image { host: &[Entry { name: "work", arguments: 1, run: work }], ..IMAGE };
 
-/// What it takes is the model's to say.
 unsafe fn work(_: &dyn KernelHost, _: &[u64]) {}
 
 fn traffic(count: u64, bytes: u64, ns: u64) -> Traffic {

@@ -1,4 +1,4 @@
-//! Events: when they are reached, what is told who waits for one, and the time between two.
+//! Events: when they are reached, which errors a wait returns, and the time between two.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,6 @@ use ringmem::backend::{Backend, Ticket};
 
 use super::*;
 
-/// A backend whose time is what the test says.
 fn timed() -> (Clean, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&now);
@@ -85,7 +84,6 @@ fn what_is_queued_after_a_wait_for_an_event_is_executed_after_it() {
     let after = second.fill(gpu(&backend, 64), .., 2).expect("it is queued");
     assert!(!after.is_done());
     held.let_go();
-    // Not for what was queued there after the event.
     let after = after.wait_timeout(LIMIT).expect("in time").expect("nothing failed");
     other_held.let_go();
     let order: Vec<_> = backend.call_log().iter().filter(|call| is_executed(call)).map(|call| call.stream).collect();

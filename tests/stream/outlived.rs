@@ -57,7 +57,6 @@ fn what_failed_on_the_last_of_many_streams_is_told_and_all_others_are_counted() 
     assert_eq!(backend.counters().unreported, 99);
 }
 
-/// A task that whoever wakes it runs at once.
 struct Inline {
     wakes: AtomicU64,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
@@ -66,7 +65,6 @@ struct Inline {
 impl Wake for Inline {
     fn wake(self: Arc<Self>) {
         if self.wakes.fetch_add(1, AcqRel) > 0 {
-            // Who runs it goes round again.
             return;
         }
         let waker = Waker::from(Arc::clone(&self));

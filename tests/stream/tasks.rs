@@ -40,7 +40,6 @@ impl Wake for Task {
     }
 }
 
-/// Polls a future when it is woken and not before; what it gives, and how often it was polled.
 fn block_on<F: Future>(future: F) -> (F::Output, u64) {
     let (mut future, task, begun) = (pin!(future), Task::new(), Instant::now());
     let (waker, mut polls) = (Waker::from(Arc::clone(&task)), 0);

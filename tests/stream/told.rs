@@ -1,4 +1,4 @@
-//! Who waits for an operation hears that it failed, also where another who waits for its stream was told first.
+//! A waiter for an operation gets its failure, also if another waiter of its stream got the error first.
 
 use futures::executor::block_on;
 use ringmem::Error;

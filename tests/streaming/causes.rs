@@ -43,13 +43,12 @@ impl Dialogue for Miscounts {
 
 fn open(backend: &Clean, streamer: &Streamer, image: &Image, options: Options<'_>, miscounts: u64) -> Persistent<Miscounts> {
     let module = Module::load(backend, image, &ABI).expect("our ABI");
-    // SAFETY: of the streamer's memory, which the arguments name or not, the kernel touches what it was told of.
+    // SAFETY: of the streamer's memory, which the arguments name or not, the kernel accesses the announced chunks.
     unsafe { Persistent::open(streamer, &module, &options, Miscounts(miscounts)) }.expect("it starts")
 }
 
 fn transforming(backend: &Clean, streamer: &Streamer, miscounts: u64) -> Persistent<Miscounts> {
     let arguments = [streamer.address(), streamer.size()];
-    // It leaves when nobody has said anything for so long: then a stream that is not stopped by anything else is.
     let idle = Duration::from_secs(10);
     open(backend, streamer, &IMAGE, Options { arguments: &arguments, idle, ..Options::new("transform") }, miscounts)
 }
@@ -98,7 +97,6 @@ fn an_answer_after_the_last_is_named_when_the_stage_is_closed() {
 const LIE: u64 = 77;
 const LIES: Image = Image { host: &[Entry { name: "lies", arguments: 5, run: lies }], ..IMAGE };
 
-/// Begins, says that it has taken so much from the one ring, or put so much into the other, and leaves when it is told to.
 unsafe fn lies(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: mapped, and the host's for as long as this runs.

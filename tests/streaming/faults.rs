@@ -1,4 +1,4 @@
-//! Every call of the backend fails once: the stream stops at a boundary, and goes on from there.
+//! Every backend call fails once: the run stops at a chunk boundary, and continues there.
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
-//! Data larger than device memory: every byte once and in order, and where an interrupted stream goes on.
+//! Data larger than device memory: every byte once and in order, and the continuation of interrupted runs.
 //!
-//! Nothing waits longer than the streams' own limits, and no test asserts how long something took by the wall clock.
+//! Waits are limited by the streams' own limits, and no test asserts wall-clock times.
 #![cfg(feature = "std")]
 
 mod causes;

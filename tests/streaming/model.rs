@@ -1,4 +1,4 @@
-//! Any shape over any source, sink and backend that fail by chance: gone on with until it is through, what arrived is what was sent.
+//! Any shape over any source, sink and backend with random failures: continued until complete, the output equals the input.
 
 use std::io;
 
@@ -20,7 +20,6 @@ impl Chance {
         self.0 % most
     }
 
-    /// What a call does that moves so many bytes: some of them, or it fails.
     fn some(&mut self, bytes: usize, calm: bool) -> io::Result<usize> {
         match self.below(if calm { 30 } else { 40 }) {
             0..10 => Err(io::ErrorKind::Interrupted.into()),
@@ -80,7 +79,6 @@ impl Sink for Writes<'_> {
     }
 }
 
-/// Goes on until it is through; how often it stopped.
 fn to_the_end(
     awkward: &mut Awkward<'_>,
     expected: &[u8],

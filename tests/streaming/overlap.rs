@@ -52,7 +52,6 @@ impl Sink for Disk<'_> {
     }
 }
 
-/// What a stream takes in the model, with so many chunks under way.
 fn takes(depth: u32, written: bool) -> u64 {
     let backend = modelled();
     let mut source = Disk { backend: &backend, bytes: noise((CHUNK * CHUNKS) as usize) };

@@ -22,7 +22,6 @@ use crate::clean::Clean;
 use crate::clocks;
 use crate::rig::{backend, build, noise, streamer};
 
-/// Says to change each chunk; `broken` asks for what is no operation from that chunk on.
 pub struct Change {
     operation: Operation,
     broken: u64,
@@ -51,7 +50,7 @@ pub fn changing(backend: &Clean, streamer: &Streamer, ring: u64, broken: u64) ->
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     (options.arguments, options.input_capacity, options.output_capacity) = (&arguments, ring, ring);
-    // SAFETY: the arguments are the streamer's memory, of which the kernel touches what it was told of.
+    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses the announced chunks.
     unsafe { Persistent::open(streamer, &module, &options, Change { operation: Operation::Add(7), broken }) }.expect("it starts")
 }
 
@@ -150,7 +149,7 @@ fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64
     let arguments = [streamer.address(), streamer.size(), rows.device_address().map_or(0, DeviceAddress::get)];
     let mut options = Options::new("reduce");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory, of which the kernel reads what it was told of, and the rows, which are kept.
+    // SAFETY: the arguments are the streamer's memory, of which the kernel reads the announced chunks, and the rows, which are kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Give(number, take)) }.expect("it starts");
     stage.keep(rows);
     let mut source = bytes;
@@ -248,7 +247,7 @@ fn an_answer_that_comes_after_its_job_is_not_taken_for_another_chunk_s() {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory, of which the kernel touches what it was told of.
+    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses the announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Panics) }.expect("it starts");
     stage.command(Command::PAUSE).expect("it answers nothing from here on");
     let bytes = noise(2000);
@@ -269,7 +268,6 @@ fn an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_job() {
     let mut stage = changing(&backend, &streamer, 8, u64::MAX);
     let bytes = noise(1000);
     streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect("no fault");
-    // As if the kernel said once more what it said of the first chunk.
     let once_more = Apply { id: 0, offset: 0, length: 0, operation: Operation::Add(0).word() };
     // SAFETY: it stays where it is, and no bytes are touched for that.
     let channel = unsafe { stage.channel_mut() };
@@ -309,7 +307,6 @@ fn what_was_to_be_said_in_one_job_is_not_said_in_the_next() {
     stage.close().expect("it ends");
 }
 
-/// Has the clock panic while the first chunk is told.
 struct Strikes(bool);
 
 impl Dialogue for Strikes {
@@ -340,7 +337,7 @@ fn a_chunk_that_the_kernel_was_told_of_stays_with_it_whatever_panics_then() {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     (options.arguments, options.strategy) = (&arguments, Some(TransferStrategy::Async));
-    // SAFETY: the arguments are the streamer's memory, of which the kernel touches what it was told of.
+    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses the announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Strikes(true)) }.expect("it starts");
     let bytes = noise(1000);
     let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));

@@ -74,7 +74,6 @@ impl Increment {
         self.launch("increment", chunk, on)
     }
 
-    /// So late that whoever does not wait is there before.
     pub fn late(&self, chunk: &Chunk, on: &Stream) -> Result<Pending<()>, Cause> {
         self.launch("increment_late", chunk, on)
     }

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Files that appear whole or not at all.
 
 use std::fs;
 use std::io;
@@ -50,7 +50,6 @@ fn a_file_that_is_not_committed_leaves_nothing() {
     fs::write(&path, "old").expect("room");
     drop(write());
     assert_eq!((names(place.path()), fs::read_to_string(&path).expect("as it was")), (vec!["out".to_owned()], "old".to_owned()));
-    // Two at once have names of their own; the last to be committed is what is there.
     let (first, second) = (write(), write());
     assert_eq!(names(place.path()).len(), 3);
     second.commit().expect("no fault");

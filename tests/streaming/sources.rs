@@ -82,7 +82,6 @@ fn a_file_four_times_the_device_is_streamed() {
     assert!(sink == plus_one(&bytes));
 }
 
-/// Streams a file that changes when its third chunk of ten is done; why it stopped, and what had been written.
 fn changed(change: impl Fn(&File)) -> (u64, Cause, Vec<u8>, Vec<u8>) {
     let backend = backend();
     let bytes = noise(1000);
@@ -141,7 +140,7 @@ fn a_mapped_file_is_streamed_through_windows() {
     let backend = backend();
     let bytes = noise(1_000_003);
     let file = file(&bytes);
-    // SAFETY: this test's own file, which nobody touches.
+    // SAFETY: this test's own file, which no code touches.
     let mut source = unsafe { ringmem::streaming::Mapped::new(File::open(file.path()).expect("it is there")) }.expect("a length");
     for (chunk, begin) in [(4096, 0), (100_000, 0), (65_537, 70_001)] {
         let mut sink = bytes[..begin].to_vec();
@@ -221,7 +220,6 @@ fn what_ends_before_the_job_begins_is_an_error() {
     assert_eq!(streamed.bytes, 0);
 }
 
-/// Goes on for ever.
 struct Everlasting;
 
 impl Source for Everlasting {

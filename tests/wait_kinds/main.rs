@@ -31,7 +31,6 @@ fn message(number: usize) -> Vec<u8> {
     number.to_le_bytes().into_iter().cycle().take(number % 24).collect()
 }
 
-/// Until somebody is counted asleep there, and for as long as the look that follows may take.
 fn until_asleep(word: &HostWord) {
     let deadline = Instant::now() + LONG;
     while ringmem::Word::load(word) as u32 == 0 {
@@ -390,7 +389,6 @@ fn memory(kind: RingFlags) -> (RingHeader<HostWord>, [HostWord; 4]) {
     (RingHeader::new::<u64>(&RingLayout::of_kind::<u64>(kind, 2).unwrap(), 0), Default::default())
 }
 
-/// A sleeper is woken by what is published and by a writer that leaves, and the ring's own bells stay as they are.
 fn wakes<S, E, T>(mut sender: Waiting<Publisher<S>>, mut receiver: Waiting<Follower<E>>, header: &RingHeader<HostWord>, value: T)
 where
     S: Publish<Item = u64>,

@@ -1,6 +1,6 @@
-//! The machine that a model checker is: loom's atomics and loom's cell, and four ways to weaken them.
+//! A machine over loom's atomics and cell, with four ways to weaken them.
 //!
-//! 1. Payload goes through loom's cell. Through a raw pointer a model would pass with any ordering, because loom would not see it.
+//! 1. Payload is in loom's cell. Through a raw pointer, loom would not see it, and a model would pass with any ordering.
 //! 2. A weak machine drops one ordering of one side. So each half of each sync point has a twin of its own.
 
 use std::cell::Cell;
@@ -154,7 +154,7 @@ unsafe impl<T> SlotCell<T> for LoomCell<T> {
     }
 }
 
-/// Runs a model in every interleaving with at most so many preemptions; `LOOM_MAX_PREEMPTIONS` goes deeper.
+/// Runs a model in every interleaving with at most `preemptions` preemptions; `LOOM_MAX_PREEMPTIONS` overrides it.
 pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);

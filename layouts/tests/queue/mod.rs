@@ -11,7 +11,6 @@ use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::mpmc::{BatchProducer, ManyProducer};
 use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage, WordSlot, mpmc, mpsc};
 
-/// What is done with something that acts when it is dropped.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     Drop,
@@ -80,7 +79,7 @@ impl Value for () {
     fn of(_: u64) -> Self {}
 }
 
-/// Memory that somebody else has used: every word is odd, every bit is set.
+/// Used memory: every word is odd, every bit is set.
 pub fn dirty<C, const N: usize>() -> [MaybeUninit<C>; N] {
     let mut memory = [const { MaybeUninit::uninit() }; N];
     // SAFETY: it is this array's, and any bytes are valid in it.
@@ -99,7 +98,6 @@ pub enum At<T> {
     GivenUp,
 }
 
-/// What is between the indices of an MPMC or MPSC ring: first what was popped and not released.
 pub struct Turns<T> {
     capacity: u64,
     slots: VecDeque<At<T>>,
@@ -197,12 +195,10 @@ impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Host> {
                 }
             }
         }
-        // What was not asked for is gone with the rest.
         model.popped = seen as usize;
         model.release();
     }
     fn batch(&mut self, model: &mut Turns<T>, _: u64, count: u64, end: End) {
-        // There is none: claims are what is saved.
         self.in_place(model, count, u64::MAX, end);
     }
 }
@@ -311,7 +307,6 @@ fn turn<T: Value, C: Drain<T>, const KIND: u64>(
                     assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
                 }
                 model.slots.extend(values[..written as usize].iter().map(|value| At::Full(*value)));
-                // What is written is there before the grant ends, and what is not holds up what is behind it.
                 if written > 0 {
                     pop(consumer, model);
                 }
@@ -335,7 +330,6 @@ fn turn<T: Value, C: Drain<T>, const KIND: u64>(
                 batch.flush();
                 model.publish();
                 model.give_up();
-                // It goes on after a flush.
                 batch_push(&mut batch, model, every);
             }
             drop(batch);
@@ -367,7 +361,6 @@ fn turn<T: Value, C: Drain<T>, const KIND: u64>(
 fn pop<T: Value, C: Drain<T>>(consumer: &mut C, model: &mut Turns<T>) {
     let expected = model.pop();
     assert_eq!(consumer.pop(), expected.ok_or(PopError::Empty));
-    // Also where it finds nothing: what a forgotten batch took.
     model.release();
 }
 
@@ -431,7 +424,6 @@ fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>,
             }
             turn(&mut producers[who], &mut consumer, &mut model, op);
         }
-        // A consumer that leaves releases what its batches took.
         model.release();
     }
 }
@@ -614,7 +606,6 @@ macro_rules! pairs {
                         for number in 0..count {
                             let value = model.fresh();
                             if known == 0 {
-                                // It looks full: that is published before it looks again.
                                 model.unpublished = 0;
                                 known = capacity - model.slots.len() as u64;
                             }

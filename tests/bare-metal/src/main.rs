@@ -1,9 +1,10 @@
-//! Rings between an interrupt and main, on one core without 64-bit atomics: every message is checked, and the exit code says so.
+//! Rings between an interrupt and the main loop, on one core without 64-bit atomics: every message is checked, and the exit code reports the
+//! result.
 //!
-//! 1. Each ring runs with the interrupt at one end and main at the other, and where a ring refuses, the other way round too.
-//! 2. Indices begin just before they wrap; a ring is lapped a thousand times and has been both full and empty, or the run fails.
-//! 3. The interrupt comes after another number of cycles each time, so it finds main in the middle of everything, also of a copy.
-//! 4. An end that sees no progress for so many ticks fails. What stops the interrupt itself is left to whoever started the program.
+//! 1. Each ring runs with the interrupt at one end and the main loop at the other, and if the ring can be full, also the other way round.
+//! 2. Indices begin just before they wrap; a ring wraps a thousand times and was both full and empty, or the run fails.
+//! 3. The interrupt fires after a varying number of cycles, so it hits every point of the main loop, including the middle of a copy.
+//! 4. An end that sees no progress for a number of ticks fails. A hang of the interrupt itself is detected by the caller of the program.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The interrupt: SysTick, and what it has to do.
+//! The SysTick interrupt and its work.
 
 use core::cell::RefCell;
 use core::sync::atomic::AtomicU32;
@@ -18,7 +18,6 @@ pub trait Work: Send {
     fn attempt(&mut self, number: u32) -> bool;
 }
 
-/// What the interrupt has to do.
 struct Shift {
     work: &'static mut dyn Work,
     /// The next message.

@@ -1,4 +1,4 @@
-//! Gives the library the driver's name: who opens it by path first finds it again under `libcuda.so`.
+//! Gives the library the driver's name: a program that opens it by path first finds it again under `libcuda.so`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

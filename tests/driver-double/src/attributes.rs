@@ -1,4 +1,4 @@
-//! [`Attributes`]: what the devices say they are, by number of `CUdevice_attribute`.
+//! [`Attributes`]: the attributes of the devices, by number of `CUdevice_attribute`.
 
 use crate::kernel::{BLOCKS_EACH, MULTIPROCESSORS};
 
@@ -13,7 +13,6 @@ pub const MEMORY_POOLS_SUPPORTED: i32 = 115;
 pub const CAN_USE_STREAM_WORDS: i32 = 122;
 pub const CAN_FLUSH_REMOTE_WRITES: i32 = 98;
 
-/// What is not here is 0.
 const TABLE: &[(i32, i32)] = &[
     (1, 1024),                    // MAX_THREADS_PER_BLOCK
     (2, 1024),                    // MAX_BLOCK_DIM_X
@@ -79,7 +78,6 @@ impl Attributes {
         usize::try_from(number).ok().and_then(|number| self.values.get(number)).copied().unwrap_or(Some(0))
     }
 
-    /// Whether a device can do what an attribute says.
     pub fn has(&self, number: i32) -> bool {
         self.value(number).is_some_and(|value| value != 0)
     }

@@ -14,9 +14,7 @@ use crate::stream::Point;
 /// What memory from the double holds before anything was written to it, and after it was freed.
 pub const POISON: u8 = 0xDB;
 
-/// What a block is aligned to as an address, and as a place.
 pub const ALIGN: u64 = 4096;
-/// What a smaller block is aligned to as a place, unless the host sees that: a whole page for each would cost more than the call.
 const ALIGN_SMALL: u64 = 512;
 /// Smaller memory that the host sees begins off a page, as where a driver cuts it from larger pieces: it promises no more than 256 bytes.
 const CUT: u64 = 64 << 10;
@@ -42,17 +40,15 @@ pub enum Kind {
     Pageable,
 }
 
-/// INVARIANT: `len` bytes at `place` are valid for reads and writes for as long as this lives: its own where `owned`, else the caller's, who
-/// has promised it over the ABI. Others use them at the same time, so they are reached through raw pointers and atomics, never a reference.
+/// INVARIANT: `len` bytes at `place` are valid for reads and writes for as long as this lives: its own where `owned`, else the caller's, who has
+/// promised it over the ABI. Others use them at the same time, so they are reached through raw pointers and atomics, never a reference.
 pub struct Block {
     place: NonNull<u8>,
     pub len: u64,
     pub kind: Kind,
     /// The device that it is of, or in whose context it was made.
     pub device: u32,
-    /// What the host asked for with it.
     pub flags: u32,
-    /// Where what is its own begins, and how it was allocated.
     owned: Option<(NonNull<u8>, Layout)>,
     /// What stream-ordered memory is besides.
     pub ordered: Option<Ordered>,
@@ -103,7 +99,7 @@ impl Block {
     }
 
     fn poison(&self) {
-        // SAFETY: the invariant; nobody else has the block, neither before it is given out nor in its drop.
+        // SAFETY: the invariant; no other code has the block, neither before it is given out nor in its drop.
         unsafe { self.place.write_bytes(POISON, self.len as usize) };
     }
 }
@@ -166,7 +162,7 @@ impl Span {
         let words = (len - head) / 8;
         fence(SeqCst);
         for i in (0..head).chain(head + words * 8..len) {
-            // SAFETY: within both spans; atomics, so it races with nobody who uses atomics too.
+            // SAFETY: within both spans; atomics, so it does not race with other atomic accesses.
             unsafe { AtomicU8::from_ptr(to.as_ptr().add(i)).store(AtomicU8::from_ptr(from.as_ptr().add(i)).load(Relaxed), Relaxed) };
         }
         for i in 0..words {
@@ -231,7 +227,7 @@ mod tests {
                 Span::new(&source, i, 1).unwrap().fill(i as u8);
             }
             Span::new(&target, to, len).unwrap().copy_from(&Span::new(&source, from, len).unwrap());
-            // SAFETY: 128 bytes that nobody writes any more.
+            // SAFETY: 128 bytes that no code writes any more.
             let bytes = unsafe { std::slice::from_raw_parts(target.place().as_ptr(), 128) };
             for (i, &byte) in (0..).zip(bytes) {
                 let expected = if (to..to + len).contains(&i) { (from + i - to) as u8 } else { POISON };

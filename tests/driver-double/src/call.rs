@@ -1,4 +1,4 @@
-//! What every call goes through, and the macro that exports it.
+//! The path of every call, and the macro that exports it.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
@@ -8,7 +8,6 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::symbol::Symbol;
 
-/// What must have been done before a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
@@ -19,7 +18,6 @@ pub enum Needs {
 
 thread_local! {
     static CURRENT: Cell<(u64, &'static str)> = const { Cell::new((0, "")) };
-    /// What the call wrote to its caller, for the record.
     static GAVE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -28,13 +26,11 @@ pub fn current() -> (u64, &'static str) {
     CURRENT.get()
 }
 
-/// Numbers a call, lets it fail if that is planned, asks for what it needs, executes and records it.
 pub fn enter(symbol: &'static Symbol, needs: Needs, arguments: &[&dyn fmt::Debug], body: impl FnOnce(&'static Driver) -> Answer) -> u32 {
     let driver = Driver::the();
     let number = driver.record.begin();
     CURRENT.set((number, symbol.name));
     if driver.record.is_on() {
-        // A thread that is ending has no place for it any more; the record then lacks what it gave.
         let _ = GAVE.try_with(|gave| gave.borrow_mut().clear());
     }
     let answer = match symbol.called() {
@@ -84,7 +80,7 @@ pub unsafe fn give_text(place: *mut c_char, len: i32, text: &CStr) -> Answer {
 
 /// A string that a caller passes.
 ///
-/// INVARIANT: null, or a C string for as long as the call lasts: whoever calls over the ABI has promised it.
+/// INVARIANT: null, or a C string for as long as the call lasts: the caller calls over the ABI has promised it.
 #[repr(transparent)]
 pub struct Name(*const c_char);
 
@@ -111,8 +107,8 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Exports functions of the driver API: what each needs, its C signature, what it does. The body may return early with `?`. What may be done
-/// `at_once`, where nobody wants its line and none of its calls is to fail, is tried first, and says whether that was all.
+/// Exports functions of the driver API: requirements, C signature and effect of each. The body may return early with `?`. Work that can be done
+/// `at_once`, without a log line and without planned failures, is tried first, and returns whether it was complete.
 macro_rules! calls {
     ($($needs:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(at_once $quick:block)? |$driver:pat_param| $body:block)+) => {
         /// A function and a static of one name cannot stand side by side.

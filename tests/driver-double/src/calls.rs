@@ -1,4 +1,4 @@
-//! What the library exports, by kind.
+//! The exported functions, by kind.
 
 pub mod context;
 pub mod copy;

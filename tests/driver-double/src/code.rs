@@ -1,4 +1,4 @@
-//! [`Code`]: what a call answers, with the driver's own names.
+//! [`Code`]: the result of a call, with the driver's own names.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -7,7 +7,6 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code(u32);
 
-/// What the inside of a call returns.
 pub type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {

@@ -14,10 +14,8 @@ thread_local! {
     static BOUND: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Lives from the first retain to the last release. Without a lock: every call looks at it.
 pub struct Context {
     retained: AtomicU64,
-    /// What a kernel broke, as a code's number: every later call answers it until the context's end. 0 is nothing.
     fault: AtomicU32,
 }
 

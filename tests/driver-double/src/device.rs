@@ -49,7 +49,6 @@ impl Device {
         before >> peer & 1 == 1
     }
 
-    /// Its context has ended: what it was let into is forgotten.
     pub fn forget(&self) {
         self.reaches.store(0, Relaxed);
     }

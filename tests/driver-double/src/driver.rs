@@ -40,7 +40,6 @@ pub struct Driver {
     stage: AtomicU8,
     /// Whether the process is ending.
     gone: AtomicBool,
-    /// Whether memory of a pool was freed that its pool may have to give back when somebody waits.
     unsettled: AtomicBool,
     born: Instant,
 }
@@ -158,12 +157,10 @@ impl Driver {
         if device.context.retained() > 0 { Ok(device) } else { Err(Code::INVALID_CONTEXT) }
     }
 
-    /// Refuses what a device cannot do.
     pub fn demand(&self, attribute: i32) -> Answer {
         if self.settings.attributes.has(attribute) { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
     }
 
-    /// Ends a device's context: what is in it is lost to its owners.
     pub fn destroy_context(&self, device: &Device) {
         let ordinal = device.ordinal;
         self.lost.keep(leaks::live(self, Some(ordinal)));
@@ -174,7 +171,6 @@ impl Driver {
         let left = self.space.clear(ordinal);
         let charged = left.iter().filter(|block| matches!(block.kind, Kind::Device | Kind::Global)).map(|block| block.len);
         device.give_back(charged.sum());
-        // The host's memory stays where it is: its owner may still look at it.
         left.into_iter().filter(|block| matches!(block.kind, Kind::Pinned | Kind::Managed)).for_each(std::mem::forget);
         for (handle, _) in self.pools.list(|pool| pool.device == ordinal) {
             if let Ok(pool) = self.pools.find(handle) {
@@ -188,7 +184,6 @@ impl Driver {
         }
     }
 
-    /// A stream has come to a free, or somebody has waited for everything and frees: the block goes, and its bytes back to its pool.
     pub fn free_ordered(&self, address: u64, block: &Arc<Block>) {
         // None where the context was destroyed meanwhile.
         if let (Some(_), Some(ordered)) = (self.space.remove(address), &block.ordered) {
@@ -197,7 +192,6 @@ impl Driver {
         }
     }
 
-    /// After somebody has waited: pools give back what is above their thresholds.
     pub fn settle(&self) {
         if self.unsettled.swap(false, Acquire) {
             for (handle, _) in self.pools.list(|_| true) {

@@ -1,7 +1,7 @@
-//! [`Engine`]: the streams together, and what waits for what.
+//! [`Engine`]: all streams, and their order.
 //!
 //! 1. Work of the legacy default stream begins after all earlier work of blocking streams, and later work of those after it.
-//! 2. A wait that a kernel may hold up for ever has a deadline, and then the process ends with a reason.
+//! 2. A wait that a kernel may block forever has a deadline, after which the process aborts with a reason.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -66,7 +66,6 @@ impl Engine {
         Stream::new(device, self.ids.fetch_add(1, Relaxed), blocking, self.delay)
     }
 
-    /// What is queued is still executed.
     pub fn destroy(&self, handle: usize) -> Answer {
         let mut order = self.order();
         self.streams.remove(handle)?.close();
@@ -93,7 +92,6 @@ impl Engine {
     fn legacy(&self, device: u32) -> Answer<Arc<Stream>> {
         let place = &self.legacy[device as usize];
         if place.get().is_none() {
-            // A second one that another thread made meanwhile is never used.
             let _ = place.set(Arc::new(self.open(device, true)?));
         }
         place.get().cloned().ok_or(Code::UNKNOWN)
@@ -103,7 +101,6 @@ impl Engine {
         self.legacy[stream.device as usize].get().is_some_and(|legacy| Arc::ptr_eq(legacy, stream))
     }
 
-    /// Queues an operation behind its stream, behind what the legacy rule says, and behind `event`.
     pub fn queue(&self, handle: usize, operation: Operation, event: Option<Ticket>) -> Answer<Ticket> {
         let stream = self.stream(handle)?;
         let mut order = self.order();

@@ -70,7 +70,7 @@ pub unsafe extern "C" fn ringmem_double_calls(symbol: *const c_char) -> u64 {
     unsafe { named(symbol) }.map_or(u64::MAX, Symbol::calls)
 }
 
-/// Forgets every plan, that of the environment too, and every count of calls. What lives goes on living, and violations stay counted.
+/// Forgets every planned failure, including those of the environment, and every count of calls. Live objects stay, and violations stay counted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_reset() {
     Driver::the();

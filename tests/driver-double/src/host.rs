@@ -5,14 +5,13 @@ use std::ffi::c_void;
 
 use crate::engine::Engine;
 
-/// What a hang is told with.
 const NAME: &str = "a host function";
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// INVARIANT: whoever queued it promised over the ABI that it may be called with `data` on another thread.
+/// INVARIANT: the caller promised over the ABI that it may be called with `data` on another thread.
 pub struct HostFunction {
     pub function: unsafe extern "C" fn(*mut c_void),
     pub data: *mut c_void,

@@ -1,4 +1,4 @@
-//! [`Log`]: where a caller wants to read what was wrong with an image.
+//! [`Log`]: the caller's buffer for errors of an image.
 
 use std::ffi::c_void;
 
@@ -9,8 +9,7 @@ pub const INFO_LOG: u32 = 3;
 /// `CU_JIT_ERROR_LOG_BUFFER`, and its size after it.
 pub const ERROR_LOG: u32 = 5;
 
-/// INVARIANT: `buffer` is null or valid for writes of `len` bytes, and `written` for a write, for as long as the call lasts: whoever passed them as
-/// options has promised it.
+/// INVARIANT: `buffer` is null or valid for writes of `len` bytes, and `written` for a write, during the call, as the caller promised.
 pub struct Log {
     buffer: *mut u8,
     len: usize,

@@ -20,7 +20,7 @@ pub const MULTIPROCESSORS: u64 = 4;
 /// Blocks of 32 threads that one of them holds.
 pub const BLOCKS_EACH: u64 = 16;
 
-/// INVARIANT: `arguments` are as many as `entry` takes; whoever launched it promised over the ABI what `Entry::run` asks for.
+/// INVARIANT: `arguments` are as many as `entry` takes; the launch promised over the ABI what `Entry::run` requires.
 pub struct Launch {
     pub entry: Entry,
     pub arguments: Vec<u64>,
@@ -121,7 +121,7 @@ mod tests {
     use crate::calls::device::cuInit;
     use crate::operation::Operation;
 
-    /// The one unit test that uses the driver: what it breaks would be broken for another.
+    /// The only unit test that uses the driver: it breaks the context.
     #[test]
     fn a_kernel_that_panics_breaks_the_context_until_its_end() {
         fn panics(_: &dyn KernelHost, _: &[u64]) {

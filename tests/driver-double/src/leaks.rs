@@ -1,4 +1,4 @@
-//! What was not given back.
+//! Objects that were not freed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,6 @@ use crate::block::Kind;
 use crate::driver::Driver;
 use crate::space::Live;
 
-/// One thing that somebody has to give back.
 #[derive(Clone)]
 pub struct Left {
     what: &'static str,
@@ -16,7 +15,6 @@ pub struct Left {
     which: String,
 }
 
-/// What a context's end took from its owner.
 #[derive(Default)]
 pub struct Lost {
     things: Mutex<Vec<Left>>,
@@ -28,8 +26,8 @@ impl Lost {
     }
 }
 
-/// How many things were made and never given back: allocations, registrations, pools, streams, events, modules, retains of the contexts, and
-/// what went down with a context. What a stream frees is given back when that is queued.
+/// Returns the number of objects created and not freed: allocations, registrations, pools, streams, events, modules, retains of the contexts, and
+/// those lost with a context. A stream-ordered free counts when it is queued.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live() -> u64 {
     all(Driver::the()).len() as u64

@@ -1,57 +1,55 @@
-//! A test double of the CUDA driver: what `libcuda.so` exports, over host memory and host threads. **It is no GPU**, and a figure from it
-//! is never a GPU figure.
+//! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and host threads. **It is no GPU**, and a figure from it is
+//! never a GPU figure.
 //!
-//! 1. Device memory is apart: its addresses can be dereferenced by nobody and are never handed out twice. It, pinned and managed
-//!    memory hold [`POISON`] until written.
-//! 2. Every address that a call names is checked: it lies in one live allocation, whole, or the call is refused.
+//! 1. Device addresses cannot be dereferenced and are never reused. Device, pinned and managed memory hold [`POISON`] until written.
+//! 2. Every address range of a call must be within one live allocation, or the call fails.
 //! 3. Streams are threads. A copy from pinned memory reads its source when it is executed, not when it is called.
-//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, a thread for each block.
-//! 5. What may wait for ever on a real driver while a kernel runs waits here too, then says why and aborts: a hang is never silent.
-//! 6. A handle that was destroyed, a thread without a context, a child of `fork` and a call after exit get the error that they would get.
-//! 7. An order of calls that a driver answers with no error, and that is wrong all the same, is counted by [`ringmem_double_violations`]. What orders two
-//!    uses of stream-ordered memory is an event, the legacy rule, or that the host has waited, asked, or been told by a word or function of a
-//!    stream, never that one happens to be over. A stream that has waited for a word is believed: it may come after anything.
-//! 8. Devices reach each other's memory only as the matrix allows and the caller has asked, each direction for itself.
+//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block.
+//! 5. A call that may wait forever on a real driver while a kernel runs waits here too, then prints the reason and aborts: a hang is never silent.
+//! 6. Destroyed handles, threads without a context, children of `fork` and calls after exit get the driver's errors.
+//! 7. A wrong order of calls that a driver does not report is counted by [`ringmem_double_violations`]. Two uses of stream-ordered memory are
+//!    ordered by an event, the legacy rule, or an observation of the host (a wait, a query, a word or function of a stream), never by chance. A
+//!    stream that has waited for a word may be ordered after anything.
+//! 8. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
-//! It does not check access inside a kernel beyond [`translate`](ringmem_layouts::image::KernelHost::translate), and does not model speed. Pools keep bytes, not
-//! addresses; advice on managed memory is kept and has no effect.
+//! It does not check accesses inside a kernel beyond [`translate`](ringmem_layouts::image::KernelHost::translate), and does not model speed. Pools
+//! count bytes, not addresses; advice on managed memory is stored without effect.
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `RINGMEM_DOUBLE_LOG=FILE` | appends one line per call: number, thread, symbol, arguments, result, what it gave |
+//! | `RINGMEM_DOUBLE_LOG=FILE` | appends one line per call: number, thread, symbol, arguments, result, outputs |
 //! | `RINGMEM_DOUBLE_FAIL=SYMBOL:N:CODE,...` | the N-th call of the symbol, from 1, does nothing and returns the code |
-//! | `RINGMEM_DOUBLE_LEAKS=1` | reports on stderr at exit what was not given back; [`ringmem_double_live`] counts it at any time |
-//! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | how long a call of guarantee 5 waits, 10 s unless told |
-//! | `RINGMEM_DOUBLE_DELAY_US=US` | holds every operation of a stream back for so long before it is executed, none unless told |
-//! | `RINGMEM_DOUBLE_DEVICES=N` | how many devices there are, 0 to 64, 1 unless told |
-//! | `RINGMEM_DOUBLE_MEMORY=BYTES` | what each has, 2 GiB unless told |
-//! | `RINGMEM_DOUBLE_TABLES=BYTES` | what a device has less of while any of its memory is taken, as page tables take it; none unless told |
-//! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | whose kernels can be let into whose memory; `all`, unless told, or `none` |
-//! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | what the devices say of themselves, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
+//! | `RINGMEM_DOUBLE_LEAKS=1` | reports objects that were not freed on stderr at exit; [`ringmem_double_live`] counts them at any time |
+//! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | the deadline of guarantee 5; default 10 s |
+//! | `RINGMEM_DOUBLE_DELAY_US=US` | delays every operation of a stream; default none |
+//! | `RINGMEM_DOUBLE_DEVICES=N` | the number of devices, 0 to 64; default 1 |
+//! | `RINGMEM_DOUBLE_MEMORY=BYTES` | the memory of each device; default 2 GiB |
+//! | `RINGMEM_DOUBLE_TABLES=BYTES` | memory that page tables take while any memory is allocated; default none |
+//! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
+//! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | attributes of the devices, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
 //!
-//! What follows from an attribute: with 88 `PAGEABLE_MEMORY_ACCESS` a copy reads pageable memory when it is executed, too; 83 `MANAGED_MEMORY`, 89 `CONCURRENT_MANAGED_ACCESS` (prefetches and advice name a device), 95 `COOPERATIVE_LAUNCH`,
-//! 98 `CAN_FLUSH_REMOTE_WRITES`, 99 `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and 122 `CAN_USE_64_BIT_STREAM_MEM_OPS` refuse their calls where they are 0. The
-//! others, 86 `HOST_NATIVE_ATOMIC_SUPPORTED` among them, are only said.
+//! Effects of attributes: with 88 `PAGEABLE_MEMORY_ACCESS` a copy reads pageable memory when it is executed, too. The calls of 83 `MANAGED_MEMORY`,
+//! 89 `CONCURRENT_MANAGED_ACCESS` (prefetches and advice that name a device), 95 `COOPERATIVE_LAUNCH`, 98 `CAN_FLUSH_REMOTE_WRITES`, 99
+//! `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and 122 `CAN_USE_64_BIT_STREAM_MEM_OPS` fail if the attribute is 0.
 //!
 //! # Failing every call in turn
 //!
-//! A test in one process plans with [`ringmem_double_fail`], and counts with [`ringmem_double_calls`]: [`ringmem_double_reset`], do the work once, note how often each
-//! symbol was called; then for each symbol and each of so many calls reset, plan that one, do the work, and ask that
-//! [`ringmem_double_live`] is what it was before.
+//! A test in one process plans failures with [`ringmem_double_fail`], and counts calls with [`ringmem_double_calls`]: call
+//! [`ringmem_double_reset`], do the work once, and note the count of each symbol. Then, for each symbol and each of its calls: reset, plan that
+//! failure, do the work, and compare [`ringmem_double_live`] with its value before.
 //!
 //! # How it is found
 //!
 //! [`library`] builds the file that a program opens, from the package `ringmem-driver-double-library`. Its `SONAME` is `libcuda.so`, so after
-//! `dlopen` of that path `libcuda.so` is the same object. Where a real driver may be installed this is not enough, since `libcuda.so.1` would be
-//! the real one: there let `LD_LIBRARY_PATH` begin with a directory that links both names to the file. The loader compares files, so both
-//! names are one object.
+//! `dlopen` of that path `libcuda.so` is the same object. Where a real driver may be installed, `libcuda.so.1` would be the real one: set
+//! `LD_LIBRARY_PATH` to begin with a directory that links both names to the file.
 //!
-//! An older driver, which lacks some of the functions, is a copy of that file without them: [`without`].
+//! An older driver, which lacks some functions, is a copy of that file without them: [`without`].
 //!
 //! # As a Rust library
 //!
-//! The functions are `no_mangle` here too. They shadow nothing: an executable exports no symbols to what it opens with `dlopen`, and a test that
-//! names nothing of this crate does not link it. The state of this library and that of the opened one are two; use one of them in a process.
+//! The functions are `no_mangle` here too. They shadow nothing: an executable exports no symbols to libraries that it opens, and a test that does
+//! not use this crate does not link it. The state of this library and that of the opened one are separate; use one of them in a process.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)]
 
 #[macro_use]
@@ -121,7 +119,7 @@ pub const ALLOCATORS: [&str; 9] = [
     "cuModuleLoadDataEx",
 ];
 
-/// What it calls itself wherever it speaks.
+/// The name that the double reports.
 pub const NAME: &str = "ringmem driver double, not a GPU";
 
 /// Builds the library if need be: its path, for a test of this workspace.
@@ -175,7 +173,6 @@ pub fn libraries() -> Result<&'static Path, &'static io::Error> {
 pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
     let mut bytes = fs::read(library()?)?;
     for symbol in symbols {
-        // As the table of dynamic names has it. Its hashes stay, and whoever looks the name up compares it as well.
         let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
         let places: Vec<usize> = bytes.windows(name.len()).enumerate().filter(|(_, window)| *window == name).map(|(at, _)| at).collect();
         if places.is_empty() {

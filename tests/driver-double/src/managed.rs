@@ -1,4 +1,4 @@
-//! [`Managed`]: what was said of managed memory, page by page. Nothing follows from it here: it is always where it is touched.
+//! [`Managed`]: advice about managed memory, by page. It has no effect here, because pages do not migrate.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,7 +49,6 @@ impl Managed {
 }
 
 impl Page {
-    /// Says that somebody accesses it, or no longer.
     pub fn accessed(&mut self, by: i32, does: bool) {
         match by {
             HOST => self.accessed_by.1 = does,

@@ -1,4 +1,4 @@
-//! [`Module`]: what a PTX text names, and the host builds that stand for it.
+//! [`Module`]: the entries of a PTX text, and their host builds.
 
 use std::ptr;
 use std::sync::Arc;
@@ -25,7 +25,6 @@ pub struct Module {
     pub abi: u64,
 }
 
-/// A kernel of a module; what a function handle stands for.
 pub struct Kernel {
     pub entry: Entry,
     pub device: u32,
@@ -33,7 +32,7 @@ pub struct Kernel {
 }
 
 impl Module {
-    /// Reads a text and finds the host build of each of its kernels. Why it does not, is told on stderr and in `log`.
+    /// Parses a text and finds the host build of each of its kernels. Writes the error to stderr and to `log`.
     pub fn load(driver: &Driver, device: &Device, text: &str, log: &mut String) -> Answer<Self> {
         let mut refuse = |why: &str| {
             eprintln!("{NAME}: PTX refused: {why}");

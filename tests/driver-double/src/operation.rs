@@ -1,4 +1,4 @@
-//! [`Operation`]: what a stream executes.
+//! [`Operation`]: the work of a stream.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -46,12 +46,10 @@ pub enum Operation {
     Call(HostFunction),
     /// An event is reached.
     Stamp(Arc<OnceLock<Instant>>),
-    /// Nothing: what matters is what it waits for, and what memory it names.
     Mark(Option<Span>),
 }
 
 impl Operation {
-    /// Notes on the memory that it names that it is queued here, and what is wrong with that.
     pub fn note(&self, driver: &Driver, ticket: &Ticket) {
         let (one, other) = match self {
             Self::Allocate(block) => {

@@ -1,8 +1,7 @@
-//! [`Ordered`]: memory that is allocated and freed in the order of a stream, and what is wrong to do with it. Whatever other memory is used for is
-//! noted here too, for the sake of who frees it.
+//! [`Ordered`]: stream-ordered memory and its violations. Uses of other memory are recorded too, for their frees.
 //!
-//! What an allocation, a use and a free come after is known from streams, events, the legacy rule and what the host has observed, never from
-//! what happens to be executed already: a violation is found in every run, also in those that luck saves.
+//! The order of allocations, uses and frees follows from streams, events, the legacy rule and observations of the host, never from what happens to
+//! be executed already: a violation is found in every run.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -12,7 +11,6 @@ use crate::block::{Block, Kind};
 use crate::pool::Pool;
 use crate::stream::{Point, Ticket};
 
-/// From so many streams on, uses that nobody can ask about any more are forgotten.
 const FEW: usize = 8;
 
 pub struct Ordered {
@@ -32,7 +30,6 @@ impl Ordered {
 
     /// It is allocated here.
     pub fn made_at(&self, ticket: &Ticket) {
-        // Done once, by who made it.
         let _ = self.made.set(ticket.at.clone());
     }
 
@@ -52,7 +49,6 @@ impl Ordered {
 }
 
 impl Block {
-    /// Notes a use; what is wrong with it, in words.
     pub fn used_by(&self, ticket: &Ticket) -> Option<String> {
         if matches!(self.kind, Kind::Pageable | Kind::Global) {
             return None;
@@ -81,11 +77,9 @@ impl Block {
         }
     }
 
-    /// Notes that it is freed in the order of a stream; what is wrong with that.
     pub fn freed_by(&self, ticket: &Ticket) -> Option<String> {
         let ordered = self.ordered.as_ref()?;
         let made = ordered.made.get().cloned();
-        // Who frees it twice has been refused.
         let _ = ordered.freed.set(ticket.clone());
         let first = self.list().iter().chain(&made).find(|point| !ticket.follows(point))?.stream();
         Some(format!("stream {} frees memory that stream {first} has work on, and nothing orders the free after that", ticket.at.stream()))

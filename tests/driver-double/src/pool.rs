@@ -1,4 +1,4 @@
-//! [`Pool`]: memory in the order of streams, as numbers. Addresses are never used twice, so what a pool keeps is bytes that its device counts as taken.
+//! [`Pool`]: stream-ordered memory, as byte counts. Addresses are never reused, so a pool keeps bytes that its device counts as used.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,7 +9,6 @@ use crate::device::Device;
 
 pub struct Pool {
     pub device: u32,
-    /// Whether it is the one that its device has from the start.
     pub is_default: bool,
     /// Most bytes that it may take.
     limit: u64,
@@ -26,7 +25,6 @@ pub struct State {
     /// Bytes that it holds of its device.
     pub reserved: u64,
     pub reserved_high: u64,
-    /// How much it keeps when somebody waits for the device.
     pub threshold: u64,
     /// `REUSE_FOLLOW_EVENT_DEPENDENCIES` and the two after it. Kept, and nothing else: nothing is used twice.
     pub reuse: [i32; 3],
@@ -44,7 +42,6 @@ impl Pool {
         Self { device, is_default, limit, state: Mutex::new(state), moves: [const { AtomicU64::new(0) }; 2] }
     }
 
-    /// Bytes for an allocation, of what it keeps or else of its device.
     pub fn take(&self, device: &Device, bytes: u64) -> Answer {
         let mut state = self.state();
         let used = state.used.checked_add(bytes).filter(|&used| used <= self.limit).ok_or(Code::OUT_OF_MEMORY)?;
@@ -59,7 +56,6 @@ impl Pool {
         Ok(())
     }
 
-    /// Bytes of an allocation come back. It keeps them until somebody waits for the device.
     pub fn give_back(&self, device: &Device, bytes: u64) {
         let mut state = self.state();
         state.used -= bytes;
@@ -70,13 +66,11 @@ impl Pool {
         }
     }
 
-    /// Somebody has waited for the device: more than the threshold goes back to it.
     pub fn settle(&self, device: &Device) {
         let threshold = self.state().threshold;
         self.keep(device, threshold);
     }
 
-    /// Gives back to the device what is neither in an allocation nor among so many bytes.
     pub fn keep(&self, device: &Device, bytes: u64) {
         let mut state = self.state();
         let kept = state.reserved.min(state.used.max(bytes));

@@ -24,7 +24,6 @@ impl Record {
         let file = file.map(|path| {
             let opened = OpenOptions::new().create(true).append(true).open(path);
             let mut file = opened.unwrap_or_else(|error| give_up(&format!("RINGMEM_DOUBLE_LOG={}: {error}", path.display())));
-            // A log that cannot be written is noticed by whoever reads it.
             let connections = std::env::var("CUDA_DEVICE_MAX_CONNECTIONS").unwrap_or_default();
             let _ = writeln!(file, "# {NAME}; process {}; CUDA_DEVICE_MAX_CONNECTIONS={connections}", std::process::id());
             Mutex::new(file)

@@ -11,7 +11,7 @@ use crate::{NAME, record};
 /// A bit of a word stands for each.
 const MOST_DEVICES: u64 = 64;
 
-/// What was asked for. A variable that cannot be understood ends the process: a test that asked for nothing would pass.
+/// The settings. An invalid variable aborts the process: a test without its setting would pass.
 pub struct Settings {
     pub log: Option<OsString>,
     pub fail: String,
@@ -68,7 +68,6 @@ impl Settings {
     }
 }
 
-/// One line that nobody takes for a GPU's.
 pub fn announce() {
     eprintln!("{NAME}: a test double answers for the CUDA driver; no figure from here is a GPU's");
 }

@@ -1,8 +1,8 @@
-//! [`Space`]: every block that an address may lie in.
+//! [`Space`]: the blocks by address.
 //!
-//! 1. A device address begins in a window where a process has nothing, is never given twice, and has a gap on both sides.
+//! 1. A device address is in a window that a process does not use, is never reused, and has a gap on both sides.
 //! 2. Host memory has its own address, which the devices use too.
-//! 3. An address range is whole in one live block, or refused. What a stream frees is refused as soon as that is queued.
+//! 3. An address range is within one live block, or an error. Memory is no longer valid as soon as its stream-ordered free is queued.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -16,7 +16,6 @@ use crate::driver::Driver;
 /// Non-canonical on x86-64; one of the operating system's own on AArch64, which ignores the top byte.
 const WINDOW: u64 = 0xD180_0000_0000_0000;
 const WINDOW_END: u64 = 0xD190_0000_0000_0000;
-/// Stream-ordered memory begins here, so that an address tells later what it was.
 const ORDERED: u64 = 0xD188_0000_0000_0000;
 
 /// INVARIANT: blocks do not overlap.
@@ -50,7 +49,6 @@ impl Space {
         Self { state: RwLock::new(State { blocks: BTreeMap::new(), next: WINDOW + ALIGN, next_ordered: ORDERED + ALIGN }) }
     }
 
-    /// Lists memory of a device at an address of the window. Whoever calls has taken its bytes from the device.
     pub fn place(&self, block: &Arc<Block>) -> u64 {
         let mut state = self.write();
         let next = if block.kind == Kind::Ordered { &mut state.next_ordered } else { &mut state.next };
@@ -86,7 +84,6 @@ impl Space {
         self.read().blocks.get(&address).filter(|listed| listed.block.kind == kind).map(|listed| Arc::clone(&listed.block))
     }
 
-    /// Takes a block out, if it is still there; whoever has a span of it keeps it alive.
     pub fn remove(&self, address: u64) -> Option<Arc<Block>> {
         self.write().blocks.remove(&address).map(|listed| listed.block)
     }
@@ -104,7 +101,6 @@ impl Space {
         taken
     }
 
-    /// What an address means to a call.
     pub fn resolve(&self, address: u64, len: u64) -> Answer<Span> {
         match self.reach(address, len) {
             Ok(span) if span.block.ordered.as_ref().is_none_or(|ordered| !ordered.is_freed()) => Ok(span),
@@ -136,7 +132,6 @@ impl Space {
         self.read().blocks.range(..=address).next_back().map(|(&start, listed)| (start, listed.made))
     }
 
-    /// What a host pointer names: known memory, whole, or the caller's own, none of it known.
     pub fn host(&self, pointer: *const u8, len: u64) -> Answer<Span> {
         let place = NonNull::new(pointer.cast_mut()).ok_or(Code::INVALID_VALUE)?;
         let address = place.addr().get() as u64;
@@ -149,7 +144,6 @@ impl Space {
         Span::new(&Arc::new(Block::borrowed(Kind::Pageable, 0, place, len)), 0, len).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Every block that a caller has to give back. What a stream frees is given back.
     pub fn live(&self) -> Vec<Live> {
         let state = self.read();
         let owed = |block: &Block| block.kind != Kind::Global && block.ordered.as_ref().is_none_or(|ordered| !ordered.is_freed());

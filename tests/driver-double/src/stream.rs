@@ -1,4 +1,4 @@
-//! [`Stream`]: a thread that executes what is queued, in order; [`Ticket`], a place in its queue, and what that comes after.
+//! [`Stream`]: a thread that executes queued work in order; [`Ticket`], a position in its queue with its order.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -22,7 +22,6 @@ pub struct Stream {
 }
 
 struct Queue {
-    /// None once it is destroyed; what is queued is executed all the same.
     sender: Option<Sender<Work>>,
     queued: u64,
     past: Arc<[Point]>,
@@ -32,16 +31,13 @@ struct Queue {
 struct Work {
     operation: Operation,
     ticket: Ticket,
-    /// What it waits for besides its own stream.
     after: Vec<Ticket>,
 }
 
 /// How much of its queue a stream has executed.
 struct Progress {
     stream: u64,
-    /// Counts up under the lock, so that nobody who waits misses it; read without.
     executed: AtomicU64,
-    /// How many wait: who has nobody to wake asks nothing of the system.
     waiting: Mutex<usize>,
     changed: Condvar,
     /// How much the host knows to be executed: it has waited for it, asked, or been told by a word or a function of its own.
@@ -59,9 +55,8 @@ pub struct Point {
 #[derive(Clone)]
 pub struct Ticket {
     pub at: Point,
-    /// The last place in each other stream that it comes after. What the host has observed need not be here.
     past: Arc<[Point]>,
-    /// Whether its stream has waited for a word: who wrote that, and after what, nobody knows, so it may come after anything.
+    /// Whether its stream has waited for a word. The writer of the word is unknown, so the stream may be ordered after anything.
     waits_for_words: bool,
 }
 
@@ -92,7 +87,6 @@ impl Stream {
         Ok(Self { blocking, device, id, queue, progress })
     }
 
-    /// The ticket of what is queued next, after these too, and after a word if it `waits` for one.
     pub fn next(&self, after: &[Ticket], waits: bool) -> Answer<Ticket> {
         let mut queue = self.state();
         if queue.sender.is_none() {
@@ -119,7 +113,6 @@ impl Stream {
         Ok(())
     }
 
-    /// The end of the queue as it is now.
     pub fn last(&self) -> Ticket {
         let queue = self.state();
         queue.ticket(&self.progress, queue.queued)
@@ -210,7 +203,6 @@ impl Ticket {
         }
     }
 
-    /// The host knows that it was executed, and with it what it comes after.
     pub fn observe(&self) {
         if !self.at.is_observed() {
             self.past.iter().chain([&self.at]).for_each(Point::observe);

@@ -6,13 +6,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::code::Code;
 
-/// The driver is initialised and neither gone nor in a child of `fork`, and nobody wants lines.
 pub static PLAIN: AtomicBool = AtomicBool::new(false);
 
 pub struct Symbol {
     pub name: &'static str,
     calls: AtomicU64,
-    /// Whether there is a plan: who has none takes no lock.
     has_plan: AtomicBool,
     plan: Mutex<Vec<(u64, Code)>>,
 }
@@ -32,7 +30,6 @@ impl Symbol {
         self.calls.fetch_add(1, Relaxed) + 1
     }
 
-    /// Counts a call; the code if it is one that fails.
     pub fn called(&self) -> Option<Code> {
         let count = self.count();
         if !self.has_plan.load(Relaxed) {

@@ -1,4 +1,4 @@
-//! [`Table`]: handles, and what they stand for.
+//! [`Table`]: handles and their objects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,13 +7,11 @@ use crate::call;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
 
-/// Handles lie where a process has nothing: whoever follows one faults.
 const HANDLES: usize = 0xD1A0_0000_0000_0000_u64 as usize;
 
 /// Things of one kind by handle. A handle is never used twice, and one of another kind is not found.
 pub struct Table<T> {
     kind: usize,
-    /// What they are, in a word.
     what: &'static str,
     rows: Mutex<Rows<T>>,
 }

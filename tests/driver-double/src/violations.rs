@@ -1,4 +1,4 @@
-//! [`Violations`]: what was called in an order that a driver answers with no error, and that is wrong all the same.
+//! [`Violations`]: calls in a wrong order that a driver does not report.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +8,6 @@ use crate::NAME;
 use crate::call;
 use crate::driver::Driver;
 
-/// So many are told in words.
 const TOLD: usize = 100;
 
 #[derive(Default)]
@@ -24,7 +23,6 @@ impl Violations {
         self.add(format!("call {number}, {symbol}: {what}"));
     }
 
-    /// Counts one. The same words are counted once: a kernel looks at an address again and again.
     pub fn add(&self, text: String) {
         let mut told = self.told();
         if told.contains(&text) {
@@ -49,9 +47,8 @@ impl Violations {
     }
 }
 
-/// How often calls came in an order that a driver may answer with no error, and that is wrong all the same: memory freed while queued work names
-/// it, used on a stream that nothing orders after its allocation or before its free, used after that; a handle used after it was destroyed; a call
-/// from within a host function. Each is told on stderr at exit.
+/// Returns the number of violations: memory freed while queued work uses it, used on a stream without order after its allocation or before its
+/// free, or used after it; a handle used after it was destroyed; a call from a host function. Each is printed on stderr at exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_violations() -> u64 {
     Driver::the().violations.count.load(Relaxed)

@@ -1,4 +1,4 @@
-//! [`Condition`]: what a stream waits for in a word.
+//! [`Condition`]: a stream's wait for a word.
 
 use std::thread;
 use std::time::Duration;
@@ -7,9 +7,7 @@ use crate::block::Span;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH`. Changes nothing: what is written from elsewhere is there.
 pub const FLUSH: u32 = 1 << 30;
-/// What a hang is told with.
 const NAME: &str = "a wait for a word";
 
 /// `CUstreamWaitValue_flags`, and the value.

@@ -1,4 +1,4 @@
-//! What a call costs whose line nobody wants: no heap, where it makes nothing.
+//! The cost of a call without logging: no heap allocation unless it creates an object.
 
 mod alone;
 mod rig;
@@ -34,14 +34,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Streams take a piece of heap for every 31 operations, so what is queued is not among these.
 #[test]
 fn a_call_that_makes_nothing_and_is_not_logged_takes_no_heap() {
     alone("a_call_that_makes_nothing_and_is_not_logged_takes_no_heap", &[], || {
         begin();
         let (stream, event, host, at) = (stream(NON_BLOCKING), event(2), pinned(64), device(64));
         let (mut free, mut total, mut context, mut number, mut address) = (0, 0, 0, 0, 0);
-        // SAFETY: live memory and handles, and places for what is given.
+        // SAFETY: live memory and handles, and valid output pointers.
         let mut calls = || unsafe {
             ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
             ok(cuCtxGetCurrent(&raw mut context));

@@ -39,7 +39,7 @@ fn what_is_done_at_once_is_counted_planned_and_refused_like_any_other() {
         begin();
         ringmem_double_reset();
         assert_eq!([bound(), bound()], [0, 0]);
-        // SAFETY: C strings; what is null is refused.
+        // SAFETY: C strings; null is refused.
         unsafe {
             assert_eq!(ringmem_double_calls(c"cuCtxGetCurrent".as_ptr()), 2);
             ok(ringmem_double_fail(c"cuCtxGetCurrent".as_ptr(), 4, 999));
@@ -89,7 +89,6 @@ fn every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process() {
     });
 }
 
-/// Fills memory twice on a stream and gives all back; what it was told on the way. What gives back is tried again.
 fn work() -> Vec<u32> {
     let mut told = Vec::new();
     let mut tell = |code: u32| {
@@ -188,7 +187,7 @@ fn who_gives_everything_back_leaks_nothing() {
         begin();
         let (at, host, stream, event, module) = (device(64), pinned(32), stream(0), event(0), module());
         function(module, c"echo");
-        // SAFETY: gives back what was given.
+        // SAFETY: frees what was allocated.
         unsafe {
             ok(cuMemsetD8Async(at, 1, 64, stream));
             ok(cuMemFree_v2(at));

@@ -26,7 +26,6 @@ struct Line {
 }
 
 impl Line {
-    /// Prepares the `index`-th control block of a row. `input` is where the kernel is told to find the input ring, if not where it is.
     fn new(row: NonNull<u8>, index: usize, input: Option<u64>) -> Self {
         let ring = RingLayout::of::<Echo>(CAPACITY).expect("a ring");
         let [telemetry, inward, outward] = [64, ring.size() as usize, ring.size() as usize].map(pinned);
@@ -39,7 +38,7 @@ impl Line {
             output_ring: address(outward),
             telemetry: address(telemetry),
         };
-        // SAFETY: zeroed pinned memory of this size, aligned to pages and never freed, in nobody else's hands.
+        // SAFETY: zeroed pinned memory of this size, aligned to pages and never freed, exclusive.
         unsafe {
             inward.cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, u64::MAX - 20);
             outward.cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, u64::MAX - 20);

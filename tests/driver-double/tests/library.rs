@@ -57,7 +57,7 @@ fn it_exports_every_symbol_and_says_that_it_is_no_gpu() {
         assert!(address(&opened, symbol).is_some(), "{symbol}");
     }
     let mut name = [0_u8; 64];
-    // SAFETY: these are the functions' signatures; the buffer is as long as it is said to be.
+    // SAFETY: these are the functions' signatures; the buffer is of the stated length.
     unsafe {
         let init = opened.get::<unsafe extern "C" fn(u32) -> u32>(b"cuInit\0").expect("a symbol");
         let device_name = opened.get::<unsafe extern "C" fn(*mut u8, i32, i32) -> u32>(b"cuDeviceGetName\0").expect("a symbol");
@@ -77,7 +77,6 @@ fn once_it_is_open_the_drivers_name_means_it() {
     assert_eq!(address(&by_path, "cuInit"), address(&by_name, "cuInit"));
 }
 
-/// Whoever links the `rlib` gives the process no driver by that.
 #[cfg(unix)]
 #[test]
 fn a_program_with_the_rlib_exports_none_of_its_symbols() {

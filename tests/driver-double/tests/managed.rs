@@ -1,4 +1,4 @@
-//! Managed memory, and what is known of an address.
+//! Managed memory, and attributes of addresses.
 
 mod alone;
 mod rig;
@@ -24,7 +24,7 @@ fn managed() -> u64 {
 /// An attribute of a range, as a list of so many numbers.
 fn range<const N: usize>(attribute: u32, at: u64, bytes: usize) -> [i32; N] {
     let mut list = [7; N];
-    // SAFETY: as long as it is said to be.
+    // SAFETY: of the stated length.
     ok(unsafe { cuMemRangeGetAttribute(list.as_mut_ptr().cast(), size_of_val(&list), attribute, at, bytes) });
     list
 }
@@ -85,7 +85,7 @@ fn advice_and_prefetches_are_kept_page_by_page() {
         assert_eq!((range::<1>(2, at, 8192), range::<1>(2, at, LEN), range::<1>(5, at, 8192)), ([HOST], [NOWHERE], [2]));
         assert_eq!((range::<3>(3, at, LEN), range::<4>(3, at + 4096, 4096)), ([0, 1, NOWHERE], [0, 1, HOST, NOWHERE]));
         assert_eq!((range::<1>(4, at, 4096), range::<1>(4, at, LEN), range::<1>(4, at + 4096, 1)), ([HOST], [NOWHERE], [1]));
-        // SAFETY: what is none of it is refused.
+        // SAFETY: foreign memory is refused.
         unsafe {
             ok(cuMemAdvise(at, LEN, 2, 0));
             ok(cuMemAdvise(at, LEN, 4, 0));
@@ -178,7 +178,7 @@ fn an_address_tells_what_it_is() {
         let (on_device, host, managed, in_order) = (device(100), pinned(100), managed(), ordered(100, 0));
         let (mut pool, mut base, mut bytes, mut flags, mut number) = (0, 0, 0, 0, 0_u64);
         let host_at = host.as_ptr().addr() as u64;
-        // SAFETY: places for what is given.
+        // SAFETY: valid output pointers.
         unsafe {
             ok(cuDeviceGetDefaultMemPool(&raw mut pool, 0));
             let all = Known {

@@ -1,4 +1,4 @@
-//! Addresses, and what is copied between them.
+//! Addresses, and copies between them.
 
 mod alone;
 mod rig;
@@ -17,7 +17,7 @@ fn device_memory_is_poisoned_until_it_is_written() {
         let (a, b) = (device(100), device(100));
         assert_eq!(bytes_at(a, 100), [POISON; 100]);
         let source: Vec<u8> = (0..100).collect();
-        // SAFETY: live memory, as long as it is said to be.
+        // SAFETY: live memory, of the stated length.
         unsafe {
             ok(cuMemsetD8_v2(a + 10, 7, 80));
             ok(cuMemcpyHtoD_v2(a + 20, source.as_ptr().cast(), 30));
@@ -172,7 +172,7 @@ fn what_is_taken_is_counted() {
         begin();
         let (mut free, mut total, mut address, mut pointer) = (0, 0, 0, null_mut());
         let at = device(1000);
-        // SAFETY: writes what it is given places for.
+        // SAFETY: valid output pointers.
         unsafe {
             ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
             assert_eq!(total - free, 1000);

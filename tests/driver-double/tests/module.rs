@@ -23,7 +23,7 @@ fn the_checked_in_ptx_is_taken() {
         begin();
         let (mut module, mut address, mut bytes) = (0, 0, 0);
         let text = CString::new(IMAGE.ptx).expect("no zero in it");
-        // SAFETY: a C string, and places for what is given.
+        // SAFETY: a C string, and valid output pointers.
         unsafe {
             ok(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
             ok(cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, Name::new(c"RINGMEM_ABI")));
@@ -58,7 +58,7 @@ fn a_kernel_that_the_text_does_not_name_is_not_found() {
     alone("a_kernel_that_the_text_does_not_name_is_not_found", &[], || {
         begin();
         let (mut module, mut function, text) = (0, 0, ptx(IMAGE.abi.hash, &[("echo", 4)]));
-        // SAFETY: C strings, and places for what is given.
+        // SAFETY: C strings, and valid output pointers.
         unsafe {
             ok(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
             // It has a host build.

@@ -1,4 +1,4 @@
-//! Calls in the wrong order, each with what a driver says to it.
+//! Wrong orders of calls, with the driver's errors.
 
 mod alone;
 mod rig;
@@ -344,7 +344,7 @@ fn an_operation_on_nothing_is_refused() {
     alone("an_operation_on_nothing_is_refused", &[], || {
         begin();
         let nothing: *mut c_void = null_mut();
-        // SAFETY: what is null is refused.
+        // SAFETY: null is refused.
         unsafe {
             assert_eq!(cuMemAlloc_v2(null_mut(), 8), 1);
             assert_eq!(cuMemFree_v2(0), 1);

@@ -31,7 +31,7 @@ fn each_device_has_its_context_its_memory_and_its_name() {
         begin();
         let (mut count, mut uuids, mut names) = (0, [[0; 16]; 2], [[0; 16]; 2]);
         let (first, second) = (on(0), on(1));
-        // SAFETY: places for what is given.
+        // SAFETY: valid output pointers.
         unsafe {
             ok(cuDeviceGetCount(&raw mut count));
             for i in 0..2 {
@@ -53,7 +53,6 @@ fn each_device_has_its_context_its_memory_and_its_name() {
             bind(first);
             ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
             assert_eq!((free, total), (10_000, 10_000));
-            // A device's end takes only what is its own.
             let here = device(8);
             ok(cuDevicePrimaryCtxRelease_v2(1));
             assert_eq!(cuMemFree_v2(at), 1);

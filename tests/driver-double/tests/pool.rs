@@ -1,4 +1,4 @@
-//! Memory in the order of streams, what pools keep of it, and what is wrong to do with it.
+//! Stream-ordered memory, pools, and violations.
 
 mod alone;
 mod rig;
@@ -108,7 +108,7 @@ fn a_pool_of_ones_own_has_a_limit_and_outlives_its_handle() {
     alone("a_pool_of_ones_own_has_a_limit_and_outlives_its_handle", &[], || {
         begin();
         let (mut pool, mut at, mut more, stream) = (0, 0, 0, stream(NON_BLOCKING));
-        // SAFETY: writes what it is given places for.
+        // SAFETY: valid output pointers.
         unsafe {
             ok(cuMemPoolCreate(&raw mut pool, &raw const *Box::new(properties(1000))));
             ok(cuMemAllocFromPoolAsync(&raw mut at, 600, pool, stream));
@@ -140,7 +140,7 @@ fn without_memory_pools_there_is_no_memory_in_the_order_of_streams() {
     alone("without_memory_pools_there_is_no_memory_in_the_order_of_streams", &[("RINGMEM_DOUBLE_ATTRIBUTES", "115=0")], || {
         begin();
         let (mut pool, mut at) = (0, 0);
-        // SAFETY: writes what it is given places for.
+        // SAFETY: valid output pointers.
         unsafe {
             assert_eq!(cuMemAllocAsync(&raw mut at, 8, 0), 801);
             assert_eq!(cuDeviceGetDefaultMemPool(&raw mut pool, 0), 801);
@@ -149,7 +149,6 @@ fn without_memory_pools_there_is_no_memory_in_the_order_of_streams() {
     });
 }
 
-/// Streams execute what they have; nobody asks them whether they did.
 fn luck() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }
@@ -182,7 +181,6 @@ fn what_nothing_orders_is_a_violation_also_where_luck_would_order_it() {
             assert_eq!(cuMemFreeAsync(at, one), 1);
             assert_eq!(cuMemFree_v2(at), 1);
             assert_eq!(ringmem_double_violations(), 8);
-            // Beside it there was nothing.
             assert_eq!(cuMemsetD8Async(at + (1 << 40), 1, 64, one), 1);
         }
         assert_eq!(ringmem_double_violations(), 8);

@@ -1,4 +1,4 @@
-//! What a stream waits for, and what it calls.
+//! Waits and host functions of streams.
 
 mod alone;
 mod rig;
@@ -18,7 +18,6 @@ unsafe extern "C" fn adds(data: *mut c_void) {
     CALLED.fetch_add(data.addr() as u64, Release);
 }
 
-/// What no function of a stream may do.
 unsafe extern "C" fn calls_back(_: *mut c_void) {
     let mut address = 0;
     // SAFETY: writes one address.

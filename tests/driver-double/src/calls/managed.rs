@@ -18,7 +18,6 @@ const ATTACH: [u32; 2] = [1, 2];
 /// `CU_MEM_ATTACH_SINGLE`.
 const ATTACH_SINGLE: u32 = 4;
 
-/// Managed memory, and what is said of it.
 fn managed(driver: &Driver, address: u64, bytes: usize) -> Answer<Span> {
     let span = driver.space.resolve(address, bytes as u64)?;
     if span.block.managed.is_some() && bytes > 0 { Ok(span) } else { Err(Code::INVALID_VALUE) }
@@ -144,7 +143,6 @@ calls! {
         let span = managed(driver, address, bytes)?;
         let known = span.block.managed.as_ref().ok_or(Code::INVALID_VALUE)?;
         let list = if attribute == ACCESSED_BY {
-            // Who accesses all of it.
             let (mut devices, mut host) = (u64::MAX, true);
             for offset in (span.offset()..span.offset() + span.len).step_by(crate::block::ALIGN as usize) {
                 let (of_page, by_host) = known.agreed(offset, 1, |page| page.accessed_by).unwrap_or_default();

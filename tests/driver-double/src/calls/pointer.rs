@@ -1,4 +1,4 @@
-//! What is known of an address.
+//! Attributes of addresses.
 
 use std::ffi::c_void;
 
@@ -21,7 +21,6 @@ enum Value {
     Flag(bool),
 }
 
-/// The value of a `CUpointer_attribute`; what an unknown address has, is what a driver gives for it.
 fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -> Answer<Value> {
     let block = known.map(|span| &span.block);
     let is_host = block.is_some_and(|block| matches!(block.kind, Kind::Pinned | Kind::Registered | Kind::Managed));
@@ -92,7 +91,6 @@ calls! {
         if numbers.is_null() || data.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // What is unknown is no error here.
         let span = driver.space.resolve(address, 1).ok();
         for i in 0..count as usize {
             // SAFETY: the caller's promise: so many of both.

@@ -36,7 +36,7 @@ pub struct PoolProps {
     pub allocation: u32,
     /// `CUmemAllocationHandleType`.
     pub handles: u32,
-    /// Where its memory lies.
+    /// The location of its memory.
     pub location: Location,
     /// Of Windows.
     pub security: *mut c_void,
@@ -50,7 +50,7 @@ pub struct PoolProps {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// Who.
+    /// The device or host with access.
     pub location: Location,
     /// `CUmemAccess_flags`: 0, 1 for reads, 3 for all.
     pub flags: u32,
@@ -74,11 +74,9 @@ fn allocate(driver: &Driver, pool: Arc<Pool>, address: *mut u64, bytes: usize, s
     unsafe { give(address, driver.space.place(&block)) }
 }
 
-/// What an attribute of a pool is.
 enum Attribute {
     Reuse(usize),
     Threshold,
-    /// It, and what it was at most.
     Reserved,
     ReservedHigh,
     Used,
@@ -97,7 +95,7 @@ fn attribute(number: u32) -> Answer<Attribute> {
     })
 }
 
-/// How often a pool has taken memory from its device, for `back` 0, or given some back, for 1; 0 for what is no pool.
+/// Returns how often a pool took memory from its device (`back` 0) or returned some (1); 0 for an unknown pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_pool_moves(pool: usize, back: u32) -> u64 {
     let pool = Driver::the().pools.find(pool);

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 /// No process of a test lives longer.
 const LIMIT: Duration = Duration::from_secs(60);
 const CHILD: &str = "RINGMEM_DOUBLE_TEST";
-/// What it says last: a name that is no test would run nothing, and pass.
 const DONE: &str = "the body has ended";
 
-/// Runs the body of the test `name` alone, with these variables; what it wrote to stderr.
 #[track_caller]
 pub fn alone(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> String {
     let Ended { code, stdout, stderr } = run(name, variables, body);

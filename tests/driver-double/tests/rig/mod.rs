@@ -71,7 +71,7 @@ pub fn event(flags: u32) -> usize {
 /// Bytes of the device, by a synchronous copy.
 pub fn bytes_at(address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    // SAFETY: as long as it is said to be.
+    // SAFETY: of the stated length.
     ok(unsafe { cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), address, len) });
     bytes
 }
