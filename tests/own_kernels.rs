@@ -18,7 +18,7 @@ struct Number {
     value: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 2)]
 struct Sum {
@@ -94,6 +94,12 @@ kernels! {
         double(now, then);
     }
 
+    /// Sums up, as a function with a state.
+    persistent fn running(sum: &mut Sum, now: &Number, then: &mut Sum) {
+        *sum = Sum { count: sum.count + 1, total: sum.total + now.value };
+        *then = *sum;
+    }
+
     /// Sums up.
     persistent fn total(Number) -> Sum = Total(Sum { count: 0, total: 0 });
 
@@ -123,13 +129,15 @@ fn a_function_of_one_message_is_a_kernel_and_a_function() {
 }
 
 #[test]
-fn a_handler_keeps_state_between_messages() {
-    let mut channel = Channel::open(&backend(), 0, TOTAL).expect("a channel");
-    for value in 1..=100 {
-        channel.send(Number { value }).expect("room");
+fn a_kernel_keeps_state_between_messages() {
+    for kernel in [TOTAL, RUNNING] {
+        let mut channel = Channel::open(&backend(), 0, kernel).expect("a channel");
+        for value in 1..=100 {
+            channel.send(Number { value }).expect("room");
+        }
+        let last = channel.iter().take(100).last().expect("answers");
+        assert_eq!(last, Sum { count: 100, total: 5050 }, "{kernel:?}");
     }
-    let last = channel.iter().take(100).last().expect("answers");
-    assert_eq!(last, Sum { count: 100, total: 5050 });
 }
 
 #[test]
@@ -163,5 +171,5 @@ fn the_abi_has_each_message_and_each_named_layout_once() {
     assert_eq!((of("Number"), of("Sum")), (1, 1));
     assert!(ABI.layouts.contains(&<[Sum; 2] as Layout>::DESCRIPTOR));
     assert_eq!(IMAGE.abi, ABI);
-    assert_eq!(IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(), ["double", "double_flagged", "total", "offset", "scale"]);
+    assert_eq!(IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(), ["double", "double_flagged", "running", "total", "offset", "scale"]);
 }

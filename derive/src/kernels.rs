@@ -45,8 +45,8 @@ enum Rings {
 }
 
 enum Form {
-    /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`
-    Each { rings: Rings, input: (Ident, Type), output: (Ident, Type), body: Group },
+    /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`, with a state as an optional first parameter `state: &mut State`
+    Each { rings: Rings, state: Option<(Ident, Type)>, input: (Ident, Type), output: (Ident, Type), body: Group },
     /// `persistent fn step(Particle) -> Particle = HANDLER;`
     Handler { rings: Rings, input: Type, output: Type, handler: TokenStream },
     /// `persistent fn count(data: DevicePointer<u8>, length: u64) = FUNCTION;`
@@ -148,22 +148,33 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
         }
         Ok((name, content.parse()?))
     };
+    let has_state = {
+        let ahead = content.fork();
+        ahead.parse::<Ident>()?;
+        ahead.parse::<Token![:]>()?;
+        ahead.parse::<Token![&]>()?;
+        ahead.peek(Token![mut])
+    };
+    let comma = |expected: &str| content.parse::<Token![,]>().map_err(|_| content.error(expected));
+    let mut state = None;
+    if has_state {
+        state = Some(parameter(true)?);
+        comma("expected the message: `persistent fn sum(state: &mut u64, now: &Number, then: &mut Number) { .. }`")?;
+    }
     let taken = parameter(false)?;
-    content
-        .parse::<Token![,]>()
-        .map_err(|_| content.error("expected the answer: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`"))?;
+    comma("expected the answer: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`")?;
     let given = parameter(true)?;
     content.parse::<Option<Token![,]>>()?;
     if !content.is_empty() {
         return Err(content.error(
-            "a kernel takes one message and writes one answer: for state, name a handler: `persistent fn step(In) -> Out = HANDLER;`",
+            "a kernel takes one message and writes one answer; a state is the first parameter: `state: &mut State`",
         ));
     }
     let body;
     let braces = braced!(body in input);
     let mut group = Group::new(proc_macro2::Delimiter::Brace, body.parse()?);
     group.set_span(braces.span.join());
-    Ok(Form::Each { rings, input: taken, output: given, body: group })
+    Ok(Form::Each { rings, state, input: taken, output: given, body: group })
 }
 
 fn arguments(content: ParseStream<'_>) -> Result<Vec<(Ident, Type)>> {
@@ -258,9 +269,10 @@ impl Kernel {
         let launch = quote!(&#path::Launch::new(#controls, #epoch, #idle_ns, #batch, #abi.hash));
 
         let (own, call) = match form {
-            Form::Each { rings, .. } => {
+            Form::Each { rings, state, .. } => {
                 let run = rings.run(path);
-                (Vec::new(), quote!(#run(#machine, #lanes, #launch, &mut #path::Each::new(#name))))
+                let handler = if state.is_some() { quote!(Fold) } else { quote!(Each) };
+                (Vec::new(), quote!(#run(#machine, #lanes, #launch, &mut #path::#handler::new(#name))))
             }
             Form::Handler { rings, input, output, handler } => {
                 let run = rings.run(path);
@@ -286,7 +298,10 @@ impl Kernel {
             let (path, what) = (crate::spanned(path, ty.span()), Ident::new(what, ty.span()));
             quote_spanned!(ty.span()=> #path::__layouts::__private::#what::<#ty>();)
         });
-        let asserted: TokenStream = asserted.collect();
+        let mut asserted: TokenStream = asserted.collect();
+        if let Form::Each { state: Some((_, ty)), .. } = form {
+            asserted.extend(quote_spanned!(ty.span()=> let _ = <#ty as ::core::default::Default>::default;));
+        }
         let (mut names, mut types) = (Vec::new(), Vec::new());
         if !matches!(form, Form::Grid { .. }) {
             names = vec![controls, epoch, idle_ns, batch];
@@ -302,11 +317,12 @@ impl Kernel {
 
         let mut items = TokenStream::new();
         let (documented, constant_type, constant_value) = match form {
-            Form::Each { rings, input: (taken, input), output: (given, output), body } => {
+            Form::Each { rings, state, input: (taken, input), output: (given, output), body } => {
+                let state = state.iter().map(|(name, ty)| quote!(#name: &mut #ty,));
                 items = quote! {
                     #(#attributes)*
                     #[inline(always)]
-                    #visibility fn #name(#taken: &#input, #given: &mut #output) #body
+                    #visibility fn #name(#(#state)* #taken: &#input, #given: &mut #output) #body
                 };
                 let link = format!("The kernel [`{text}`](fn@{text}).");
                 let (ty, value) = rings.persistent(&kernel, input, output, &text);

@@ -109,7 +109,7 @@ pub use host::{Simulated, Single};
 #[cfg(not(target_os = "cuda"))]
 pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
-pub use persistent::{Batch, Each, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, refuse};
+pub use persistent::{Batch, Each, Fold, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, refuse};
 
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
 #[doc(hidden)]

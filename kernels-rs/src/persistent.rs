@@ -30,7 +30,7 @@ use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 use crate::Lanes;
 
 pub use batch::Batch;
-pub use each::{Each, Typed};
+pub use each::{Each, Fold, Typed};
 use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
 /// Rounds (batches or dry polls) between two reads of the command word, and between the first dry poll and deferred work such as telemetry.

@@ -36,6 +36,36 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     }
 }
 
+/// A handler with a state, which answers the messages in order. Lane 0 does the work; the other lanes wait for it.
+pub struct Fold<S, I, O, F> {
+    state: S,
+    step: F,
+    _messages: PhantomData<fn(&I, &mut O)>,
+}
+
+impl<S: Default, I, O, F: Fn(&mut S, &I, &mut O)> Fold<S, I, O, F> {
+    /// Creates a handler that calls `step` with the state, each message and the slot of its answer, whose initial bytes are unspecified.
+    pub fn new(step: F) -> Self {
+        Self { state: S::default(), step, _messages: PhantomData }
+    }
+}
+
+impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, &mut O)> Handler<M, L> for Fold<S, I, O, F> {
+    type Input = I;
+    type Output = O;
+
+    #[inline(always)]
+    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
+        if lanes.lane() == 0 {
+            for index in 0..batch.len() {
+                // SAFETY: below the length; all belong to lane 0.
+                unsafe { batch.exchange(index, |message, answer| (self.step)(&mut self.state, message, answer)) };
+            }
+        }
+        0
+    }
+}
+
 /// A handler with its message types declared as type parameters.
 pub struct Typed<I, O, H> {
     handler: H,
