@@ -21,10 +21,10 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use loom_machine::{Loom, LoomCell, LoomWord, RMW_RELAXED, STRONG, check, must_fail};
 use ringmem::ring::{RingFlags, Slot, framed, lossy, mailbox, mpmc, spsc};
-use ringmem::wait::{How, Park, RecvError, Shelf, WaitError, Waiting, beside};
+use ringmem::wait::{Park, RecvError, WaitError, WaitStrategy, Waiting, WakerList, connect};
 use ringmem::{RingHeader, RingLayout, SlotCell, Word};
 
-const SLEEP: How = How::Sleep { looks: 0 };
+const SLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 const DEADLOCK: &str = "deadlock";
 const PREEMPTIONS: usize = 2;
 
@@ -39,14 +39,14 @@ struct Futex {
 #[derive(Default)]
 struct Wakers(Mutex<Vec<(u64, Waker)>>);
 
-impl Shelf for Wakers {
+impl WakerList for Wakers {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
         run(&mut self.0.lock().unwrap())
     }
 }
 
 impl<const WEAK: u8> Park<LoomWord<WEAK>> for Futex {
-    type Shelf = Wakers;
+    type WakerList = Wakers;
     fn wait(&self, word: &LoomWord<WEAK>, epoch: u32, _most: Option<Duration>) {
         let held = self.lock.lock().unwrap();
         if (word.load() >> 32) as u32 == epoch {
@@ -365,7 +365,7 @@ fn followers<const WEAK: u8>() {
         let writer = unsafe { lossy::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
         // SAFETY: as above.
         let reader = unsafe { lossy::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
-        let (writer, reader) = beside::<LoomWord<WEAK>, _, _>(writer, reader);
+        let (writer, reader) = connect::<LoomWord<WEAK>, _, _>(writer, reader);
         let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
         let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
         let mut other = Kept::new(Waiting::clone(&receiver));
@@ -385,7 +385,7 @@ fn latest<const WEAK: u8>() {
         let writer = unsafe { mailbox::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
         // SAFETY: as above.
         let reader = unsafe { mailbox::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
-        let (writer, reader) = beside::<LoomWord<WEAK>, _, _>(writer, reader);
+        let (writer, reader) = connect::<LoomWord<WEAK>, _, _>(writer, reader);
         let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
         let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
         let writer = thread::spawn(move || {

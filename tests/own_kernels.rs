@@ -171,5 +171,8 @@ fn the_abi_has_each_message_and_each_named_layout_once() {
     assert_eq!((of("Number"), of("Sum")), (1, 1));
     assert!(ABI.layouts.contains(&<[Sum; 2] as Layout>::DESCRIPTOR));
     assert_eq!(IMAGE.abi, ABI);
-    assert_eq!(IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(), ["double", "double_flagged", "running", "total", "offset", "scale"]);
+    assert_eq!(
+        IMAGE.host.iter().map(|entry| entry.name).collect::<Vec<_>>(),
+        ["double", "double_flagged", "running", "total", "offset", "scale"]
+    );
 }

@@ -20,7 +20,7 @@ use ringmem::error::ConfigError;
 use ringmem::attach::{AttachError, Corrupt};
 use ringmem::ring::{End, PopError, PushError};
 use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
-use ringmem::wait::{How, RecvError, SendError};
+use ringmem::wait::{RecvError, SendError, WaitStrategy};
 use ringmem::{Error, RingHeader, SharedLayout, region};
 
 /// A line, so that a torn one shows.
@@ -185,7 +185,7 @@ fn fill(memory: &Memory) {
     loop {
         let tail = producer.tail();
         let has_stopped = if sleeps {
-            match producer.waiting(How::Sleep { looks: 10 }).send_timeout(message(tail), Duration::from_millis(1)) {
+            match producer.waiting(WaitStrategy::Sleep { polls: 10 }).send_timeout(message(tail), Duration::from_millis(1)) {
                 Ok(()) => false,
                 Err(SendError::Timeout(_) | SendError::Disconnected(_)) => true,
                 Err(SendError::Corrupt(_)) => panic!("corrupt at tail {tail}"),
@@ -216,7 +216,7 @@ fn drain(memory: &Memory) {
         let head = consumer.head();
         let mut popped = [[0; 8]; 3];
         let count = if sleeps {
-            match consumer.waiting(How::Sleep { looks: 10 }).recv_timeout(Duration::from_millis(1)) {
+            match consumer.waiting(WaitStrategy::Sleep { polls: 10 }).recv_timeout(Duration::from_millis(1)) {
                 Ok(message) => {
                     popped[0] = message;
                     1
@@ -303,7 +303,7 @@ fn a_thousand_kills_lose_nothing_that_was_published() {
 fn answer(memory: &Memory) {
     let second = Memory::open(std::env::var_os(SECOND).unwrap()).unwrap();
     let (mut consumer, mut producer) = (memory.consumer::<u64>().unwrap(), second.producer::<u64>().unwrap());
-    let how = How::Sleep { looks: 0 };
+    let how = WaitStrategy::Sleep { polls: 0 };
     let (mut questions, mut answers) = (consumer.waiting(how), producer.waiting(how));
     loop {
         match questions.recv() {
@@ -323,7 +323,7 @@ fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
     let mut answered = answers.consumer::<u64>().unwrap();
     let worker = Worker::start("answer", &questions, Some(&answers));
     until("an owner", || answered.peer_state() == OwnerState::Alive);
-    let how = How::Sleep { looks: 0 };
+    let how = WaitStrategy::Sleep { polls: 0 };
     for number in 0..50 {
         until("its sleep", || worker.is_asleep());
         asked.waiting(how).send_timeout(number, PATIENCE).unwrap();
@@ -339,7 +339,7 @@ fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
 /// Pushes three messages and then nothing, for ever.
 fn three_and_no_more(memory: &Memory) {
     let mut producer = memory.producer::<u64>().unwrap();
-    let mut sender = producer.waiting(How::Sleep { looks: 0 });
+    let mut sender = producer.waiting(WaitStrategy::Sleep { polls: 0 });
     (1..=3).for_each(|number| sender.send_timeout(number, PATIENCE).unwrap());
     loop {
         thread::park();
@@ -351,7 +351,7 @@ fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();
     let mut worker = Worker::start("three", &memory, None);
-    let how = How::Sleep { looks: 0 };
+    let how = WaitStrategy::Sleep { polls: 0 };
     assert_eq!([(); 2].map(|()| woken(|most| consumer.waiting(how).recv_timeout(most))), [Ok(1), Ok(2)]);
     assert_eq!(consumer.peer_state(), OwnerState::Alive);
     let mut waiting = consumer.waiting(how);
@@ -382,7 +382,7 @@ fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
 fn a_consumer_waits_for_the_process_that_succeeds_a_killed_one() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();
-    let how = How::Sleep { looks: 0 };
+    let how = WaitStrategy::Sleep { polls: 0 };
     for generation in 1..=3 {
         let mut worker = Worker::start("three", &memory, None);
         assert_eq!(woken(|most| consumer.wait_for_peer(how, Some(Instant::now() + most))), Ok(generation));
@@ -643,7 +643,7 @@ fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_mo
     let fill = |producer: &mut Producer<Message>, random: &mut Random| {
         assert!(producer.capacity() <= CAPACITY && producer.free() <= producer.capacity() && producer.len() <= producer.capacity());
         match random.below(16) {
-            0 => match producer.waiting(How::Sleep { looks: 2 }).send_timeout([9; 8], Duration::from_micros(200)) {
+            0 => match producer.waiting(WaitStrategy::Sleep { polls: 2 }).send_timeout([9; 8], Duration::from_micros(200)) {
                 Ok(()) | Err(SendError::Timeout([9, ..]) | SendError::Disconnected([9, ..]) | SendError::Corrupt([9, ..])) => {}
                 Err(other) => panic!("{other:?}"),
             },
@@ -661,7 +661,7 @@ fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_mo
     let drain = |consumer: &mut Consumer<Message>, random: &mut Random| {
         assert!(consumer.capacity() <= CAPACITY && consumer.available() <= consumer.capacity() && consumer.len() <= consumer.capacity());
         match random.below(16) {
-            0 => match consumer.waiting(How::Sleep { looks: 2 }).recv_timeout(Duration::from_micros(200)) {
+            0 => match consumer.waiting(WaitStrategy::Sleep { polls: 2 }).recv_timeout(Duration::from_micros(200)) {
                 Ok(message) => {
                     black_box(message);
                 }

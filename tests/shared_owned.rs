@@ -10,12 +10,12 @@ use futures::FutureExt;
 use futures::executor::block_on;
 use ringmem::ring::End;
 use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
-use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
+use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting, pair};
 
 const MESSAGES: u64 = 5_000;
 /// Long enough for any machine: it is reached only by a wake-up that was lost.
 const LONG: Duration = Duration::from_secs(30);
-const SLEEP: How = How::Sleep { looks: 0 };
+const SLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 
 /// Runs in a thread of its own, and is waited for no longer than [`LONG`].
 fn in_a_thread<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> impl FnOnce() -> R {
@@ -76,7 +76,7 @@ fn a_pair_of_ends_that_own_their_memory_waits_in_tasks() {
 /// No end in its process wakes it: it polls repeatedly, whatever its wait strategy.
 #[test]
 fn a_task_whose_peer_is_elsewhere_goes_on() {
-    for how in [SLEEP, How::SpinYield { looks: 0 }] {
+    for how in [SLEEP, WaitStrategy::SpinYield { polls: 0 }] {
         let (producer, consumer) = two_mappings();
         let (mut sender, receiver) = (producer.into_waiting(how), consumer.into_waiting(how));
         let received = in_a_thread(move || block_on(await_all(receiver)));

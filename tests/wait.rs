@@ -6,10 +6,15 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use ringmem::Host;
-use ringmem::ring::{Bells, End, Pop, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
-use ringmem::wait::{self, How, RecvError, SendError, Waiting, pair};
+use ringmem::ring::{End, Pop, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
+use ringmem::wait::{self, RecvError, SendError, WaitStrategy, Waiting, pair};
 
-const HOWS: [How; 4] = [How::SpinYield { looks: 0 }, How::SpinYield { looks: 100 }, How::Sleep { looks: 0 }, How::Sleep { looks: 100 }];
+const HOWS: [WaitStrategy; 4] = [
+    WaitStrategy::SpinYield { polls: 0 },
+    WaitStrategy::SpinYield { polls: 100 },
+    WaitStrategy::Sleep { polls: 0 },
+    WaitStrategy::Sleep { polls: 100 },
+];
 const MESSAGES: u64 = 20_000;
 /// Long enough for any machine: it is reached only by a wake-up that was lost.
 const LONG: Duration = Duration::from_secs(60);
@@ -35,7 +40,7 @@ fn messages_pass_between_two_threads_that_wait() {
 fn a_flag_in_the_slot_is_waited_for_too() {
     let mut ring = flagged::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
-    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     thread::scope(|scope| {
         scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LONG).unwrap()));
         for number in 0..MESSAGES {
@@ -81,7 +86,7 @@ fn ends_that_hold_their_ring_wait_in_threads_and_tasks_that_outlive_their_maker(
 fn every_one_of_many_is_woken() {
     let ring = mpmc::Ring::<u64, 2>::new();
     let (producer, consumer) = ring.split();
-    let (sender, receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (sender, receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     let total: u64 = thread::scope(|scope| {
         for part in 0..2 {
             let mut sender = sender.clone();
@@ -96,7 +101,7 @@ fn every_one_of_many_is_woken() {
 
 #[test]
 fn a_deadline_ends_a_wait_and_gives_the_value_back() {
-    for how in [How::Spin, How::SpinYield { looks: 10 }, How::Sleep { looks: 10 }] {
+    for how in [WaitStrategy::Spin, WaitStrategy::SpinYield { polls: 10 }, WaitStrategy::Sleep { polls: 10 }] {
         let mut ring = spsc::Ring::<String, 1>::new();
         let (producer, consumer) = ring.split();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
@@ -168,7 +173,7 @@ fn a_future_that_is_dropped_or_forgotten_loses_nothing() {
     use futures::FutureExt;
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
-    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     for number in 0..100 {
         assert!(receiver.recv_async().now_or_never().is_none());
         let mut forgotten = receiver.recv_async();
@@ -190,18 +195,18 @@ fn nobody_is_counted_asleep_when_all_are_awake() {
     use ringmem::Word;
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
-    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     let asleep = |word: &ringmem::HostWord| Word::load(word) as u32;
     let mut forgotten = receiver.recv_async();
     assert!((&mut forgotten).now_or_never().is_none());
     std::mem::forget(forgotten);
     assert!(receiver.recv_async().now_or_never().is_none());
-    assert_eq!(asleep(sender.end().bells().theirs), 1, "the forgotten one");
+    assert_eq!(asleep(sender.end().wait_words().theirs), 1, "the forgotten one");
     sender.send(1).unwrap();
-    assert_eq!(asleep(sender.end().bells().theirs), 0, "woken once, and struck off");
+    assert_eq!(asleep(sender.end().wait_words().theirs), 0, "woken once, and struck off");
     assert_eq!(receiver.recv_timeout(LONG), Ok(1));
     assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout));
-    assert_eq!(asleep(receiver.end().bells().ours), 0, "a deadline that has passed counts nobody");
+    assert_eq!(asleep(receiver.end().wait_words().ours), 0, "a deadline that has passed counts nobody");
 }
 
 /// Waits until a sleeper at `word` is counted, and long enough for its next check.
@@ -229,13 +234,13 @@ fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce())
 fn room_that_is_given_up_wakes_the_senders_beside() {
     let ring = mpmc::Ring::<u64, 4>::new();
     let (producer, consumer) = ring.split();
-    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     let mut beside = sender.clone();
     thread::scope(|scope| {
         let sent = sender.with_end(|end| {
             let grant = end.reserve(4).unwrap();
             let sent = scope.spawn(move || beside.send(7));
-            until_asleep(receiver.end().bells().theirs);
+            until_asleep(receiver.end().wait_words().theirs);
             drop(grant);
             sent
         });
@@ -247,10 +252,10 @@ fn room_that_is_given_up_wakes_the_senders_beside() {
 fn what_a_panic_published_wakes_its_receiver() {
     let mut ring = spsc::Ring::<u64, 4>::new();
     let (producer, consumer) = ring.split();
-    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     thread::scope(|scope| {
         let received = scope.spawn(move || receiver.recv());
-        until_asleep(sender.end().bells().theirs);
+        until_asleep(sender.end().wait_words().theirs);
         let written = std::panic::AssertUnwindSafe(|| {
             sender.with_end(|end| {
                 end.reserve(4).unwrap().fill((0..4).inspect(|number| assert!(*number < 2, "planned")));
@@ -268,7 +273,7 @@ fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
     for is_async in [false, true] {
         let mut ring = spsc::Ring::<u64, 2>::new();
         let (producer, consumer) = ring.split();
-        let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+        let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
         (0..2).for_each(|number| sender.send(number).unwrap());
         receiver.with_end(|end| {
             let mut batch = end.batch(8);
@@ -277,7 +282,7 @@ fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
         });
         thread::scope(|scope| {
             let sent = scope.spawn(move || sender.send(2));
-            until_asleep(receiver.end().bells().theirs);
+            until_asleep(receiver.end().wait_words().theirs);
             let at_once = if is_async { receiver.recv_async().now_or_never() } else { None };
             if is_async {
                 assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the release of a poll woke nobody");
@@ -294,8 +299,8 @@ struct Flickering(std::cell::Cell<u32>, [ringmem::HostWord; 2]);
 
 impl End for Flickering {
     type Word = ringmem::HostWord;
-    fn bells(&self) -> Bells<'_, Self::Word> {
-        Bells { theirs: &self.1[0], ours: &self.1[1] }
+    fn wait_words(&self) -> WaitWords<'_, Self::Word> {
+        WaitWords { theirs: &self.1[0], ours: &self.1[1] }
     }
     fn is_disconnected(&self) -> bool {
         self.0.set(self.0.get() + 1);
@@ -316,7 +321,7 @@ impl Push for Flickering {
 #[test]
 fn a_value_that_was_not_sent_comes_back_whoever_came_meanwhile() {
     let end = Flickering(std::cell::Cell::new(0), Default::default());
-    let mut sender = Waiting::sender(end, How::default());
+    let mut sender = Waiting::sender(end, WaitStrategy::default());
     match block_on(sender.send_async("kept".to_owned())) {
         Err(SendError::Disconnected(value)) => assert_eq!(value, "kept"),
         other => panic!("{other:?}"),
@@ -328,8 +333,8 @@ struct Succeeded(bool, [ringmem::HostWord; 2]);
 
 impl End for Succeeded {
     type Word = ringmem::HostWord;
-    fn bells(&self) -> Bells<'_, Self::Word> {
-        Bells { theirs: &self.1[0], ours: &self.1[1] }
+    fn wait_words(&self) -> WaitWords<'_, Self::Word> {
+        WaitWords { theirs: &self.1[0], ours: &self.1[1] }
     }
     fn is_disconnected(&self) -> bool {
         true
@@ -352,9 +357,9 @@ impl Pop for Succeeded {
 
 #[test]
 fn the_last_message_of_one_that_left_wakes_its_successor() {
-    let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), How::Sleep { looks: 0 });
+    let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), WaitStrategy::Sleep { polls: 0 });
     assert_eq!(receiver.recv(), Ok(7));
-    assert_eq!(ringmem::Word::load(receiver.end().bells().theirs) >> 32, 1, "who sleeps is woken");
+    assert_eq!(ringmem::Word::load(receiver.end().wait_words().theirs) >> 32, 1, "who sleeps is woken");
 }
 
 #[test]
@@ -374,7 +379,7 @@ fn a_waker_that_panics_keeps_no_other_task_asleep() {
     let woken = Arc::new(Woken(AtomicU32::new(0)));
     let ring = mpmc::Ring::<u64, 4>::new();
     let (producer, consumer) = ring.split();
-    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     let mut beside = receiver.clone();
     let waker = Waker::from(woken.clone());
     let (mut one, mut other) = (pin!(receiver.recv_async()), pin!(beside.recv_async()));
@@ -393,7 +398,7 @@ fn ends_are_streams_and_sinks() {
     use futures::{SinkExt, StreamExt, TryStreamExt, stream};
     let mut ring = spsc::Ring::<u64, 2>::new();
     let (producer, consumer) = ring.split();
-    let (sender, receiver) = pair(producer, consumer, How::default());
+    let (sender, receiver) = pair(producer, consumer, WaitStrategy::default());
     thread::scope(|scope| {
         scope.spawn(move || {
             let mut sink = sender.into_sink();
@@ -412,7 +417,7 @@ fn a_sink_that_is_closed_has_left() {
     use futures::{SinkExt, StreamExt};
     let mut ring = spsc::Ring::<u64, 2>::new();
     let (producer, consumer) = ring.split();
-    let (sender, receiver) = pair(producer, consumer, How::default());
+    let (sender, receiver) = pair(producer, consumer, WaitStrategy::default());
     let (mut sink, mut messages) = (sender.into_sink(), receiver.into_stream());
     block_on(sink.feed(1)).unwrap();
     block_on(sink.close()).unwrap();

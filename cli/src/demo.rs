@@ -123,7 +123,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
         }
         drop(sender);
         channel.flush()?;
-        let mut receiver = channel.receive_batch(64);
+        let mut receiver = channel.recv_batch(64);
         loop {
             match receiver.pop() {
                 Ok(answer) => tally.account(&answer),

@@ -166,9 +166,7 @@ fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Resul
     let given = parameter(true)?;
     content.parse::<Option<Token![,]>>()?;
     if !content.is_empty() {
-        return Err(content.error(
-            "a kernel takes one message and writes one answer; a state is the first parameter: `state: &mut State`",
-        ));
+        return Err(content.error("a kernel takes one message and writes one answer; a state is the first parameter: `state: &mut State`"));
     }
     let body;
     let braces = braced!(body in input);

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use ringmem::manager::{AnyBuffer, BufferConfig, BufferId, LeaseMut, MemoryManager};
+use ringmem::manager::{AnyBufferId, BufferConfig, BufferId, LeaseMut, MemoryManager};
 use ringmem::memory::{Buffer, Device, Pinned};
 use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
@@ -48,7 +48,7 @@ impl<T: DeviceBytes> Field<T> {
 
 /// A field of any element type.
 pub trait AnyField {
-    fn id(&self) -> AnyBuffer;
+    fn id(&self) -> AnyBufferId;
     /// Initialises the nodes from `from` on, in the buffer and in the expected elements.
     fn begin(&mut self, manager: &Manager, from: usize) -> Result<()>;
     fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>>;
@@ -57,7 +57,7 @@ pub trait AnyField {
 }
 
 impl<T: DeviceBytes> AnyField for Field<T> {
-    fn id(&self) -> AnyBuffer {
+    fn id(&self) -> AnyBufferId {
         self.id.into()
     }
 

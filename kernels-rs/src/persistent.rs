@@ -4,13 +4,13 @@
 //!    the values of lane 0 by broadcast.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
 //!    released slots together.
-//! 3. Commands are read every [`LOOK_EVERY`] rounds, busy or dry. Over a bus, each such read costs as much as a poll and delays a message that arrives
+//! 3. Commands are read every [`COMMAND_POLL_ROUNDS`] rounds, busy or dry. Over a bus, each such read costs as much as a poll and delays a message that arrives
 //!    meanwhile. The heartbeat is stored then, and in each dry round.
-//! 4. Counters and clock are stored every [`TELL_EVERY`] rounds or [`TELL_NS`], before a command is obeyed, when the ring runs dry and on leaving,
+//! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry and on leaving,
 //!    unless the epoch is over. Only the count in flight is stored for each batch. After a panic the counters may lack the last batches; the indices of
 //!    the rings do not.
-//! 5. Telemetry is written after [`LOOK_EVERY`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on leaving.
-//! 6. Each batch is timed, from the poll that finds it to its answer, until [`TELL_EVERY`] rounds have passed without a dry one. From then on the first
+//! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on leaving.
+//! 6. Each batch is timed, from the poll that finds it to its answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first
 //!    batch of those that are stored together is timed and stands for the others. A batch of more than 4.29 s counts as 4.29 s.
 //! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (then without further stores), and after the idle limit of the
 //!    launch.
@@ -34,11 +34,11 @@ pub use each::{Each, Fold, Typed};
 use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
 /// Rounds (batches or dry polls) between two reads of the command word, and between the first dry poll and deferred work such as telemetry.
-pub const LOOK_EVERY: u32 = 16;
-/// Rounds of a busy kernel whose counters are stored together, a multiple of [`LOOK_EVERY`].
-pub const TELL_EVERY: u64 = 128;
+pub const COMMAND_POLL_ROUNDS: u32 = 16;
+/// Rounds of a busy kernel whose counters are stored together, a multiple of [`COMMAND_POLL_ROUNDS`].
+pub const ACCOUNT_ROUNDS: u64 = 128;
 /// The longest time of these rounds in nanoseconds, without the last of them.
-pub const TELL_NS: u32 = 1_000_000;
+pub const ACCOUNT_NS: u32 = 1_000_000;
 /// The age of a telemetry record after which a busy kernel writes the next, in nanoseconds.
 pub const TELEMETRY_NS: u64 = 100_000;
 
@@ -297,7 +297,7 @@ struct Times {
     begun_ns: u64,
     /// So long after that there is something to do before a round: 0 while each batch is timed.
     due_after_ns: u32,
-    /// So often [`TELL_EVERY`] rounds ended since one was dry.
+    /// So often [`ACCOUNT_ROUNDS`] rounds ended since one was dry.
     wet: u32,
     /// The last batch that was timed.
     took: u32,
@@ -334,7 +334,7 @@ impl Times {
             self.most = self.most.max(self.took);
             // The first of these ends may have come right after a dry round.
             if self.wet > 1 {
-                self.due_after_ns = TELL_NS;
+                self.due_after_ns = ACCOUNT_NS;
             }
         }
         self.total = self.total.wrapping_add(u64::from(self.took).wrapping_mul(messages));
@@ -378,14 +378,14 @@ where
             self.control.enter(State::Ready);
         }
         loop {
-            let looks = self.rounds.is_multiple_of(LOOK_EVERY.into());
+            let looks = self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into());
             let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
             // Of the times lane 0's alone are ever due.
             let is_due = H::ACCOUNTS && self.times.are_due(now);
             if looks || is_due {
                 if H::ACCOUNTS && self.leader {
                     self.control.beat(self.rounds);
-                    if is_due || self.rounds.is_multiple_of(TELL_EVERY) {
+                    if is_due || self.rounds.is_multiple_of(ACCOUNT_ROUNDS) {
                         self.account(now);
                     }
                 }
@@ -457,10 +457,10 @@ where
                     return;
                 }
                 // Every lane counts its rounds alike; lane 0's clock decides for all.
-                if self.rounds.is_multiple_of(LOOK_EVERY.into()) {
+                if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
                     let now = self.lanes.now_ns();
                     // Once, after as many dry rounds.
-                    if self.leader && idle_times.wrapping_sub(LOOK_EVERY - 1) < LOOK_EVERY {
+                    if self.leader && idle_times.wrapping_sub(COMMAND_POLL_ROUNDS - 1) < COMMAND_POLL_ROUNDS {
                         self.record(now);
                     }
                     if self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
@@ -478,11 +478,11 @@ where
     #[inline(always)]
     fn account(&mut self, now_ns: u64) {
         self.times.count(self.rings.taken(), now_ns);
-        let tells = self.rounds.is_multiple_of(TELL_EVERY);
+        let tells = self.rounds.is_multiple_of(ACCOUNT_ROUNDS);
         if tells {
             self.times.wet = self.times.wet.saturating_add(1);
         }
-        if tells || now_ns.saturating_sub(self.told_ns) >= u64::from(TELL_NS) {
+        if tells || now_ns.saturating_sub(self.told_ns) >= u64::from(ACCOUNT_NS) {
             self.settle(now_ns, 0);
         }
         if self.rings.taken() == self.settled {

@@ -9,7 +9,7 @@ use core::fmt;
 use crate::ControlBlock;
 use crate::control::State;
 
-/// The result of [`Watchdog::look`].
+/// The result of [`Watchdog::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Verdict {
@@ -53,9 +53,9 @@ impl fmt::Display for Verdict {
 /// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
 /// # let host = unsafe { HostSide::prepare(&block, &launch) };
 /// let mut watchdog = Watchdog::new(1_000_000_000);
-/// assert_eq!(watchdog.look(&host.snapshot(), 0), Verdict::Alive);
-/// assert_eq!(watchdog.look(&host.snapshot(), 600_000_000), Verdict::Quiet { for_ns: 600_000_000 });
-/// assert_eq!(watchdog.look(&host.snapshot(), 1_200_000_000), Verdict::Stuck { for_ns: 1_200_000_000 });
+/// assert_eq!(watchdog.check(&host.snapshot(), 0), Verdict::Alive);
+/// assert_eq!(watchdog.check(&host.snapshot(), 600_000_000), Verdict::Quiet { for_ns: 600_000_000 });
+/// assert_eq!(watchdog.check(&host.snapshot(), 1_200_000_000), Verdict::Stuck { for_ns: 1_200_000_000 });
 /// ```
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -83,7 +83,7 @@ impl Watchdog {
 
     /// Checks a snapshot of a kernel at `now_ns` of the caller's clock. Time counts from the check that first saw this heartbeat in this
     /// epoch. If the clock steps back before that check, it counts from the new time.
-    pub fn look(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
+    pub fn check(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;
         }
@@ -116,46 +116,46 @@ mod tests {
     fn a_heart_that_stands_still_is_quiet_and_then_stuck() {
         let mut watchdog = Watchdog::new(100);
         let still = block(1, State::Active, 5);
-        assert_eq!(watchdog.look(&still, u64::MAX - 200), Verdict::Alive, "the first look never says stuck");
-        assert_eq!(watchdog.look(&still, u64::MAX - 100), Verdict::Quiet { for_ns: 100 });
-        assert_eq!(watchdog.look(&still, u64::MAX - 99), Verdict::Stuck { for_ns: 101 });
-        assert_eq!(watchdog.look(&still, u64::MAX - 9), Verdict::Stuck { for_ns: 191 }, "time counts from the first look at it");
-        assert_eq!(watchdog.look(&block(1, State::Active, 6), u64::MAX), Verdict::Alive);
+        assert_eq!(watchdog.check(&still, u64::MAX - 200), Verdict::Alive, "the first look never says stuck");
+        assert_eq!(watchdog.check(&still, u64::MAX - 100), Verdict::Quiet { for_ns: 100 });
+        assert_eq!(watchdog.check(&still, u64::MAX - 99), Verdict::Stuck { for_ns: 101 });
+        assert_eq!(watchdog.check(&still, u64::MAX - 9), Verdict::Stuck { for_ns: 191 }, "time counts from the first look at it");
+        assert_eq!(watchdog.check(&block(1, State::Active, 6), u64::MAX), Verdict::Alive);
     }
 
     #[test]
     fn a_heart_that_wraps_beats() {
         let mut watchdog = Watchdog::new(0);
-        watchdog.look(&block(1, State::Active, u64::MAX), 0);
-        assert_eq!(watchdog.look(&block(1, State::Active, 0), 1_000), Verdict::Alive);
+        watchdog.check(&block(1, State::Active, u64::MAX), 0);
+        assert_eq!(watchdog.check(&block(1, State::Active, 0), 1_000), Verdict::Alive);
     }
 
     #[test]
     fn a_kernel_that_has_left_is_not_stuck() {
         for state in State::ALL {
             let mut watchdog = Watchdog::new(1);
-            watchdog.look(&block(1, state, 5), 0);
+            watchdog.check(&block(1, state, 5), 0);
             let expected = if state.has_ended() { Verdict::Ended(state) } else { Verdict::Stuck { for_ns: 9 } };
-            assert_eq!(watchdog.look(&block(1, state, 5), 9), expected);
+            assert_eq!(watchdog.check(&block(1, state, 5), 9), expected);
         }
     }
 
     #[test]
     fn what_another_launch_wrote_is_no_heartbeat() {
         let mut watchdog = Watchdog::new(1);
-        watchdog.look(&block(1, State::Active, 5), 0);
+        watchdog.check(&block(1, State::Active, 5), 0);
         let abandoned = ControlBlock { epoch: 0, ..block(1, State::Active, 5) };
-        assert_eq!(watchdog.look(&abandoned, 9), Verdict::OtherEpoch);
-        assert_eq!(watchdog.look(&block(2, State::Active, 5), 10), Verdict::Alive, "a new launch is looked at for the first time");
-        assert_eq!(watchdog.look(&block(3, State::Active, 5), 20), Verdict::Alive, "also without a look between");
+        assert_eq!(watchdog.check(&abandoned, 9), Verdict::OtherEpoch);
+        assert_eq!(watchdog.check(&block(2, State::Active, 5), 10), Verdict::Alive, "a new launch is looked at for the first time");
+        assert_eq!(watchdog.check(&block(3, State::Active, 5), 20), Verdict::Alive, "also without a look between");
     }
 
     #[test]
     fn a_clock_that_goes_back_begins_to_count_anew() {
         let mut watchdog = Watchdog::new(100);
         let still = block(1, State::Active, 5);
-        watchdog.look(&still, 1_000);
-        assert_eq!(watchdog.look(&still, 400), Verdict::Quiet { for_ns: 0 });
-        assert_eq!(watchdog.look(&still, 501), Verdict::Stuck { for_ns: 101 });
+        watchdog.check(&still, 1_000);
+        assert_eq!(watchdog.check(&still, 400), Verdict::Quiet { for_ns: 0 });
+        assert_eq!(watchdog.check(&still, 501), Verdict::Stuck { for_ns: 101 });
     }
 }

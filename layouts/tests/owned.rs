@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::mailbox::New;
-use ringmem_layouts::ring::{Empty, End, Full, Owned, Policed, Pop, Push, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use ringmem_layouts::ring::{Empty, End, Full, OverflowPolicy, Owned, Pop, Push, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Owned<spsc::Producer<'static, Cell<u8>, Host>>: Send);
@@ -203,7 +203,7 @@ fn handles_of_one_end_hold_the_ring_too() {
 #[test]
 fn an_end_that_evicts_may_hold_its_ring() {
     let (producer, mut consumer) = mpmc::Ring::<u64, 2>::new().into_ends();
-    let mut newest = Policed::overwriting_oldest(producer);
+    let mut newest = OverflowPolicy::overwriting_oldest(producer);
     let mut lost = Vec::new();
     (0..5).for_each(|number| newest.push(number, |old| lost.push(old)).unwrap());
     assert_eq!((consumer.pop(), consumer.pop(), lost), (Ok(3), Ok(4), vec![0, 1, 2]));

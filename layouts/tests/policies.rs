@@ -1,13 +1,13 @@
 //! What happens to a value for which there is no room, and that it is counted.
 
-use ringmem_layouts::ring::{Bells, Counts, End, Evict, Policed, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
+use ringmem_layouts::ring::{Counts, End, Evict, OverflowPolicy, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
 use ringmem_layouts::{Host, HostWord};
 
 #[test]
 fn what_is_refused_comes_back_and_is_counted() {
     let mut ring = spsc::Ring::<String, 2>::starting_at(u64::MAX);
     let (producer, mut consumer) = ring.split();
-    let mut end = Policed::refusing(producer);
+    let mut end = OverflowPolicy::refusing(producer);
     for text in ["one", "two"] {
         end.push(text.to_owned(), |_| unreachable!()).unwrap();
     }
@@ -20,7 +20,7 @@ fn what_is_refused_comes_back_and_is_counted() {
 fn the_newest_is_dropped_and_counted() {
     let mut ring = flagged::Ring::<u8, 2>::starting_at(u64::MAX);
     let (producer, mut consumer) = ring.split();
-    let mut end = Policed::dropping_newest(producer);
+    let mut end = OverflowPolicy::dropping_newest(producer);
     let mut lost = Vec::new();
     for value in 0..5 {
         end.push(value, |value| lost.push(value)).unwrap();
@@ -34,7 +34,7 @@ fn the_newest_is_dropped_and_counted() {
 fn the_newest_of_many_producers_is_dropped() {
     let mut ring = mpsc::Ring::<u8, 1>::starting_at(u64::MAX);
     let (producer, mut consumer) = ring.split();
-    let (mut one, mut two) = (Policed::dropping_newest(producer.clone()), Policed::dropping_newest(producer));
+    let (mut one, mut two) = (OverflowPolicy::dropping_newest(producer.clone()), OverflowPolicy::dropping_newest(producer));
     one.push(1, |_| unreachable!()).unwrap();
     two.push(2, |value| assert_eq!(value, 2)).unwrap();
     assert_eq!((one.counts().taken, two.counts().dropped), (1, 1));
@@ -46,7 +46,7 @@ fn the_oldest_gives_way_and_is_counted() {
     for start in [0, 3, u64::MAX - 2] {
         let ring = mpmc::Ring::<String, 4>::starting_at(start);
         let (producer, mut consumer) = ring.split();
-        let mut end = Policed::overwriting_oldest(producer);
+        let mut end = OverflowPolicy::overwriting_oldest(producer);
         let mut lost = Vec::new();
         for number in 0..10 {
             end.push(number.to_string(), |old| lost.push(old)).unwrap();
@@ -66,7 +66,7 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
     producer.push(0).unwrap();
     producer.push(1).unwrap();
     let stalled = consumer.take(1).unwrap();
-    let mut end = Policed::<mpmc::Producer<'_, u8, Host>>::overwriting_oldest(producer);
+    let mut end = OverflowPolicy::<mpmc::Producer<'_, u8, Host>>::overwriting_oldest(producer);
     assert_eq!(end.push(2, |_| panic!("nothing is lost")), Err(PushError::Full(2)));
     assert_eq!(end.counts(), Counts { taken: 0, refused: 1, dropped: 0, overwritten: 0 });
     assert_eq!(stalled.collect::<Vec<_>>(), [0]);
@@ -81,7 +81,7 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
     let mut other = producer.clone();
     let stalled = producer.reserve(1).unwrap();
     other.push(Box::new(1)).unwrap();
-    let mut end = Policed::overwriting_oldest(other);
+    let mut end = OverflowPolicy::overwriting_oldest(other);
     assert_eq!(end.push(Box::new(2), |_| panic!("nothing is lost")), Err(PushError::Full(Box::new(2))));
     drop(stalled);
     end.push(Box::new(2), |_| panic!("a slot that was given up has room")).unwrap();
@@ -92,7 +92,7 @@ fn an_end_overwrites_behind_slots_that_were_given_up() {
     let ring = mpmc::Ring::<u8, 4>::new();
     let (mut producer, mut consumer) = ring.split();
     drop(producer.reserve(4).unwrap());
-    let mut end = Policed::overwriting_oldest(producer);
+    let mut end = OverflowPolicy::overwriting_oldest(producer);
     let mut lost = Vec::new();
     (0..6).for_each(|number| end.push(number, |oldest| lost.push(oldest)).unwrap());
     assert_eq!(lost, [0, 1]);
@@ -104,7 +104,7 @@ struct RoomAtTheSecondLook(u8);
 
 impl End for RoomAtTheSecondLook {
     type Word = HostWord;
-    fn bells(&self) -> Bells<'_, HostWord> {
+    fn wait_words(&self) -> WaitWords<'_, HostWord> {
         unreachable!("nobody waits")
     }
     fn leave(self, _after: impl FnOnce(&HostWord)) {
@@ -131,7 +131,7 @@ impl Evict for RoomAtTheSecondLook {
 
 #[test]
 fn an_end_that_overwrites_looks_twice_before_it_is_refused() {
-    let mut policed = Policed::overwriting_oldest(RoomAtTheSecondLook(0));
+    let mut policed = OverflowPolicy::overwriting_oldest(RoomAtTheSecondLook(0));
     policed.push(1, |_| panic!("nothing is lost")).unwrap();
     assert_eq!(policed.counts(), Counts { taken: 1, refused: 0, dropped: 0, overwritten: 0 });
 }
@@ -143,7 +143,7 @@ fn what_is_overwritten_is_dropped_once() {
     {
         let ring = mpmc::Ring::<Rc<()>, 2>::new();
         let (producer, _consumer) = ring.split();
-        let mut end = Policed::overwriting_oldest(producer);
+        let mut end = OverflowPolicy::overwriting_oldest(producer);
         for _ in 0..7 {
             end.push(Rc::clone(&value), drop).unwrap();
         }

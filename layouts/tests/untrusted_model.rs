@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use ring_memory::Memory as RingMemory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::spsc::{self, untrusted};
-use ringmem_layouts::ring::{Bells, End, PopError, PushError, RingFlags};
+use ringmem_layouts::ring::{End, PopError, PushError, RingFlags, WaitWords};
 use ringmem_layouts::{Host, HostWord, RingHeader, RingMessage};
 
 /// Zeroed memory for one ring.
@@ -323,8 +323,8 @@ fn an_end_that_is_announced_opens_its_word_and_closes_it() {
 fn those_who_wait_find_each_other() {
     let memory = Memory::formatted::<u64>(4, 0);
     let (producer, consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
-    let Bells { theirs, ours } = producer.bells();
-    let consumers = consumer.bells();
+    let WaitWords { theirs, ours } = producer.wait_words();
+    let consumers = consumer.wait_words();
     assert!(std::ptr::eq(theirs, consumers.ours) && std::ptr::eq(ours, consumers.theirs) && !std::ptr::eq(ours, theirs));
 }
 

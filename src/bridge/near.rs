@@ -6,7 +6,7 @@ use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use ringmem_layouts::ring::{Bells, End, Pop, Push, RingFlags};
+use ringmem_layouts::ring::{End, Pop, Push, RingFlags, WaitWords};
 
 use super::lent::Lent;
 use crate::attach::Corrupt;
@@ -342,9 +342,9 @@ macro_rules! ends {
     ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty, $theirs:ident;)+) => {$(
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
-            fn bells(&self) -> Bells<'_, HostWord> {
+            fn wait_words(&self) -> WaitWords<'_, HostWord> {
                 self.ring.lent.lend::<System>();
-                either!(&self.end, end => End::bells(end))
+                either!(&self.end, end => End::wait_words(end))
             }
             fn is_disconnected(&self) -> bool {
                 Self::is_disconnected(self)

@@ -46,7 +46,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Reads the kernel's heartbeat. Returns whether it has changed since the last call of this or of [`dump`](Self::dump), or since the launch.
     pub fn watch(&mut self) -> Verdict {
-        self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
+        self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
     /// Reads the control block, telemetry and ring indices, for printing. Use it to find out why a kernel does not answer.
@@ -60,7 +60,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     #[allow(clippy::result_large_err, reason = "the dump is as large without the kernel's rings")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         let control = self.control.snapshot();
-        let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
+        let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
         // The host's first: what has been moved since can only be further on at the kernel's.
         let [input, output] = self.bridge.indices();
         let (twins, failed) = match self.bridge.twins() {
@@ -88,7 +88,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     /// Keeps a value that the kernel uses, such as memory that its arguments name, until the kernel has left, even if the channel is dropped before.
-    pub fn keep(&mut self, value: impl Send + 'static) {
+    pub fn keep_alive(&mut self, value: impl Send + 'static) {
         self.kept.push(Box::new(value));
     }
 

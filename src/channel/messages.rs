@@ -141,7 +141,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     /// Pops and releases every `every` slots: see [`BatchReceiver`]. Call [`flush`](Self::flush) before it, for answers in flight.
-    pub fn receive_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
+    pub fn recv_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)
     }
 

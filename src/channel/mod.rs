@@ -129,7 +129,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// Until the kernel has left, also if this fails, since a kernel that did not obey may still run:
     ///
-    /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel [`keep`](Self::keep) it;
+    /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel [`keep_alive`](Self::keep_alive) it;
     /// - if the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed memory, of any
     ///   buffer.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {

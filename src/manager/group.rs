@@ -4,7 +4,7 @@ use std::vec::Vec;
 
 use super::entry::Entry;
 use super::resize::{Step, resize};
-use super::{AnyBuffer, MemoryManager};
+use super::{AnyBufferId, MemoryManager};
 use crate::Result;
 use crate::memory::Memory;
 use crate::registry::slots::Exclusive;
@@ -18,7 +18,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     ///
     /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize), for the first failure; [`Busy`](crate::Error::Busy)
     /// also for a buffer that occurs twice. All buffers and the budget are unchanged.
-    pub fn resize_group(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>) -> Result<()> {
+    pub fn resize_group(&self, group: impl IntoIterator<Item = (AnyBufferId, usize)>) -> Result<()> {
         self.resize_all(group, None)
     }
 
@@ -27,11 +27,11 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// # Errors
     ///
     /// As [`resize_group`](Self::resize_group).
-    pub fn resize_group_on(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>, stream: &Stream) -> Result<()> {
+    pub fn resize_group_on(&self, group: impl IntoIterator<Item = (AnyBufferId, usize)>, stream: &Stream) -> Result<()> {
         self.resize_all(group, Some(stream))
     }
 
-    fn resize_all(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>, on: Option<&Stream>) -> Result<()> {
+    fn resize_all(&self, group: impl IntoIterator<Item = (AnyBufferId, usize)>, on: Option<&Stream>) -> Result<()> {
         let taken = group.into_iter().map(|(buffer, len)| Ok((self.alone(buffer)?, len)));
         let mut taken: Vec<(Exclusive<'_, Entry<M>>, usize)> = taken.collect::<Result<_>>()?;
         let steps = taken.iter_mut().map(|(entry, len)| Step::grow(entry, *len, *len));

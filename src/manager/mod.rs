@@ -76,7 +76,7 @@ use crate::registry::slots::{Exclusive, Index, Removed, Slots};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
-pub use any::AnyBuffer;
+pub use any::AnyBufferId;
 pub use append::Append;
 pub use builder::Builder;
 pub use cleanup::Freed;
@@ -192,8 +192,8 @@ impl<M: Memory> MemoryManager<M> {
     /// # Errors
     ///
     /// [`Error::Id`] with the fault of the id. The driver's error if the memory was freed now; the buffer is freed anyway.
-    pub fn free(&self, buffer: impl Into<AnyBuffer>) -> Result<u32> {
-        let AnyBuffer { manager, index } = buffer.into();
+    pub fn free(&self, buffer: impl Into<AnyBufferId>) -> Result<u32> {
+        let AnyBufferId { manager, index } = buffer.into();
         let index = self.own(manager, index)?;
         let removed = self.shared.slots.remove(index)?;
         self.shared.counts.freed();
@@ -215,7 +215,7 @@ impl<M: Memory> MemoryManager<M> {
             return 0;
         }
         let here = self.shared.names.all();
-        here.into_iter().filter(|named| self.free(AnyBuffer { manager: self.shared.number, index: named.index }).is_ok()).count() as u64
+        here.into_iter().filter(|named| self.free(AnyBufferId { manager: self.shared.number, index: named.index }).is_ok()).count() as u64
     }
 
     /// Reserves bytes of the budget, for buffers that are [created](Self::create_in) with them, or for memory that is allocated elsewhere, as long
@@ -276,7 +276,7 @@ impl<M: Memory> MemoryManager<M> {
         if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
     }
 
-    fn alone(&self, buffer: AnyBuffer) -> Result<Exclusive<'_, Entry<M>>> {
+    fn alone(&self, buffer: AnyBufferId) -> Result<Exclusive<'_, Entry<M>>> {
         self.shared.slots.exclusive(self.own(buffer.manager, buffer.index)?)
     }
 }

@@ -255,7 +255,7 @@ impl<T, M: Memory> Buffer<T, M> {
     /// memory by address.
     ///
     /// Later operations on the buffer wait for that use, blocking copies too: without end if it is a persistent kernel that is not told to end. Give
-    /// memory that a running kernel shares to its [`Channel`](crate::channel::Channel::keep) instead.
+    /// memory that a running kernel shares to its [`Channel`](crate::channel::Channel::keep_alive) instead.
     ///
     /// # Errors
     ///

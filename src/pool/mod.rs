@@ -16,6 +16,7 @@
 //!    each block.
 //! 8. In a forked process, a pool refuses requests. Blocks that are freed or dropped there remain the parent's.
 
+mod any_buffer;
 mod biased_lock;
 mod builder;
 mod cache;
@@ -28,7 +29,6 @@ mod handles;
 mod heap;
 mod local;
 mod pinned;
-mod placed;
 mod pools;
 mod statistics;
 mod tag;
@@ -49,11 +49,11 @@ use crate::memory::{Memory, Origin};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
+pub use any_buffer::{AnyBuffer, AnySlice, AnySliceMut};
 pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
 pub use global::{configure, global};
 pub use pinned::PinnedPool;
-pub use placed::{Placed, PlacedSlice, PlacedSliceMut};
 pub use pools::{Pools, PoolsBuilder};
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 

@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Builder, PinnedPool, Placed, Pool};
+use super::{AnyBuffer, Builder, PinnedPool, Pool};
 use crate::backend::{Backend, MemoryLocation, host};
 use crate::config::{self, Config};
 use crate::error::LimitOf;
@@ -137,7 +137,7 @@ impl Pools {
     /// # Errors
     ///
     /// As [`buffer_in`](Self::buffer_in).
-    pub fn buffer<T: DeviceBytes>(&self, len: usize) -> Result<Placed<T>> {
+    pub fn buffer<T: DeviceBytes>(&self, len: usize) -> Result<AnyBuffer<T>> {
         self.buffer_in(self.config.location, len)
     }
 
@@ -146,12 +146,12 @@ impl Pools {
     /// # Errors
     ///
     /// As [`Buffer::new`] and [`unified`](Self::unified).
-    pub fn buffer_in<T: DeviceBytes>(&self, location: MemoryLocation, len: usize) -> Result<Placed<T>> {
+    pub fn buffer_in<T: DeviceBytes>(&self, location: MemoryLocation, len: usize) -> Result<AnyBuffer<T>> {
         Ok(match location {
-            MemoryLocation::Device => Placed::Device(Buffer::new(self.device.clone(), len)?),
-            MemoryLocation::Pinned => Placed::Pinned(Buffer::new(self.pinned.clone(), len)?),
-            MemoryLocation::Unified => Placed::Unified(Buffer::new(self.unified()?.clone(), len)?),
-            MemoryLocation::Host => Placed::Host(Buffer::new(self.host.clone(), len)?),
+            MemoryLocation::Device => AnyBuffer::Device(Buffer::new(self.device.clone(), len)?),
+            MemoryLocation::Pinned => AnyBuffer::Pinned(Buffer::new(self.pinned.clone(), len)?),
+            MemoryLocation::Unified => AnyBuffer::Unified(Buffer::new(self.unified()?.clone(), len)?),
+            MemoryLocation::Host => AnyBuffer::Host(Buffer::new(self.host.clone(), len)?),
         })
     }
 
@@ -161,7 +161,7 @@ impl Pools {
     /// # Errors
     ///
     /// As [`Buffer::new`].
-    pub fn staging<T: DeviceBytes>(&self, len: usize, transfers: u64) -> Result<Placed<T>> {
+    pub fn staging<T: DeviceBytes>(&self, len: usize, transfers: u64) -> Result<AnyBuffer<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         if config::should_pin(transfers, bytes, self.pinned.left()) {
             match self.buffer_in(MemoryLocation::Pinned, len) {

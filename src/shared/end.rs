@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::spsc::untrusted;
-use ringmem_layouts::ring::{Bells, End, Pop, PopError, Push, PushError};
+use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, WaitWords};
 
 use super::mapping::Place;
 use super::seat::{self, Seat};
 use super::{NoPeer, OwnerState, Side};
-use crate::wait::{How, Waiting, wake_sleepers};
+use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
 
 /// The producer's end. Dropping it closes the end.
@@ -58,22 +58,22 @@ impl Hold {
             gone: Cell::new(0),
         };
         // A predecessor that was killed while asleep is still counted.
-        hold.bells().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
+        hold.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
         Ok(hold)
     }
 
-    fn bells(&self) -> Bells<'_, HostWord> {
+    fn wait_words(&self) -> WaitWords<'_, HostWord> {
         let header = self.place.header();
         let (producer, consumer) = (&header.producer.waiting, &header.consumer.waiting);
         match self.side {
-            Side::Producer => Bells { theirs: producer, ours: consumer },
-            Side::Consumer => Bells { theirs: consumer, ours: producer },
+            Side::Producer => WaitWords { theirs: producer, ours: consumer },
+            Side::Consumer => WaitWords { theirs: consumer, ours: producer },
         }
     }
 
     /// Wakes the other end if it sleeps, so that it sees this one attach or leave.
     fn ring(&self) {
-        wake_sleepers(self.bells().theirs);
+        wake_sleepers(self.wait_words().theirs);
     }
 
     fn peer_state(&self) -> OwnerState {
@@ -127,14 +127,14 @@ struct Single<'e, E>(&'e mut E);
 
 impl<E: End> End for Single<'_, E> {
     type Word = E::Word;
-    fn bells(&self) -> Bells<'_, E::Word> {
-        self.0.bells()
+    fn wait_words(&self) -> WaitWords<'_, E::Word> {
+        self.0.wait_words()
     }
     fn is_disconnected(&self) -> bool {
         false
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
-        after(self.0.bells().theirs);
+        after(self.0.wait_words().theirs);
     }
 }
 
@@ -199,13 +199,13 @@ impl<T: RingMessage> Producer<T> {
     }
 
     /// Adds waiting to this end while it is borrowed.
-    pub fn waiting(&mut self, how: How) -> Waiting<&mut Self> {
+    pub fn waiting(&mut self, how: WaitStrategy) -> Waiting<&mut Self> {
         <Waiting<_>>::sender(self, how)
     }
 
     /// Converts to an end that waits, which can move to any thread or task.
     #[must_use]
-    pub fn into_waiting(self, how: How) -> Waiting<Self> {
+    pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::sender(self, how)
     }
 }
@@ -268,13 +268,13 @@ impl<T: RingMessage> Consumer<T> {
     }
 
     /// Adds waiting to this end while it is borrowed.
-    pub fn waiting(&mut self, how: How) -> Waiting<&mut Self> {
+    pub fn waiting(&mut self, how: WaitStrategy) -> Waiting<&mut Self> {
         <Waiting<_>>::receiver(self, how)
     }
 
     /// Converts to an end that waits, which can move to any thread or task.
     #[must_use]
-    pub fn into_waiting(self, how: How) -> Waiting<Self> {
+    pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::receiver(self, how)
     }
 }
@@ -328,7 +328,7 @@ macro_rules! ends {
             /// # Errors
             ///
             /// [`NoPeer`]: no owner attached before the deadline.
-            pub fn wait_for_peer(&mut self, how: How, deadline: Option<Instant>) -> Result<u64, NoPeer> {
+            pub fn wait_for_peer(&mut self, how: WaitStrategy, deadline: Option<Instant>) -> Result<u64, NoPeer> {
                 let attached = <Waiting<_>>::sender(Single(&mut *self), how).wait(deadline, |end| end.0.hold.peer().map(Ok::<_, NoPeer>));
                 attached.map_err(|_| NoPeer { end: self.hold.side.other(), state: self.peer_state() })
             }
@@ -345,8 +345,8 @@ macro_rules! ends {
 
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
-            fn bells(&self) -> Bells<'_, HostWord> {
-                self.end.bells()
+            fn wait_words(&self) -> WaitWords<'_, HostWord> {
+                self.end.wait_words()
             }
             fn is_disconnected(&self) -> bool {
                 self.hold.is_disconnected()
@@ -356,7 +356,7 @@ macro_rules! ends {
                 drop(end);
                 // A woken waiter finds the end free. The words are mapped as long as it is held.
                 hold.seat.give_up();
-                after(hold.bells().theirs);
+                after(hold.wait_words().theirs);
             }
         }
 

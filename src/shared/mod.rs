@@ -16,7 +16,7 @@
 //! A wait at an end whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
 //! first peer or for a successor; then the end continues.
 //!
-//! A death wakes no waiter: use a deadline with [`How::Sleep`](crate::wait::How) if the peer may be killed.
+//! A death wakes no waiter: use a deadline with [`WaitStrategy::Sleep`](crate::wait::WaitStrategy) if the peer may be killed.
 //!
 //! Linux only: it needs memfds and open-file-description locks.
 //!

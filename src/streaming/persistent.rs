@@ -67,7 +67,7 @@ impl<D: Dialogue> Persistent<D> {
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
         // SAFETY: the caller's promise; the streamer's memory is kept below, and no chunk is written before its answer.
         let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
-        channel.keep(streamer.memory());
+        channel.keep_alive(streamer.memory());
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
     }
 
@@ -110,9 +110,9 @@ impl<D: Dialogue> Persistent<D> {
         self.channel.dump()
     }
 
-    /// As [`Channel::keep`].
-    pub fn keep(&mut self, value: impl Send + 'static) {
-        self.channel.keep(value);
+    /// As [`Channel::keep_alive`].
+    pub fn keep_alive(&mut self, value: impl Send + 'static) {
+        self.channel.keep_alive(value);
     }
 
     /// The high-water marks of the input and the output ring.

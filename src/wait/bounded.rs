@@ -1,6 +1,6 @@
 //! Rings of this process with ends that wait.
 
-use super::{How, Waiting, pair};
+use super::{WaitStrategy, Waiting, pair};
 use crate::ring::{mpmc, mpsc, spsc};
 
 /// The sender of [`bounded`].
@@ -8,7 +8,7 @@ pub type Sender<T> = Waiting<spsc::OwnedProducer<T>>;
 /// The receiver of [`bounded`].
 pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 
-/// Allocates an SPSC ring of at least `capacity` slots (the next power of two), and returns ends that wait, [as `How` does by default](How::default).
+/// Allocates an SPSC ring of at least `capacity` slots (the next power of two), and returns ends that wait, [as `WaitStrategy` does by default](WaitStrategy::default).
 ///
 /// ```
 /// use ringmem::wait;
@@ -25,7 +25,7 @@ pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 #[must_use]
 pub fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (producer, consumer) = spsc::bounded(capacity);
-    pair(producer, consumer, How::default())
+    pair(producer, consumer, WaitStrategy::default())
 }
 
 /// As [`bounded`], for any number of senders: clone the sender.
@@ -36,7 +36,7 @@ pub fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 #[must_use]
 pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedProducer<T>>, Waiting<mpsc::OwnedConsumer<T>>) {
     let (producer, consumer) = mpsc::bounded(capacity);
-    pair(producer, consumer, How::default())
+    pair(producer, consumer, WaitStrategy::default())
 }
 
 /// As [`bounded`], for any number of senders and receivers: clone them.
@@ -47,5 +47,5 @@ pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedP
 #[must_use]
 pub fn bounded_mpmc<T: Send + 'static>(capacity: usize) -> (Waiting<mpmc::OwnedProducer<T>>, Waiting<mpmc::OwnedConsumer<T>>) {
     let (producer, consumer) = mpmc::bounded(capacity);
-    pair(producer, consumer, How::default())
+    pair(producer, consumer, WaitStrategy::default())
 }

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use super::park::{Os, Park, Shelf};
-use super::waiting::{How, Rings, Waiting, enlist, pop, push, strike};
+use super::park::{Os, Park, WakerList};
+use super::waiting::{Rings, WaitStrategy, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
 use crate::ring::{End, Pop, Push};
 
@@ -41,7 +41,7 @@ impl Place {
         if done.is_none() && !std::mem::replace(&mut self.rang, true) {
             waiting.ring();
         }
-        if done.is_none() && (waiting.alone || !matches!(waiting.how, How::Sleep { .. })) {
+        if done.is_none() && (waiting.alone || !matches!(waiting.how, WaitStrategy::Sleep { .. })) {
             // No other end will wake this task: poll again.
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -65,7 +65,7 @@ impl Place {
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Relaxed)
         });
-        let word = waiting.end().bells().ours;
+        let word = waiting.end().wait_words().ours;
         // Cloned and dropped outside the lock: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
         waiting.shelf().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
@@ -81,7 +81,7 @@ impl Place {
 
     pub(super) fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
         let Some(key) = self.key.take() else { return };
-        let word = waiting.end().bells().ours;
+        let word = waiting.end().wait_words().ours;
         let waker = waiting.shelf().with(|wakers| {
             // Not found: removed by the end that woke it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
@@ -93,7 +93,7 @@ impl Place {
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    fn shelf(&self) -> &P::Shelf {
+    fn shelf(&self) -> &P::WakerList {
         self.wakers.of(self.side)
     }
 
@@ -123,30 +123,30 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// As [`recv`](Self::recv), but never a timeout.
-    pub fn recv_async(&mut self) -> Receive<'_, E, P> {
-        Receive { waiting: self, place: Place::new() }
+    pub fn recv_async(&mut self) -> RecvFuture<'_, E, P> {
+        RecvFuture { waiting: self, place: Place::new() }
     }
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
-    /// Pushes a value; waits for room. A future that is dropped earlier has not sent it; [`Transmit::cancel`] returns it.
+    /// Pushes a value; waits for room. A future that is dropped earlier has not sent it; [`SendFuture::cancel`] returns it.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send), but never a timeout.
-    pub fn send_async(&mut self, value: E::Item) -> Transmit<'_, E, P> {
-        Transmit { waiting: self, place: Place::new(), value: Some(value) }
+    pub fn send_async(&mut self, value: E::Item) -> SendFuture<'_, E, P> {
+        SendFuture { waiting: self, place: Place::new(), value: Some(value) }
     }
 }
 
 /// The future of [`Waiting::recv_async`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Receive<'w, E: Pop, P: Park<E::Word> = Os> {
+pub struct RecvFuture<'w, E: Pop, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
     place: Place,
 }
 
-impl<E: Pop, P: Park<E::Word>> Future for Receive<'_, E, P> {
+impl<E: Pop, P: Park<E::Word>> Future for RecvFuture<'_, E, P> {
     type Output = Result<E::Item, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -155,7 +155,7 @@ impl<E: Pop, P: Park<E::Word>> Future for Receive<'_, E, P> {
     }
 }
 
-impl<E: Pop, P: Park<E::Word>> Drop for Receive<'_, E, P> {
+impl<E: Pop, P: Park<E::Word>> Drop for RecvFuture<'_, E, P> {
     fn drop(&mut self) {
         self.place.leave(self.waiting);
     }
@@ -163,23 +163,23 @@ impl<E: Pop, P: Park<E::Word>> Drop for Receive<'_, E, P> {
 
 /// The future of [`Waiting::send_async`].
 #[must_use = "futures do nothing unless polled"]
-pub struct Transmit<'w, E: Push, P: Park<E::Word> = Os> {
+pub struct SendFuture<'w, E: Push, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
     place: Place,
     value: Option<E::Item>,
 }
 
 /// The value is never pinned.
-impl<E: Push, P: Park<E::Word>> Unpin for Transmit<'_, E, P> {}
+impl<E: Push, P: Park<E::Word>> Unpin for SendFuture<'_, E, P> {}
 
-impl<E: Push, P: Park<E::Word>> Transmit<'_, E, P> {
+impl<E: Push, P: Park<E::Word>> SendFuture<'_, E, P> {
     /// Cancels the send; returns the value if it was not sent.
     pub fn cancel(mut self) -> Option<E::Item> {
         self.value.take()
     }
 }
 
-impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
+impl<E: Push, P: Park<E::Word>> Future for SendFuture<'_, E, P> {
     type Output = Result<(), SendError<E::Item>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -192,7 +192,7 @@ impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
     }
 }
 
-impl<E: Push, P: Park<E::Word>> Drop for Transmit<'_, E, P> {
+impl<E: Push, P: Park<E::Word>> Drop for SendFuture<'_, E, P> {
     fn drop(&mut self) {
         self.place.leave(self.waiting);
     }
@@ -235,14 +235,14 @@ pub(super) fn outcome<T>(sent: Option<Result<(), SendError<T>>>, value: &mut Opt
     sent.unwrap_or_else(|| value.take().map_or(Ok(()), |value| Err(SendError::Disconnected(value))))
 }
 
-impl<E: Pop + fmt::Debug, P: Park<E::Word>> fmt::Debug for Receive<'_, E, P> {
+impl<E: Pop + fmt::Debug, P: Park<E::Word>> fmt::Debug for RecvFuture<'_, E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receive").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("RecvFuture").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
-impl<E: Push + fmt::Debug, P: Park<E::Word>> fmt::Debug for Transmit<'_, E, P> {
+impl<E: Push + fmt::Debug, P: Park<E::Word>> fmt::Debug for SendFuture<'_, E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transmit").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("SendFuture").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-pub use bytes::{ByteMessages, ByteOutbox};
+pub use bytes::{ByteSink, ByteStream};
 
 use super::future::{Place, outcome};
 use super::park::{Os, Park};
@@ -16,27 +16,27 @@ use crate::ring::{Pop, Push};
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// Converts to a [`Stream`](futures_core::Stream) of messages. It ends when the other side was dropped, or with an error that repeats.
-    pub fn into_stream(self) -> Messages<E, P> {
-        Messages { waiting: self, place: Place::new() }
+    pub fn into_stream(self) -> MessageStream<E, P> {
+        MessageStream { waiting: self, place: Place::new() }
     }
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// Converts to a [`Sink`](futures_sink::Sink) that buffers one message.
-    pub fn into_sink(self) -> Outbox<E, P> {
-        Outbox { waiting: Some(self), place: Place::new(), value: None }
+    pub fn into_sink(self) -> MessageSink<E, P> {
+        MessageSink { waiting: Some(self), place: Place::new(), value: None }
     }
 }
 
 /// The stream of [`Waiting::into_stream`].
-pub struct Messages<E: Pop, P: Park<E::Word> = Os> {
+pub struct MessageStream<E: Pop, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
     place: Place,
 }
 
-impl<E: Pop, P: Park<E::Word>> Unpin for Messages<E, P> {}
+impl<E: Pop, P: Park<E::Word>> Unpin for MessageStream<E, P> {}
 
-impl<E: Pop, P: Park<E::Word>> futures_core::Stream for Messages<E, P> {
+impl<E: Pop, P: Park<E::Word>> futures_core::Stream for MessageStream<E, P> {
     type Item = Result<E::Item, RecvError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -45,7 +45,7 @@ impl<E: Pop, P: Park<E::Word>> futures_core::Stream for Messages<E, P> {
     }
 }
 
-impl<E: Pop, P: Park<E::Word>> Drop for Messages<E, P> {
+impl<E: Pop, P: Park<E::Word>> Drop for MessageStream<E, P> {
     fn drop(&mut self) {
         self.place.leave(&self.waiting);
     }
@@ -53,16 +53,16 @@ impl<E: Pop, P: Park<E::Word>> Drop for Messages<E, P> {
 
 /// The sink of [`Waiting::into_sink`]. `poll_ready`, `poll_flush` or `poll_close` sends the value that `start_send` took. `poll_close` also drops
 /// the end; a later value is returned in [`Disconnected`](SendError::Disconnected).
-pub struct Outbox<E: Push, P: Park<E::Word> = Os> {
+pub struct MessageSink<E: Push, P: Park<E::Word> = Os> {
     /// `None` after it was closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     value: Option<E::Item>,
 }
 
-impl<E: Push, P: Park<E::Word>> Unpin for Outbox<E, P> {}
+impl<E: Push, P: Park<E::Word>> Unpin for MessageSink<E, P> {}
 
-impl<E: Push, P: Park<E::Word>> Outbox<E, P> {
+impl<E: Push, P: Park<E::Word>> MessageSink<E, P> {
     fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), SendError<E::Item>>> {
         let Self { waiting: Some(waiting), place, value } = self else { return Poll::Ready(Ok(())) };
         if value.is_none() {
@@ -72,7 +72,7 @@ impl<E: Push, P: Park<E::Word>> Outbox<E, P> {
     }
 }
 
-impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
+impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for MessageSink<E, P> {
     type Error = SendError<E::Item>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -103,7 +103,7 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
     }
 }
 
-impl<E: Push, P: Park<E::Word>> Drop for Outbox<E, P> {
+impl<E: Push, P: Park<E::Word>> Drop for MessageSink<E, P> {
     fn drop(&mut self) {
         if let Some(waiting) = &self.waiting {
             self.place.leave(waiting);
@@ -111,14 +111,14 @@ impl<E: Push, P: Park<E::Word>> Drop for Outbox<E, P> {
     }
 }
 
-impl<E: Pop + fmt::Debug, P: Park<E::Word>> fmt::Debug for Messages<E, P> {
+impl<E: Pop + fmt::Debug, P: Park<E::Word>> fmt::Debug for MessageStream<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Messages").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("MessageStream").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
-impl<E: Push + fmt::Debug, P: Park<E::Word>> fmt::Debug for Outbox<E, P> {
+impl<E: Push + fmt::Debug, P: Park<E::Word>> fmt::Debug for MessageSink<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outbox").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("MessageSink").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Use it for threads and tasks that have nothing else to do. Use the [rings](crate::ring) directly to poll, and in `no_std`.
 //!
-//! 1. [`Waiting`] is an end that waits, by the strategy [`How`], with an optional deadline.
+//! 1. [`Waiting`] is an end that waits, by the strategy [`WaitStrategy`], with an optional deadline.
 //! 2. No wake-up is lost: a sleeper counts itself, checks once more, and sleeps; a publisher reads the count afterwards. Both use a
 //!    read-modify-write of one word, so one of them comes first and the other sees it.
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
 //! 4. Messages that the other side published before it was dropped are received first, then [`RecvError::Disconnected`].
 //!
 //! Both ends of a ring wait by the same strategy, because an end that polls wakes nobody. A GPU wakes nobody, so a host that waits for one polls
-//! ([`How::Spin`], [`How::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end in their own process that
+//! ([`WaitStrategy::Spin`], [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end in their own process that
 //! [`pair`] connected; otherwise they poll repeatedly.
 //!
 //! [`Waiting`] owns its end or borrows it (`&mut E`). A borrowed end that is dropped after its [`Waiting`] wakes nobody: rule 4 then needs a
@@ -32,8 +32,8 @@
 //! });
 //! ```
 
-mod beside;
 mod bounded;
+mod broadcast;
 mod bytes;
 mod error;
 mod future;
@@ -44,14 +44,14 @@ mod park;
 mod select;
 mod waiting;
 
-pub use beside::{Follower, Publisher, beside, broadcast, follow};
 pub use bounded::{Receiver, Sender, bounded, bounded_mpmc, bounded_mpsc};
+pub use broadcast::{Follower, Publisher, broadcast, connect, follow};
 pub use error::{RecvError, SendError, WaitError};
-pub use future::{Receive, Transmit};
+pub use future::{RecvFuture, SendFuture};
 #[cfg(feature = "futures")]
-pub use futures::{ByteMessages, ByteOutbox, Messages, Outbox};
+pub use futures::{ByteSink, ByteStream, MessageSink, MessageStream};
 pub use iter::IntoIter;
 pub(crate) use park::wake_sleepers;
-pub use park::{Os, Park, Shelf};
+pub use park::{Os, Park, WakerList};
 pub use select::select;
-pub use waiting::{How, Waiting, pair};
+pub use waiting::{WaitStrategy, Waiting, pair};

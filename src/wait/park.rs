@@ -9,7 +9,7 @@ use crate::{HostWord, RmwWord};
 /// Puts threads to sleep on a word, wakes them, and keeps the wakers of tasks. A model checker replaces it.
 pub trait Park<W>: Default {
     /// The wakers of one side.
-    type Shelf: Shelf;
+    type WakerList: WakerList;
 
     /// Returns after a call of [`wake`](Self::wake) once the high half of the word differs from `epoch`, after the timeout, or spuriously.
     fn wait(&self, word: &W, epoch: u32, most: Option<Duration>);
@@ -19,7 +19,7 @@ pub trait Park<W>: Default {
 }
 
 /// Wakers by key, under a lock.
-pub trait Shelf: Default {
+pub trait WakerList: Default {
     /// Calls `run` with the lock held.
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
 }
@@ -28,7 +28,7 @@ pub trait Shelf: Default {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
-impl Shelf for Mutex<Vec<(u64, Waker)>> {
+impl WakerList for Mutex<Vec<(u64, Waker)>> {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
         // A waker that panicked while being cloned has not changed the list.
         run(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
@@ -36,7 +36,7 @@ impl Shelf for Mutex<Vec<(u64, Waker)>> {
 }
 
 impl Park<HostWord> for Os {
-    type Shelf = Mutex<Vec<(u64, Waker)>>;
+    type WakerList = Mutex<Vec<(u64, Waker)>>;
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn wait(&self, word: &HostWord, epoch: u32, most: Option<Duration>) {

@@ -6,32 +6,32 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::park::{Os, Park, Shelf};
+use super::park::{Os, Park, WakerList};
 use super::{RecvError, SendError, WaitError};
 use crate::RmwWord;
 use crate::ring::{End, Pop, PopError, Push, PushError};
 
 /// The wait strategy of an end. Both ends of a ring use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum WaitStrategy {
     /// Polls in a loop. For two threads with a core each, and for a GPU at the other end.
     Spin,
     /// Polls this often, then yields between polls.
     SpinYield {
         /// The number of polls.
-        looks: u32,
+        polls: u32,
     },
     /// Polls this often, then sleeps until the other side wakes it. Futures need this strategy.
     Sleep {
         /// The number of polls.
-        looks: u32,
+        polls: u32,
     },
 }
 
 /// Polls for a few microseconds, then sleeps.
-impl Default for How {
+impl Default for WaitStrategy {
     fn default() -> Self {
-        Self::Sleep { looks: 100 }
+        Self::Sleep { polls: 100 }
     }
 }
 
@@ -67,16 +67,16 @@ impl Side {
 }
 
 /// The number of polls of a wait. 64 bits: a wait of minutes exceeds 32.
-struct Looks {
+struct Polls {
     seen: u64,
     most: u64,
 }
 
-impl Looks {
-    const fn new(how: How) -> Self {
+impl Polls {
+    const fn new(how: WaitStrategy) -> Self {
         let most = match how {
-            How::Spin => u64::MAX,
-            How::SpinYield { looks } | How::Sleep { looks } => looks as u64,
+            WaitStrategy::Spin => u64::MAX,
+            WaitStrategy::SpinYield { polls } | WaitStrategy::Sleep { polls } => polls as u64,
         };
         Self { seen: 0, most }
     }
@@ -105,16 +105,16 @@ impl Looks {
 pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     /// Taken only by `drop`.
     end: ManuallyDrop<E>,
-    pub(super) how: How,
+    pub(super) how: WaitStrategy,
     pub(super) side: Side,
     park: Arc<P>,
-    pub(super) wakers: Arc<Wakers<P::Shelf>>,
+    pub(super) wakers: Arc<Wakers<P::WakerList>>,
     /// No end in this process wakes its tasks: the other end is elsewhere.
     pub(super) alone: bool,
 }
 
 /// Connects both ends of a ring, with the same strategy: producer and consumer.
-pub fn pair<F: End, D: End<Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<F>, Waiting<D>)
+pub fn pair<F: End, D: End<Word = F::Word>>(producer: F, consumer: D, how: WaitStrategy) -> (Waiting<F>, Waiting<D>)
 where
     Os: Park<F::Word>,
 {
@@ -127,14 +127,14 @@ where
 {
     /// Wraps a producer whose consumer is elsewhere, for example in another process. Futures poll repeatedly, here and there.
     #[must_use]
-    pub fn sender(producer: E, how: How) -> Self {
+    pub fn sender(producer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
         Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
     /// Wraps a consumer whose producer is elsewhere, for example in another process. Futures poll repeatedly, here and there.
     #[must_use]
-    pub fn receiver(consumer: E, how: How) -> Self {
+    pub fn receiver(consumer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
         Self::with(consumer, how, Side::Receives, Arc::default(), wakers, true)
     }
@@ -142,13 +142,14 @@ where
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// Connects both ends of a ring, with a [`Park`] of the caller's.
-    pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<D, P>) {
-        let (park, wakers) = (Arc::new(P::default()), Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() }));
+    pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: WaitStrategy) -> (Self, Waiting<D, P>) {
+        let (park, wakers) =
+            (Arc::new(P::default()), Arc::new(Wakers { senders: P::WakerList::default(), receivers: P::WakerList::default() }));
         let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers), false);
         (sender, Waiting::with(consumer, how, Side::Receives, park, wakers, false))
     }
 
-    fn with(end: E, how: How, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::Shelf>>, alone: bool) -> Self {
+    fn with(end: E, how: WaitStrategy, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::WakerList>>, alone: bool) -> Self {
         Self { end: ManuallyDrop::new(end), how, side, park, wakers, alone }
     }
 
@@ -169,10 +170,10 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// ```
     /// use ringmem::ring::framed::{PopError, Ring};
-    /// use ringmem::wait::{How, pair};
+    /// use ringmem::wait::{WaitStrategy, pair};
     /// let mut ring = Ring::<64>::new();
     /// let (producer, consumer) = ring.split();
-    /// let (mut sender, mut receiver) = pair(producer, consumer, How::default());
+    /// let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::default());
     /// sender.send_bytes(b"in place")?;
     /// let len = receiver.wait(None, |end| match end.peek() {
     ///     Ok(frame) => {
@@ -227,7 +228,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// [`Gone`]: the deadline passed, or the other side was dropped and `attempt` returns nothing.
     pub(super) fn until<R>(&mut self, deadline: Option<Instant>, mut attempt: impl FnMut(&mut E) -> Option<R>) -> Result<R, Gone> {
-        let mut looks = Looks::new(self.how);
+        let mut looks = Polls::new(self.how);
         loop {
             if let Some(result) = attempt(&mut self.end) {
                 self.ring();
@@ -246,8 +247,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
             }
             match self.how {
                 _ if !looks.are_over() => std::hint::spin_loop(),
-                How::Spin | How::SpinYield { .. } => std::thread::yield_now(),
-                How::Sleep { .. } => {
+                WaitStrategy::Spin | WaitStrategy::SpinYield { .. } => std::thread::yield_now(),
+                WaitStrategy::Sleep { .. } => {
                     // An unsuccessful attempt may have published the contents of a forgotten batch. Only once: otherwise two idle sides would wake
                     // each other forever.
                     if is_first_over {
@@ -265,12 +266,12 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// Sleeps once, unless `attempt` succeeds after this end is counted as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
         // SYNC POINT: asleep. Pairs with Waiting::ring.
-        let epoch = (self.end.bells().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
+        let epoch = (self.end.wait_words().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
         let Counted(this) = &mut Counted(self);
         let done = attempt(&mut this.end);
         if done.is_none() && !this.end.is_disconnected() {
             let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            this.park.wait(this.end.bells().ours, epoch, most);
+            this.park.wait(this.end.wait_words().ours, epoch, most);
         }
         done
     }
@@ -278,13 +279,13 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// Wakes the other side if it sleeps.
     #[inline]
     pub(super) fn ring(&self) {
-        self.ring_at(self.end.bells().theirs, self.side.other());
+        self.ring_at(self.end.wait_words().theirs, self.side.other());
     }
 
     /// Wakes the sleepers of a side; `word` counts them.
     #[inline]
     fn ring_at(&self, word: &E::Word, side: Side) {
-        if !matches!(self.how, How::Sleep { .. }) {
+        if !matches!(self.how, WaitStrategy::Sleep { .. }) {
             return;
         }
         // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist: a read-modify-write, because either this one comes first,
@@ -330,7 +331,7 @@ impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
         struct Ours<'w, E: End, P: Park<E::Word>>(&'w Waiting<E, P>);
         impl<E: End, P: Park<E::Word>> Drop for Ours<'_, E, P> {
             fn drop(&mut self) {
-                self.0.ring_at(self.0.end.bells().ours, self.0.side);
+                self.0.ring_at(self.0.end.wait_words().ours, self.0.side);
             }
         }
         let Ours(this) = &Ours(self.0);
@@ -343,7 +344,7 @@ struct Counted<'w, E: End, P: Park<E::Word>>(&'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
     fn drop(&mut self) {
-        strike(self.0.end.bells().ours, 1);
+        strike(self.0.end.wait_words().ours, 1);
     }
 }
 
@@ -529,8 +530,8 @@ mod tests {
 
     #[test]
     fn the_clock_is_looked_at_however_long_a_wait_takes() {
-        for how in [How::Spin, How::SpinYield { looks: u32::MAX }, How::Sleep { looks: u32::MAX }] {
-            let mut looks = Looks { seen: u64::from(u32::MAX) - 100, ..Looks::new(how) };
+        for how in [WaitStrategy::Spin, WaitStrategy::SpinYield { polls: u32::MAX }, WaitStrategy::Sleep { polls: u32::MAX }] {
+            let mut looks = Polls { seen: u64::from(u32::MAX) - 100, ..Polls::new(how) };
             for _ in 0..100 {
                 let times = (0..64).filter(|_| {
                     looks.count();

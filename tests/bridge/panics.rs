@@ -8,7 +8,7 @@ use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::bridge::Stopped;
 use ringmem::ring::End;
-use ringmem::wait::{How, RecvError, SendError, Waiting};
+use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
 
 use super::*;
 
@@ -79,8 +79,8 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
                 let backend = panicking("ringmem-pump", &left);
                 let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
                 // Both in memory that the sleepers' ends keep.
-                let words = [sender.bells().ours, receiver.bells().ours].map(std::ptr::from_ref);
-                let asleep = How::Sleep { looks: 0 };
+                let words = [sender.wait_words().ours, receiver.wait_words().ours].map(std::ptr::from_ref);
+                let asleep = WaitStrategy::Sleep { polls: 0 };
                 // Joined only after they have ended: otherwise the test would hang with them.
                 let sends = thread::spawn(move || {
                     let mut sender = <Waiting<_>>::sender(sender, asleep);

@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering::Acquire;
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::bridge::{Pump, Stopped};
 use ringmem::ring::End;
-use ringmem::wait::{How, RecvError, SendError, Waiting};
+use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn who_sleeps_at_an_end_is_woken_by_the_bridge() {
         let backend = backend();
         let Rig { sender, receiver, bridge, kernel } = rig(&backend, &options(strategy, Placement::DEVICE, 4), 200);
         let pump = bridge.pump().expect("a thread");
-        let asleep = How::Sleep { looks: 0 };
+        let asleep = WaitStrategy::Sleep { polls: 0 };
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut sender = <Waiting<_>>::sender(sender, asleep);
@@ -60,8 +60,8 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
             let backend = backend();
             let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
             // Both in memory that the sleepers' ends keep.
-            let words = [sender.bells().ours, receiver.bells().ours].map(std::ptr::from_ref);
-            let asleep = How::Sleep { looks: 0 };
+            let words = [sender.wait_words().ours, receiver.wait_words().ours].map(std::ptr::from_ref);
+            let asleep = WaitStrategy::Sleep { polls: 0 };
             // Joined only after they have ended: otherwise the test would hang with them.
             let sends = thread::spawn(move || {
                 let mut sender = <Waiting<_>>::sender(sender, asleep);
@@ -95,7 +95,8 @@ fn a_bridge_that_was_given_up_is_there_again_when_it_is_pumped_again() {
         assert!(outcome.is_err() && sender.is_disconnected() && receiver.is_disconnected());
         let pump = bridge.pump().expect("a thread");
         until("both are told", || !sender.is_disconnected() && !receiver.is_disconnected());
-        let (mut sender, mut receiver) = (<Waiting<_>>::sender(sender, How::default()), <Waiting<_>>::receiver(receiver, How::default()));
+        let (mut sender, mut receiver) =
+            (<Waiting<_>>::sender(sender, WaitStrategy::default()), <Waiting<_>>::receiver(receiver, WaitStrategy::default()));
         for number in 0..3 {
             assert!(sender.send_timeout(message(number), LIMIT).is_ok());
             assert_eq!(receiver.recv_timeout(LIMIT), Ok(message(number)));

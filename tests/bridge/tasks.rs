@@ -1,7 +1,7 @@
 //! Ends that tasks wait at: futures that are dropped half way or forgotten, and forgotten batches.
 
 use futures::FutureExt;
-use ringmem::wait::{How, RecvError, SendError, Waiting};
+use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn leave<F: Future + Unpin>(mut future: F, forget: bool) {
 fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_keeps_nothing() {
     const COUNT: u64 = 40;
     for strategy in STRATEGIES {
-        for how in [How::SpinYield { looks: 0 }, How::Sleep { looks: 0 }] {
+        for how in [WaitStrategy::SpinYield { polls: 0 }, WaitStrategy::Sleep { polls: 0 }] {
             let backend = backend();
             let Rig { sender, receiver, mut bridge, kernel } = rig(&backend, &options(strategy, placement(strategy), 2), COUNT);
             let (mut sender, mut receiver) = (<Waiting<_>>::sender(sender, how), <Waiting<_>>::receiver(receiver, how));
@@ -86,7 +86,8 @@ fn a_stream_or_a_sink_that_is_forgotten_keeps_its_ring_alone() {
     for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
         let backend = backend();
         let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, placement(strategy), 2));
-        let (sender, receiver) = (<Waiting<_>>::sender(sender, How::default()), <Waiting<_>>::receiver(receiver, How::default()));
+        let (sender, receiver) =
+            (<Waiting<_>>::sender(sender, WaitStrategy::default()), <Waiting<_>>::receiver(receiver, WaitStrategy::default()));
         leave(futures::StreamExt::into_future(receiver.into_stream()), true);
         let mut sink = sender.into_sink();
         let mut sent = 0;
@@ -136,7 +137,7 @@ fn a_task_that_waits_at_an_end_is_told_when_the_bridge_goes() {
             let backend = backend();
             let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::SPLIT, 1));
             let (mut sender, mut receiver) =
-                (<Waiting<_>>::sender(sender, How::default()), <Waiting<_>>::receiver(receiver, How::default()));
+                (<Waiting<_>>::sender(sender, WaitStrategy::default()), <Waiting<_>>::receiver(receiver, WaitStrategy::default()));
             until("there is no room", || sender.send_async(message(0)).now_or_never().is_none());
             let mut receives = receiver.recv_async();
             assert!((&mut receives).now_or_never().is_none());

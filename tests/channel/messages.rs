@@ -36,7 +36,7 @@ fn batches_publish_together_and_what_waits_is_counted() {
     channel.command(Command::ACTIVATE).expect("it is acted on");
     until("all are answered", || waiting(&mut channel).1 == 10);
     assert_eq!(waiting(&mut channel), (0, 10));
-    let mut batch = channel.receive_batch(4);
+    let mut batch = channel.recv_batch(4);
     for id in 0..10 {
         assert_eq!(batch.pop(), Ok(message(id)));
     }
@@ -125,7 +125,7 @@ fn what_waits_in_a_shared_ring_is_counted_and_dumped_whatever_its_kind() {
         channel.command(Command::ACTIVATE).expect("it is acted on");
         until("all are answered", || waiting(&mut channel).1 == 10);
         until("all slots are given back", || input(&mut channel) == (0, Ok(0), 6));
-        let mut batch = channel.receive_batch(4);
+        let mut batch = channel.recv_batch(4);
         for id in 0..3 {
             assert_eq!(batch.pop(), Ok(message(id)));
         }
@@ -142,7 +142,7 @@ fn a_batch_goes_when_it_is_flushed() {
         let mut received = 0;
         until("all have come back", || {
             channel.flush().expect("no fault");
-            let mut answers = channel.receive_batch(4);
+            let mut answers = channel.recv_batch(4);
             while let Ok(answer) = answers.pop() {
                 assert_eq!(answer.words[0], received);
                 received += 1;
@@ -202,7 +202,7 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_and_is_received_once() {
         std::mem::forget(batch);
         channel.try_send(message(4)).expect("room");
         until("all are answered", || channel.flush().is_ok() && waiting(&mut channel).1 == 5);
-        let mut batch = channel.receive_batch(64);
+        let mut batch = channel.recv_batch(64);
         for id in 0..3 {
             assert_eq!(batch.pop(), Ok(message(id)), "{way:?}");
         }

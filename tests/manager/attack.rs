@@ -8,7 +8,7 @@ use ringmem::error::OperationFault;
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
-use ringmem::manager::{AnyBuffer, BufferId};
+use ringmem::manager::{AnyBufferId, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
@@ -65,7 +65,7 @@ fn work(manager: &Manager, streams: &[Stream; 2], ids: &[BufferId<u32>], seed: u
             2 => manager.lease_mut(ids[which]).and_then(|mut lease| lease.shrink_to_fit().map(drop)),
             3 => manager.lease_mut(ids[which]).and_then(|mut lease| lease.extend_from_slice(&[7; 9])),
             kind @ (4 | 5) => {
-                let first = ids.iter().skip(which).map(|&id| (AnyBuffer::from(id), len)).take(3);
+                let first = ids.iter().skip(which).map(|&id| (AnyBufferId::from(id), len)).take(3);
                 if kind == 4 { manager.resize_group(first) } else { manager.resize_group_on(first, stream) }
             }
             6 => stream.synchronize(),

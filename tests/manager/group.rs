@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
-use ringmem::manager::{AnyBuffer, BufferConfig, BufferId};
+use ringmem::manager::{AnyBufferId, BufferConfig, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
@@ -23,7 +23,7 @@ fn group(manager: &Manager, count: usize, len: usize) -> Vec<BufferId<u32>> {
     (0..count).map(|k| holding(manager, &name(k), &numbers(k as u32 * 1000, len))).collect()
 }
 
-fn all(ids: &[BufferId<u32>], len: usize) -> Vec<(AnyBuffer, usize)> {
+fn all(ids: &[BufferId<u32>], len: usize) -> Vec<(AnyBufferId, usize)> {
     ids.iter().map(|&id| (id.into(), len)).collect()
 }
 

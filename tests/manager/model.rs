@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
-use ringmem::manager::{AnyBuffer, BufferId, Growth};
+use ringmem::manager::{AnyBufferId, BufferId, Growth};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
@@ -174,7 +174,7 @@ impl Twin {
 
     fn group(&mut self, names: &[u8], len: usize, on: bool) {
         let chosen: Vec<u8> = names.iter().copied().filter(|name| self.buffers.contains_key(name)).collect();
-        let group: Vec<(AnyBuffer, usize)> = chosen.iter().map(|name| (self.buffers[name].0.into(), len)).collect();
+        let group: Vec<(AnyBufferId, usize)> = chosen.iter().map(|name| (self.buffers[name].0.into(), len)).collect();
         let outcome = match on {
             true => self.manager.resize_group_on(group, &self.stream),
             false => self.manager.resize_group(group),

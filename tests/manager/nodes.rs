@@ -2,7 +2,7 @@
 
 use ringmem::DeviceBytes;
 use ringmem::backend::host::HostBackend;
-use ringmem::manager::{AnyBuffer, BufferConfig, BufferId};
+use ringmem::manager::{AnyBufferId, BufferConfig, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
@@ -19,14 +19,14 @@ struct Of<T> {
 }
 
 trait Field {
-    fn id(&self) -> AnyBuffer;
+    fn id(&self) -> AnyBufferId;
     /// Writes the elements from the one at `from` on.
     fn write(&self, manager: &Manager, from: usize);
     fn check(&self, manager: &Manager, len: usize);
 }
 
 impl<T: DeviceBytes + PartialEq + std::fmt::Debug> Field for Of<T> {
-    fn id(&self) -> AnyBuffer {
+    fn id(&self) -> AnyBufferId {
         self.id.into()
     }
 

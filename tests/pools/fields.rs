@@ -11,7 +11,7 @@ use ringmem::backend::host::{Counters, Fault, Faults, HostBackend, Verb};
 use ringmem::config::{Config, ConfigError};
 use ringmem::error::LimitOf;
 use ringmem::memory::{Buffer, Memory};
-use ringmem::pool::{Placed, Pools};
+use ringmem::pool::{AnyBuffer, Pools};
 use ringmem::stream::Stream;
 
 use super::clean::Clean;
@@ -158,7 +158,7 @@ fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
         buffer.copy_from(&elements).expect("as many");
         assert_eq!(buffer.to_vec().expect("a copy"), elements);
     }
-    assert!(matches!(pools(&backend, &Config::host()).buffer::<u8>(0), Ok(Placed::Device(buffer)) if buffer.is_empty()));
+    assert!(matches!(pools(&backend, &Config::host()).buffer::<u8>(0), Ok(AnyBuffer::Device(buffer)) if buffer.is_empty()));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
 fn what_the_system_does_not_lock_is_staged_in_memory_that_is_pageable() {
     let backend = backend();
     let pools = pools(&backend, &Config::host());
-    let is_refused = |outcome: Result<Placed<f32>, Error>| matches!(outcome, Err(Error::Map { .. }));
+    let is_refused = |outcome: Result<AnyBuffer<f32>, Error>| matches!(outcome, Err(Error::Map { .. }));
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
     assert!(is_refused(pools.staging(1_000_000, 100)), "neither kind is had");
     // All but the last call.

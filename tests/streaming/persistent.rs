@@ -151,7 +151,7 @@ fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64
     options.arguments = &arguments;
     // SAFETY: the arguments are the streamer's memory, of which the kernel reads the announced chunks, and the rows, which are kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Give(number, take)) }.expect("it starts");
-    stage.keep(rows);
+    stage.keep_alive(rows);
     let mut source = bytes;
     streamer.run(Job::new(&mut source).from(range.start).until(range.end), &mut stage).expect("no fault");
     stage.close().expect("it ends");

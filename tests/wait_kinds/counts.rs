@@ -25,7 +25,7 @@ const COUNT: u64 = u32::MAX as u64;
 struct Cleared;
 
 impl Park<HostWord> for Cleared {
-    type Shelf = Mutex<Vec<(u64, Waker)>>;
+    type WakerList = Mutex<Vec<(u64, Waker)>>;
     fn wait(&self, word: &HostWord, _epoch: u32, _most: Option<Duration>) {
         word.fetch_and(!COUNT, AcqRel);
     }
@@ -43,7 +43,7 @@ fn a_thread_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
         (polls > 4).then_some(Ok::<_, Infallible>(()))
     });
     assert_eq!(waited, Ok(()));
-    assert_eq!(Word::load(sender.end().bells().theirs), 0, "no sleepers and no wake-ups");
+    assert_eq!(Word::load(sender.end().wait_words().theirs), 0, "no sleepers and no wake-ups");
 }
 
 #[test]
@@ -56,15 +56,15 @@ fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
     {
         let mut cancelled = pin!(receiver.recv_async());
         assert!(cancelled.as_mut().poll(cx).is_pending());
-        sender.end().bells().theirs.fetch_and(!COUNT, AcqRel);
+        sender.end().wait_words().theirs.fetch_and(!COUNT, AcqRel);
     }
-    assert_eq!(Word::load(sender.end().bells().theirs), 0, "a future that is dropped");
+    assert_eq!(Word::load(sender.end().wait_words().theirs), 0, "a future that is dropped");
     let (mut first, mut second) = (pin!(receiver.recv_async()), pin!(other.recv_async()));
     assert!(first.as_mut().poll(cx).is_pending() && second.as_mut().poll(cx).is_pending());
     // Two tasks, one of them counted.
-    sender.end().bells().theirs.fetch_sub(1, AcqRel);
+    sender.end().wait_words().theirs.fetch_sub(1, AcqRel);
     sender.try_send(1).unwrap();
-    assert_eq!(Word::load(sender.end().bells().theirs), 1 << 32, "one wake-up of two tasks");
+    assert_eq!(Word::load(sender.end().wait_words().theirs), 1 << 32, "one wake-up of two tasks");
     assert!(first.poll(cx).is_ready());
 }
 
@@ -75,14 +75,14 @@ fn an_attempt_that_panics_asleep_leaves_no_sleeper_counted() {
     let (sender, mut receiver) = pair(producer, consumer, ASLEEP);
     let attempts = catch_unwind(AssertUnwindSafe(|| {
         receiver.wait(None, |end| {
-            if Word::load(end.bells().ours) & COUNT == 1 {
+            if Word::load(end.wait_words().ours) & COUNT == 1 {
                 resume_unwind(Box::new("asleep"));
             }
             None::<Result<(), Infallible>>
         })
     }));
     assert_eq!(attempts.unwrap_err().downcast_ref(), Some(&"asleep"));
-    assert_eq!(Word::load(sender.end().bells().theirs) & COUNT, 0);
+    assert_eq!(Word::load(sender.end().wait_words().theirs) & COUNT, 0);
 }
 
 /// A waker that counts its calls, and panics if `panics` is set.

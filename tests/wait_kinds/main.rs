@@ -16,11 +16,16 @@ use futures::executor::block_on;
 use ringmem::ring::lossy::Overrun;
 use ringmem::ring::mailbox::New;
 use ringmem::ring::{End, Follow, Owned, Publish, RingFlags, framed, lossy, mailbox, mpmc, spsc};
-use ringmem::wait::{Follower, How, Publisher, RecvError, WaitError, Waiting, broadcast, follow, pair};
+use ringmem::wait::{Follower, Publisher, RecvError, WaitError, WaitStrategy, Waiting, broadcast, follow, pair};
 use ringmem::{Host, HostWord, RingHeader, RingLayout};
 
-const HOWS: [How; 4] = [How::SpinYield { looks: 0 }, How::SpinYield { looks: 100 }, How::Sleep { looks: 0 }, How::Sleep { looks: 100 }];
-const ASLEEP: How = How::Sleep { looks: 0 };
+const HOWS: [WaitStrategy; 4] = [
+    WaitStrategy::SpinYield { polls: 0 },
+    WaitStrategy::SpinYield { polls: 100 },
+    WaitStrategy::Sleep { polls: 0 },
+    WaitStrategy::Sleep { polls: 100 },
+];
+const ASLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 const MESSAGES: usize = 5_000;
 /// Long enough for any machine: it is reached only by a wake-up that was lost.
 const LONG: Duration = Duration::from_secs(60);
@@ -125,18 +130,18 @@ fn who_sleeps_at_either_end_of_a_ring_of_bytes_is_woken_by_the_other() {
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
     thread::scope(|scope| {
         let reads = scope.spawn(move || (receiver.recv_bytes_timeout(&mut [], LONG), receiver));
-        until_asleep(sender.end().bells().theirs);
+        until_asleep(sender.end().wait_words().theirs);
         sender.try_send_bytes(b"").unwrap();
         let (received, mut receiver) = reads.join().unwrap();
         assert_eq!(received, Ok(0));
         (0..2).for_each(|_| sender.try_send_bytes(b"").unwrap());
         let writes = scope.spawn(move || (sender.send_bytes_timeout(b"", LONG), sender));
-        until_asleep(receiver.end().bells().theirs);
+        until_asleep(receiver.end().wait_words().theirs);
         receiver.try_recv_bytes(&mut []).unwrap();
         let (sent, mut sender) = writes.join().unwrap();
         assert_eq!(sent, Ok(()));
         let writes = scope.spawn(move || sender.send_bytes_timeout(b"", LONG));
-        until_asleep(receiver.end().bells().theirs);
+        until_asleep(receiver.end().wait_words().theirs);
         drop(receiver);
         assert_eq!(writes.join().unwrap(), Err(WaitError::Disconnected));
     });
@@ -151,12 +156,12 @@ fn a_future_of_bytes_that_is_dropped_takes_nothing_and_is_counted_no_more() {
         let mut into = [0; 8];
         pending!(receiver.recv_bytes_async(&mut into));
     }
-    assert_eq!(ringmem::Word::load(receiver.end().bells().ours) as u32, 0);
+    assert_eq!(ringmem::Word::load(receiver.end().wait_words().ours) as u32, 0);
     (0..2).for_each(|_| sender.try_send_bytes(b"").unwrap());
     {
         pending!(sender.send_bytes_async(b""));
     }
-    assert_eq!(ringmem::Word::load(sender.end().bells().ours) as u32, 0);
+    assert_eq!(ringmem::Word::load(sender.end().wait_words().ours) as u32, 0);
     assert_eq!([(); 3].map(|()| receiver.try_recv_bytes(&mut [])), [Ok(0), Ok(0), Err(framed::PopError::Empty)]);
 }
 
@@ -219,9 +224,9 @@ fn a_stream_or_a_sink_of_bytes_that_is_dropped_is_counted_no_more() {
     let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
     let mut messages = receiver.into_bytes_stream();
     pending!(messages.next());
-    assert_eq!(sleepers(sender.end().bells().theirs), 1);
+    assert_eq!(sleepers(sender.end().wait_words().theirs), 1);
     drop(messages);
-    assert_eq!(sleepers(sender.end().bells().theirs), 0);
+    assert_eq!(sleepers(sender.end().wait_words().theirs), 0);
     assert_eq!(sender.try_send_bytes(b""), Ok(()));
 
     let (producer, consumer) = framed::Ring::<16>::new().into_ends();
@@ -229,9 +234,9 @@ fn a_stream_or_a_sink_of_bytes_that_is_dropped_is_counted_no_more() {
     (0..2).for_each(|_| sender.try_send_bytes(b"").unwrap());
     let mut sink = sender.into_bytes_sink();
     pending!(sink.send(vec![]));
-    assert_eq!(sleepers(receiver.end().bells().theirs), 1);
+    assert_eq!(sleepers(receiver.end().wait_words().theirs), 1);
     drop(sink);
-    assert_eq!(sleepers(receiver.end().bells().theirs), 0);
+    assert_eq!(sleepers(receiver.end().wait_words().theirs), 0);
 }
 
 #[test]
@@ -301,7 +306,7 @@ fn room_that_an_attempt_gave_up_wakes_the_senders_beside() {
             let grant = end.reserve(4).unwrap();
             let mut beside = beside.take()?;
             sent = Some(scope.spawn(move || beside.send_timeout(7, LONG).is_ok()));
-            until_asleep(receiver.end().bells().theirs);
+            until_asleep(receiver.end().wait_words().theirs);
             drop(grant);
             Some(Ok::<(), Infallible>(()))
         });
@@ -399,13 +404,13 @@ where
     thread::scope(|scope| {
         assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout));
         let reads = scope.spawn(move || (receiver.recv_timeout(LONG), receiver));
-        until_asleep(sender.end().bells().theirs);
+        until_asleep(sender.end().wait_words().theirs);
         assert_eq!(untouched(), [0, 0]);
         sender.send(7).unwrap();
         let (read, mut receiver) = reads.join().unwrap();
         assert_eq!(read, Ok(value));
         let reads = scope.spawn(move || receiver.recv_timeout(LONG));
-        until_asleep(sender.end().bells().theirs);
+        until_asleep(sender.end().wait_words().theirs);
         drop(sender);
         assert_eq!(reads.join().unwrap(), Err(RecvError::Disconnected));
     });
@@ -438,7 +443,7 @@ fn a_batch_of_messages_wakes_its_readers_once_it_is_there() {
     let (writer, reader) = lossy::Ring::<u64, 8>::new().into_ends();
     let (mut sender, mut receiver) = broadcast(writer, reader, ASLEEP);
     let reads = thread::spawn(move || [(); 3].map(|()| receiver.recv_timeout(LONG)));
-    until_asleep(sender.end().bells().theirs);
+    until_asleep(sender.end().wait_words().theirs);
     sender.with_end(|end| end.end_mut().with(|writer| writer.push_slice(&[1, 2, 3])));
     assert_eq!(reads.join().unwrap(), [1, 2, 3].map(|number| Ok(Ok(number))));
 }

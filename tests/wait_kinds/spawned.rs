@@ -7,12 +7,12 @@ use std::future::Future;
 
 use futures::FutureExt;
 use futures::future::{Either, select};
-use ringmem::ring::{Lent, Owned, Pop, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
-use ringmem::wait::{How, RecvError, WaitError, Waiting, broadcast, pair};
+use ringmem::ring::{Owned, Pop, Reborrow, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use ringmem::wait::{RecvError, WaitError, WaitStrategy, Waiting, broadcast, pair};
 
 use super::LONG;
 
-const HOW: How = How::Sleep { looks: 10 };
+const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 10 };
 const MESSAGES: u64 = 100;
 
 /// Runs two tasks to completion on tokio's threads, then two more on smol's.
@@ -268,7 +268,7 @@ fn streams_of_rings_that_overwrite_are_spawned() {
 /// Sums the messages of a ring of any kind, and checks the bare end at each message.
 async fn sum<E>(mut receiver: Waiting<Owned<E>>, is_connected: impl Fn(&E::At<'_>) -> bool) -> u64
 where
-    E: Lent + Pop<Item = u64>,
+    E: Reborrow + Pop<Item = u64>,
     ringmem::wait::Os: ringmem::wait::Park<E::Word>,
 {
     let mut sum = 0;

@@ -34,7 +34,7 @@ const UPDATED: &str = "+0x38]";
 const COMMAND: &str = "+0x10]";
 /// Batches of a busy kernel per write of the counters, and rounds per poll of the command.
 const TOGETHER: u64 = 128;
-const LOOK_EVERY: u64 = 16;
+const COMMAND_POLL_ROUNDS: u64 = 16;
 
 /// Extra work of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -293,7 +293,7 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
         let one = &ways[0];
         let [_, looks, is_timed, tells] = [0, 1, 2, 3].map(|at| ways[at].batch().saturating_sub(one.batch()));
         // The last batch both polls and writes.
-        let more = (TOGETHER / LOOK_EVERY - 1) * looks + is_timed + tells;
+        let more = (TOGETHER / COMMAND_POLL_ROUNDS - 1) * looks + is_timed + tells;
         let each = one.batch().saturating_sub(bare);
         let share = |one: u64| ((TOGETHER * each + more) * 10_000).div_ceil((TOGETHER * one + more).max(1));
         let (warp, lanes) = (share(one.batch()), share(one.of_lanes()));

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use ringmem::wait::{How, pair};
+use ringmem::wait::{WaitStrategy, pair};
 use ringmem_benches::{Subject, Turn, Workload};
 use ringmem_layouts::ring::spsc::Ring;
 
@@ -50,7 +50,7 @@ impl<T: Plain, const SLEEP: bool> Spsc<T> for Waits<SLEEP> {
     fn spsc(work: impl Work<T>) -> f64 {
         let mut ring = Box::new(Ring::<T, CAPACITY>::new());
         let (producer, consumer) = ring.split();
-        let (mut sender, mut receiver) = pair(producer, consumer, if SLEEP { How::default() } else { How::Spin });
+        let (mut sender, mut receiver) = pair(producer, consumer, if SLEEP { WaitStrategy::default() } else { WaitStrategy::Spin });
         work.run(move |value| sender.send(value).is_ok(), move || receiver.recv().ok())
     }
 }

@@ -230,7 +230,7 @@ fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failu
         }
         drop(sender);
         channel.flush()?;
-        let mut receiver = channel.receive_batch(every);
+        let mut receiver = channel.recv_batch(every);
         loop {
             match receiver.pop() {
                 Ok(answer) if answer.words == [received; 8] => received += 1,

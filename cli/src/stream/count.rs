@@ -88,7 +88,7 @@ pub(super) fn run(
     // SAFETY: the arguments are the streamer's memory, which the kernel only reads, within the chunks announced to it, and the work, which
     // is kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
-    stage.keep(arena);
+    stage.keep_alive(arena);
     let begun = Instant::now();
     let streamed = progress.watch(&mut streamer, Job::new(source), &mut stage, out)?;
     let failed = |cause| source.failed(cause);

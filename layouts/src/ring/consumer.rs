@@ -7,7 +7,7 @@ use super::header::used;
 use super::kind::{InPlace, OneConsumer, OneProducer};
 use super::port::Port;
 use super::slots::{Slots, geometry_of_both, place};
-use super::{Bells, RingFlags, Row};
+use super::{RingFlags, Row, WaitWords};
 use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage};
 
@@ -118,8 +118,8 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self.port.is_disconnected()
     }
 
-    pub(super) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        self.port.bells()
+    pub(super) const fn wait_words(&self) -> WaitWords<'a, M::Word> {
+        self.port.wait_words()
     }
 
     /// Returns the number of messages in the ring now; at most the capacity, whatever the other end wrote.

@@ -1,4 +1,4 @@
-//! Implementations of the [traits](super::traits), of `Debug` and of `Lent` for the ends of all kinds.
+//! Implementations of the [traits](super::traits), of `Debug` and of `Reborrow` for the ends of all kinds.
 
 use core::fmt;
 
@@ -6,15 +6,15 @@ use super::error::{PopError, PushError};
 use super::kind::{InPlace, OneConsumer, OneProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 use super::{BareSlot, RingIn, Storage, host_ring::HostKind};
-use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Policed, Producer, RingFlags, Slot};
-use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, framed, lossy, mailbox, mpmc};
+use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, OverflowPolicy, Producer, RingFlags, Slot};
+use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed, lossy, mailbox, mpmc};
 use crate::{Machine, RingMessage, RmwWord, SliceCell};
 
 macro_rules! ends {
     ($([$($generic:tt)*] $end:ty;)+) => {$(
         impl<'a, $($generic)*> End for $end {
             type Word = M::Word;
-            fn bells(&self) -> Bells<'_, M::Word> {
+            fn wait_words(&self) -> WaitWords<'_, M::Word> {
                 self.wait_words()
             }
             fn is_disconnected(&self) -> bool {
@@ -126,12 +126,12 @@ impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { Ring
 mod lent {
     use super::*;
     use crate::Host;
-    use crate::ring::Lent;
+    use crate::ring::Reborrow;
 
     macro_rules! lent {
     ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
         // SAFETY: the lifetime is that of the ring. `with` and `end` lend the end for at most that long, and `shortened` proves the covariance.
-        unsafe impl<'a, $($generic)*> Lent for $($end)::+<'a, $($argument)*> {
+        unsafe impl<'a, $($generic)*> Reborrow for $($end)::+<'a, $($argument)*> {
             type At<'r> = $($end)::+<'r, $($argument)*>;
         }
 
@@ -229,7 +229,7 @@ shown! {
     [T, M: Machine<Word: RmwWord>] mpmc::Grant<'_, '_, T, M>: "Grant" len;
     [T, M: Machine<Word: RmwWord>] mpmc::BatchProducer<'_, '_, T, M>: "BatchProducer";
 
-    [E: Push] Policed<E>: "Policed" counts;
+    [E: Push] OverflowPolicy<E>: "OverflowPolicy" counts;
     [W, C] Slot<W, C>: "Slot";
 }
 

@@ -63,12 +63,12 @@ pub use host_ring::RingIn;
 pub use kind::{Flagged, Indexed, Mpmc, Mpsc};
 pub use layout::{LayoutError, RingLayout};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use owned::{Lent, Owned};
-pub use policy::{Counts, Evict, Policed};
+pub use owned::{Owned, Reborrow};
+pub use policy::{Counts, Evict, OverflowPolicy};
 pub use producer::Producer;
 pub use slots::{Row, Slot};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 use storage::power_of_two;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};
-pub use traits::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
+pub use traits::{End, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};

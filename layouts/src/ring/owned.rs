@@ -22,7 +22,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use super::error::{Empty, Full, PopError, PushError};
-use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, framed};
+use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
 ///
@@ -32,7 +32,7 @@ use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, 
 /// returns a borrow from the ring that outlives `'r`.
 // Implemented for every lifetime of the ring, not only for `'static`: in the state of an `async` block each lifetime is a fresh one. The
 // compiler knows nothing about it when it checks whether the block is `Send`. For the same reason only `end` and `with` have this bound.
-pub unsafe trait Lent: Sized {
+pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
 }
@@ -63,12 +63,12 @@ where
     (Owned { end: producer, ring: Arc::clone(&ring) }, Owned { end: consumer, ring })
 }
 
-impl<E: Lent> Owned<E> {
+impl<E: Reborrow> Owned<E> {
     /// Returns the bare end.
     #[must_use]
     pub fn end(&self) -> &E::At<'_> {
         let end = core::ptr::from_ref(&self.end).cast::<E::At<'_>>();
-        // SAFETY: by the promise of `Lent` the two types differ only in a lifetime. The borrow is as long as that of `self`, and the ring lives
+        // SAFETY: by the promise of `Reborrow` the two types differ only in a lifetime. The borrow is as long as that of `self`, and the ring lives
         // longer. By the same promise the end may be used with the shorter lifetime.
         unsafe { &*end }
     }
@@ -88,7 +88,7 @@ impl<E: Lent> Owned<E> {
     /// ```
     pub fn with<R>(&mut self, act: impl for<'r> FnOnce(&mut E::At<'r>) -> R) -> R {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: the same type except for a lifetime, by the promise of `Lent`, and borrowed as `self` is. `act` accepts any lifetime, so it can
+        // SAFETY: the same type except for a lifetime, by the promise of `Reborrow`, and borrowed as `self` is. `act` accepts any lifetime, so it can
         // only replace the end by one with static lifetime, and keep nothing of this one.
         act(unsafe { &mut *end })
     }
@@ -212,8 +212,8 @@ impl<E: Clone> Clone for Owned<E> {
 
 impl<E: End> End for Owned<E> {
     type Word = E::Word;
-    fn bells(&self) -> Bells<'_, E::Word> {
-        self.end.bells()
+    fn wait_words(&self) -> WaitWords<'_, E::Word> {
+        self.end.wait_words()
     }
     fn is_disconnected(&self) -> bool {
         self.end.is_disconnected()

@@ -1,13 +1,13 @@
 //! Overflow policies of a full ring.
 //!
-//! Rings return an error. [`Policed`] adds another policy and counts its decisions. For a ring that always overwrites, and tells readers how many
+//! Rings return an error. [`OverflowPolicy`] adds another policy and counts its decisions. For a ring that always overwrites, and tells readers how many
 //! messages they lost, use [`lossy`](super::lossy).
 //!
 //! ```
-//! use ringmem_layouts::ring::{Policed, mpmc::Ring};
+//! use ringmem_layouts::ring::{OverflowPolicy, mpmc::Ring};
 //! static RING: Ring<u64, 2> = Ring::new();
 //! let (producer, mut consumer) = RING.split();
-//! let mut newest = Policed::overwriting_oldest(producer);
+//! let mut newest = OverflowPolicy::overwriting_oldest(producer);
 //! let mut lost = Vec::new();
 //! for number in 0..5 {
 //!     newest.push(number, |old| lost.push(old)).unwrap();
@@ -47,7 +47,7 @@ impl<E: Evict> Evict for &mut E {
 }
 
 /// A producer with an overflow policy.
-pub struct Policed<E: Push> {
+pub struct OverflowPolicy<E: Push> {
     end: E,
     policy: Policy<E, E::Item>,
     counts: Counts,
@@ -59,7 +59,7 @@ enum Policy<E, T> {
     OverwriteOldest(fn(&mut E) -> Option<T>),
 }
 
-impl<E: Push> Policed<E> {
+impl<E: Push> OverflowPolicy<E> {
     /// Returns the value in an error.
     pub const fn refusing(end: E) -> Self {
         Self::new(end, Policy::Refuse)

@@ -1,6 +1,6 @@
 //! [`Port`]: the two headers of an end.
 
-use super::{Bells, owner};
+use super::{WaitWords, owner};
 use crate::{RingHeader, Word};
 
 /// The headers of an end: a producer's if `FILLS`, else a consumer's.
@@ -32,8 +32,8 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         owner::is_closed(if FILLS { &self.own.consumer.owner } else { &self.own.producer.owner })
     }
 
-    pub(super) const fn bells(&self) -> Bells<'a, W> {
-        Bells::of::<FILLS>(self.own, self.peer)
+    pub(super) const fn wait_words(&self) -> WaitWords<'a, W> {
+        WaitWords::of::<FILLS>(self.own, self.peer)
     }
 }
 

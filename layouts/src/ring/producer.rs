@@ -8,7 +8,7 @@ use super::header::used;
 use super::kind::{InPlace, OneProducer};
 use super::port::Port;
 use super::slots::{Slots, geometry_of_both, place};
-use super::{Bells, RingFlags, Row};
+use super::{RingFlags, Row, WaitWords};
 use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage, Word};
 
@@ -102,8 +102,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.port.is_disconnected()
     }
 
-    pub(super) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        self.port.bells()
+    pub(super) const fn wait_words(&self) -> WaitWords<'a, M::Word> {
+        self.port.wait_words()
     }
 
     /// Returns the number of messages in the ring, including an unfinished batch; at most the capacity, whatever the other end wrote.

@@ -10,7 +10,7 @@ pub trait End: Sized {
     type Word: RmwWord;
 
     /// The two words `waiting` of its ring.
-    fn bells(&self) -> Bells<'_, Self::Word>;
+    fn wait_words(&self) -> WaitWords<'_, Self::Word>;
 
     /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
@@ -22,14 +22,14 @@ pub trait End: Sized {
 
 /// The wait words: the number of sleepers in the low 32 bits, the number of wake-ups above.
 #[derive(Debug)]
-pub struct Bells<'a, W> {
+pub struct WaitWords<'a, W> {
     /// The other side's: read after each publish or release.
     pub theirs: &'a W,
     /// This side's: a sleeper counts itself here.
     pub ours: &'a W,
 }
 
-impl<'a, W> Bells<'a, W> {
+impl<'a, W> WaitWords<'a, W> {
     /// Returns the words of a producer if `FILLS`, otherwise of a consumer. An end reads the one in the header that it polls, and counts itself in
     /// the one that it writes.
     pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
@@ -115,14 +115,14 @@ pub trait Follow {
 /// A borrowed end. It is dropped with its owner; until then a sleeper is woken in vain, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
-    fn bells(&self) -> Bells<'_, E::Word> {
-        E::bells(self)
+    fn wait_words(&self) -> WaitWords<'_, E::Word> {
+        E::wait_words(self)
     }
     fn is_disconnected(&self) -> bool {
         E::is_disconnected(self)
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
-        after(E::bells(self).theirs);
+        after(E::wait_words(self).theirs);
     }
 }
 

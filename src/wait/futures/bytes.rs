@@ -12,27 +12,27 @@ use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// Converts to a [`Stream`](futures_core::Stream) of messages. It ends when the other side was dropped, or with an error that repeats.
-    pub fn into_bytes_stream(self) -> ByteMessages<E, P> {
-        ByteMessages { waiting: self, place: Place::new() }
+    pub fn into_bytes_stream(self) -> ByteStream<E, P> {
+        ByteStream { waiting: self, place: Place::new() }
     }
 }
 
 impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// Converts to a [`Sink`](futures_sink::Sink) that buffers one message.
-    pub fn into_bytes_sink(self) -> ByteOutbox<E, P> {
-        ByteOutbox { waiting: Some(self), place: Place::new(), message: None, refused: None }
+    pub fn into_bytes_sink(self) -> ByteSink<E, P> {
+        ByteSink { waiting: Some(self), place: Place::new(), message: None, refused: None }
     }
 }
 
 /// The stream of [`Waiting::into_bytes_stream`].
-pub struct ByteMessages<E: PopBytes, P: Park<E::Word> = Os> {
+pub struct ByteStream<E: PopBytes, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
     place: Place,
 }
 
-impl<E: PopBytes, P: Park<E::Word>> Unpin for ByteMessages<E, P> {}
+impl<E: PopBytes, P: Park<E::Word>> Unpin for ByteStream<E, P> {}
 
-impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteMessages<E, P> {
+impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteStream<E, P> {
     type Item = Result<Vec<u8>, WaitError<PopError>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -58,7 +58,7 @@ fn take<E: PopBytes>(end: &mut E) -> Option<Result<Vec<u8>, WaitError<PopError>>
     }
 }
 
-impl<E: PopBytes, P: Park<E::Word>> Drop for ByteMessages<E, P> {
+impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
     fn drop(&mut self) {
         self.place.leave(&self.waiting);
     }
@@ -67,7 +67,7 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteMessages<E, P> {
 /// The sink of [`Waiting::into_bytes_sink`]. `poll_ready`, `poll_flush` or `poll_close` sends the message that `start_send` took. `poll_close` also
 /// drops the end; a later message is [`Disconnected`](WaitError::Disconnected). A message that failed is kept in [`refused`](Self::refused), and
 /// the next one may follow.
-pub struct ByteOutbox<E: PushBytes, P: Park<E::Word> = Os> {
+pub struct ByteSink<E: PushBytes, P: Park<E::Word> = Os> {
     /// `None` after it was closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
@@ -75,9 +75,9 @@ pub struct ByteOutbox<E: PushBytes, P: Park<E::Word> = Os> {
     refused: Option<Vec<u8>>,
 }
 
-impl<E: PushBytes, P: Park<E::Word>> Unpin for ByteOutbox<E, P> {}
+impl<E: PushBytes, P: Park<E::Word>> Unpin for ByteSink<E, P> {}
 
-impl<E: PushBytes, P: Park<E::Word>> ByteOutbox<E, P> {
+impl<E: PushBytes, P: Park<E::Word>> ByteSink<E, P> {
     /// Takes the message of the last error.
     pub const fn refused(&mut self) -> Option<Vec<u8>> {
         self.refused.take()
@@ -94,7 +94,7 @@ impl<E: PushBytes, P: Park<E::Word>> ByteOutbox<E, P> {
     }
 }
 
-impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteOutbox<E, P> {
+impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteSink<E, P> {
     type Error = WaitError<PushError>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -127,7 +127,7 @@ impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteOutbox<
     }
 }
 
-impl<E: PushBytes, P: Park<E::Word>> Drop for ByteOutbox<E, P> {
+impl<E: PushBytes, P: Park<E::Word>> Drop for ByteSink<E, P> {
     fn drop(&mut self) {
         if let Some(waiting) = &self.waiting {
             self.place.leave(waiting);
@@ -135,14 +135,14 @@ impl<E: PushBytes, P: Park<E::Word>> Drop for ByteOutbox<E, P> {
     }
 }
 
-impl<E: PopBytes + fmt::Debug, P: Park<E::Word>> fmt::Debug for ByteMessages<E, P> {
+impl<E: PopBytes + fmt::Debug, P: Park<E::Word>> fmt::Debug for ByteStream<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByteMessages").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("ByteStream").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
-impl<E: PushBytes + fmt::Debug, P: Park<E::Word>> fmt::Debug for ByteOutbox<E, P> {
+impl<E: PushBytes + fmt::Debug, P: Park<E::Word>> fmt::Debug for ByteSink<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ByteOutbox").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("ByteSink").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use ringmem_layouts::{Counter, Machine, RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, LOOK_EVERY};
+use crate::persistent::{Batch, COMMAND_POLL_ROUNDS};
 
 /// The rings of one group: lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
@@ -125,7 +125,7 @@ fn wait_for_turn<T: RingMessage, M: Machine<Word: Counter>, L: Lanes>(
     let begun = lanes.now_ns();
     let mut times: u32 = 0;
     while !output.is_its_turn() {
-        if times % LOOK_EVERY == LOOK_EVERY - 1 && lanes.now_ns().saturating_sub(begun) > patience.ns {
+        if times % COMMAND_POLL_ROUNDS == COMMAND_POLL_ROUNDS - 1 && lanes.now_ns().saturating_sub(begun) > patience.ns {
             return false;
         }
         lanes.pause(times);

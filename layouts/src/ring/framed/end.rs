@@ -7,7 +7,7 @@ use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::used;
 use crate::ring::port::Port;
 use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::ring::{Bells, RingFlags};
+use crate::ring::{RingFlags, WaitWords};
 use crate::{Machine, RingHeader, Word};
 
 /// An end of a framed ring: the producer if `FILLS`, else the consumer. One of each per ring.
@@ -104,8 +104,8 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         self.port.is_disconnected()
     }
 
-    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        self.port.bells()
+    pub(in crate::ring) const fn wait_words(&self) -> WaitWords<'a, M::Word> {
+        self.port.wait_words()
     }
 
     /// Returns the bytes of the ring, lengths and padding included.

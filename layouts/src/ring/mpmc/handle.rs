@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::SystemAtomics;
 use crate::attach::AttachError;
 use crate::ring::kind::Turns;
-use crate::ring::{Bells, RingFlags, Slot, owner};
+use crate::ring::{RingFlags, Slot, WaitWords, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
 /// One of several at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is that of the ring, MPMC or MPSC.
@@ -84,8 +84,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         }
     }
 
-    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        Bells::of::<FILLS>(self.turns.header, self.turns.header)
+    pub(in crate::ring) const fn wait_words(&self) -> WaitWords<'a, M::Word> {
+        WaitWords::of::<FILLS>(self.turns.header, self.turns.header)
     }
 
     /// Returns the number of slots.

@@ -1,4 +1,4 @@
-//! [`PlacedSlice`] and [`PlacedSliceMut`]: views of elements of a [`Placed`](super::Placed).
+//! [`AnySlice`] and [`AnySliceMut`]: views of elements of a [`AnyBuffer`](super::AnyBuffer).
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -12,7 +12,7 @@ use crate::{DeviceBytes, Error, Result};
 
 /// A view of elements in any location. Match on it for operations that only some memories have.
 #[non_exhaustive]
-pub enum PlacedSlice<'a, T> {
+pub enum AnySlice<'a, T> {
     /// In a device's memory.
     Device(Slice<'a, T, Pool<Device>>),
     /// In page-locked memory.
@@ -25,7 +25,7 @@ pub enum PlacedSlice<'a, T> {
 
 /// A mutable view of elements in any location. It is exclusive.
 #[non_exhaustive]
-pub enum PlacedSliceMut<'a, T> {
+pub enum AnySliceMut<'a, T> {
     /// In a device's memory.
     Device(SliceMut<'a, T, Pool<Device>>),
     /// In page-locked memory.
@@ -36,13 +36,13 @@ pub enum PlacedSliceMut<'a, T> {
     Host(SliceMut<'a, T, Host>),
 }
 
-impl<T> Clone for PlacedSlice<'_, T> {
+impl<T> Clone for AnySlice<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for PlacedSlice<'_, T> {}
+impl<T> Copy for AnySlice<'_, T> {}
 
 /// Applies a function to the slice in each kind, and wraps the result in the same kind.
 macro_rules! map {
@@ -56,7 +56,7 @@ macro_rules! map {
     };
 }
 
-impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
+impl<'a, T: DeviceBytes> AnySlice<'a, T> {
     /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -126,7 +126,7 @@ impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
     }
 }
 
-impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
+impl<'a, T: DeviceBytes> AnySliceMut<'a, T> {
     /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -141,19 +141,19 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
 
     /// Returns a view of the same elements for reads.
     #[must_use]
-    pub fn as_view(&self) -> PlacedSlice<'_, T> {
+    pub fn as_view(&self) -> AnySlice<'_, T> {
         match self {
-            Self::Device(elements) => PlacedSlice::Device(elements.as_view()),
-            Self::Pinned(elements) => PlacedSlice::Pinned(elements.as_view()),
-            Self::Unified(elements) => PlacedSlice::Unified(elements.as_view()),
-            Self::Host(elements) => PlacedSlice::Host(elements.as_view()),
+            Self::Device(elements) => AnySlice::Device(elements.as_view()),
+            Self::Pinned(elements) => AnySlice::Pinned(elements.as_view()),
+            Self::Unified(elements) => AnySlice::Unified(elements.as_view()),
+            Self::Host(elements) => AnySlice::Host(elements.as_view()),
         }
     }
 
     /// Reborrows the same elements for a shorter lifetime.
     #[must_use]
-    pub fn reborrow(&mut self) -> PlacedSliceMut<'_, T> {
-        map!(PlacedSliceMut, self, elements => elements.reborrow())
+    pub fn reborrow(&mut self) -> AnySliceMut<'_, T> {
+        map!(AnySliceMut, self, elements => elements.reborrow())
     }
 
     /// Returns a mutable view of a range of them.
@@ -179,8 +179,8 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
     /// # Errors
     ///
     /// As [`SliceMut::copy_from_view`].
-    pub fn copy_from_view(&mut self, from: PlacedSlice<'_, T>) -> Result<()> {
-        each!(Self, self, elements => each!(PlacedSlice, from, from => elements.copy_from_view(from)))
+    pub fn copy_from_view(&mut self, from: AnySlice<'_, T>) -> Result<()> {
+        each!(Self, self, elements => each!(AnySlice, from, from => elements.copy_from_view(from)))
     }
 
     /// Fills all elements with `value`. Accepts the same elements as [`SliceMut::fill`].
@@ -244,4 +244,4 @@ macro_rules! shown {
         }
     )+};
 }
-shown!(PlacedSlice, PlacedSliceMut);
+shown!(AnySlice, AnySliceMut);

@@ -1,4 +1,4 @@
-//! [`Placed`]: a buffer in a memory that was selected at run time.
+//! [`AnyBuffer`]: a buffer in a memory that was selected at run time.
 
 mod slices;
 
@@ -11,7 +11,7 @@ use crate::memory::{Buffer, Device, Host, Unified};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
-pub use slices::{PlacedSlice, PlacedSliceMut};
+pub use slices::{AnySlice, AnySliceMut};
 
 /// A buffer in the location that a configuration or a rule selected. It has the operations that a [`Buffer`] has in every memory. Match on it for
 /// operations that only some memories have, such as transfers on a stream.
@@ -34,7 +34,7 @@ pub use slices::{PlacedSlice, PlacedSliceMut};
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Placed<T> {
+pub enum AnyBuffer<T> {
     /// In a device's memory.
     Device(Buffer<T, Pool<Device>>),
     /// In page-locked memory.
@@ -71,7 +71,7 @@ macro_rules! each_on_the_host {
 }
 use each_on_the_host;
 
-impl<T> Placed<T> {
+impl<T> AnyBuffer<T> {
     /// Returns the location.
     #[must_use]
     pub const fn location(&self) -> MemoryLocation {
@@ -156,7 +156,7 @@ impl<T> Placed<T> {
     }
 }
 
-impl<T: DeviceBytes> Placed<T> {
+impl<T: DeviceBytes> AnyBuffer<T> {
     /// Copies `elements` from the host into the buffer, which must have the same length.
     ///
     /// # Errors
@@ -231,23 +231,23 @@ impl<T: DeviceBytes> Placed<T> {
 
     /// Returns a view of all elements.
     #[must_use]
-    pub fn as_view(&self) -> PlacedSlice<'_, T> {
+    pub fn as_view(&self) -> AnySlice<'_, T> {
         match self {
-            Self::Device(buffer) => PlacedSlice::Device(buffer.as_view()),
-            Self::Pinned(buffer) => PlacedSlice::Pinned(buffer.as_view()),
-            Self::Unified(buffer) => PlacedSlice::Unified(buffer.as_view()),
-            Self::Host(buffer) => PlacedSlice::Host(buffer.as_view()),
+            Self::Device(buffer) => AnySlice::Device(buffer.as_view()),
+            Self::Pinned(buffer) => AnySlice::Pinned(buffer.as_view()),
+            Self::Unified(buffer) => AnySlice::Unified(buffer.as_view()),
+            Self::Host(buffer) => AnySlice::Host(buffer.as_view()),
         }
     }
 
     /// Returns a mutable view of all elements.
     #[must_use]
-    pub fn as_view_mut(&mut self) -> PlacedSliceMut<'_, T> {
+    pub fn as_view_mut(&mut self) -> AnySliceMut<'_, T> {
         match self {
-            Self::Device(buffer) => PlacedSliceMut::Device(buffer.as_view_mut()),
-            Self::Pinned(buffer) => PlacedSliceMut::Pinned(buffer.as_view_mut()),
-            Self::Unified(buffer) => PlacedSliceMut::Unified(buffer.as_view_mut()),
-            Self::Host(buffer) => PlacedSliceMut::Host(buffer.as_view_mut()),
+            Self::Device(buffer) => AnySliceMut::Device(buffer.as_view_mut()),
+            Self::Pinned(buffer) => AnySliceMut::Pinned(buffer.as_view_mut()),
+            Self::Unified(buffer) => AnySliceMut::Unified(buffer.as_view_mut()),
+            Self::Host(buffer) => AnySliceMut::Host(buffer.as_view_mut()),
         }
     }
 
@@ -256,7 +256,7 @@ impl<T: DeviceBytes> Placed<T> {
     /// # Errors
     ///
     /// [`Range`](Error::Range).
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PlacedSlice<'_, T>> {
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<AnySlice<'_, T>> {
         self.as_view().slice(range)
     }
 
@@ -265,7 +265,7 @@ impl<T: DeviceBytes> Placed<T> {
     /// # Errors
     ///
     /// [`Range`](Error::Range).
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PlacedSliceMut<'_, T>> {
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<AnySliceMut<'_, T>> {
         self.as_view_mut().slice(range)
     }
 

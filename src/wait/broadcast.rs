@@ -7,8 +7,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::park::{Os, Park};
-use super::waiting::{How, Waiting};
-use crate::ring::{Bells, End, Follow, Pop, PopError, Publish, Push, PushError};
+use super::waiting::{WaitStrategy, Waiting};
+use crate::ring::{End, Follow, Pop, PopError, Publish, Push, PushError, WaitWords};
 use crate::{CacheLineAligned, HostWord, RmwWord};
 
 /// A writer with the wait word of its readers. It never waits: `send` is as fast as `try_send`.
@@ -28,7 +28,7 @@ pub struct Follower<E, W = HostWord> {
 }
 
 /// Connects a writer and a reader of one ring with a shared wait word, for [`pair`](super::pair).
-pub fn beside<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publisher<S, W>, Follower<R, W>) {
+pub fn connect<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publisher<S, W>, Follower<R, W>) {
     let bell = Arc::new(CacheLineAligned::new(W::new(0)));
     (Publisher { end: writer, bell: Arc::clone(&bell), nobody: W::new(0) }, Follower { end: reader, bell, nobody: W::new(0) })
 }
@@ -37,31 +37,31 @@ pub fn beside<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publi
 ///
 /// ```
 /// use ringmem::ring::mailbox::Mailbox;
-/// use ringmem::wait::{How, RecvError, broadcast};
+/// use ringmem::wait::{WaitStrategy, RecvError, broadcast};
 /// let (writer, reader) = Mailbox::<u64>::new().into_ends();
-/// let (mut sender, mut receiver) = broadcast(writer, reader, How::default());
+/// let (mut sender, mut receiver) = broadcast(writer, reader, WaitStrategy::default());
 /// let reads = std::thread::spawn(move || (receiver.recv().map(|new| new.value), receiver.recv().map(|new| new.value)));
 /// sender.send(7).unwrap();
 /// drop(sender);
 /// assert_eq!(reads.join().unwrap(), (Ok(7), Err(RecvError::Disconnected)));
 /// ```
-pub fn broadcast<S: Publish, R: Follow>(writer: S, reader: R, how: How) -> (Waiting<Publisher<S>>, Waiting<Follower<R>>)
+pub fn broadcast<S: Publish, R: Follow>(writer: S, reader: R, how: WaitStrategy) -> (Waiting<Publisher<S>>, Waiting<Follower<R>>)
 where
     Os: Park<HostWord>,
 {
-    let (writer, reader) = beside(writer, reader);
+    let (writer, reader) = connect(writer, reader);
     Waiting::pair(writer, reader, how)
 }
 
 /// Wraps a reader whose writer is elsewhere: on a device, in another process. The writer wakes nobody, so the reader yields instead of sleeping,
 /// and its futures poll repeatedly.
 #[must_use]
-pub fn follow<R: Follow>(reader: R, how: How) -> Waiting<Follower<R>>
+pub fn follow<R: Follow>(reader: R, how: WaitStrategy) -> Waiting<Follower<R>>
 where
     Os: Park<HostWord>,
 {
     let how = match how {
-        How::Sleep { looks } => How::SpinYield { looks },
+        WaitStrategy::Sleep { polls } => WaitStrategy::SpinYield { polls },
         polls => polls,
     };
     let follower = Follower { end: reader, bell: Arc::new(CacheLineAligned::new(HostWord::new(0))), nobody: HostWord::new(0) };
@@ -94,8 +94,8 @@ impl<E, W> Follower<E, W> {
 
 impl<E, W: RmwWord> End for Publisher<E, W> {
     type Word = W;
-    fn bells(&self) -> Bells<'_, W> {
-        Bells { theirs: &self.bell, ours: &self.nobody }
+    fn wait_words(&self) -> WaitWords<'_, W> {
+        WaitWords { theirs: &self.bell, ours: &self.nobody }
     }
     /// Always false: the writer does not know its readers.
     fn is_disconnected(&self) -> bool {
@@ -120,8 +120,8 @@ impl<E: Publish, W: RmwWord> Push for Publisher<E, W> {
 
 impl<E: Follow, W: RmwWord> End for Follower<E, W> {
     type Word = W;
-    fn bells(&self) -> Bells<'_, W> {
-        Bells { theirs: &self.nobody, ours: &self.bell }
+    fn wait_words(&self) -> WaitWords<'_, W> {
+        WaitWords { theirs: &self.nobody, ours: &self.bell }
     }
     fn is_disconnected(&self) -> bool {
         self.end.is_disconnected()
