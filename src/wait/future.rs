@@ -68,7 +68,7 @@ impl Place {
         let word = waiting.end().wait_words().ours;
         // Cloned and dropped outside the lock: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
-        waiting.shelf().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
+        waiting.wakers().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
             (Some((_, old)), Some(new)) => waker = Some(std::mem::replace(old, new)),
             (None, Some(new)) => {
                 wakers.push((key, new));
@@ -82,7 +82,7 @@ impl Place {
     pub(super) fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
         let Some(key) = self.key.take() else { return };
         let word = waiting.end().wait_words().ours;
-        let waker = waiting.shelf().with(|wakers| {
+        let waker = waiting.wakers().with(|wakers| {
             // Not found: removed by the end that woke it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
             strike(word, 1);
@@ -93,7 +93,7 @@ impl Place {
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    fn shelf(&self) -> &P::WakerList {
+    fn wakers(&self) -> &P::WakerList {
         self.wakers.of(self.side)
     }
 

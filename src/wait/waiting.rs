@@ -351,13 +351,13 @@ impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
 const ONE_SLEEPER: u64 = 1;
 const ONE_WAKE: u64 = 1 << 32;
 
-/// Counts a task as asleep, under the lock of its shelf.
+/// Counts a task as asleep, under the lock of its waker list.
 pub(super) fn enlist<W: RmwWord>(word: &W) {
     // SYNC POINT: asleep. Pairs with Waiting::ring.
     word.fetch_add(ONE_SLEEPER);
 }
 
-/// Counts up to `awake` sleepers as awake; for tasks, under the lock of their shelf. Subtracts at most the current count: a successor of this end,
+/// Counts up to `awake` sleepers as awake; for tasks, under the lock of their waker list. Subtracts at most the current count: a successor of this end,
 /// or a peer that lies, may have cleared it. A larger subtraction would borrow from the wake-ups above it.
 pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     let mut seen = word.load();

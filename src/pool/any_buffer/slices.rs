@@ -1,4 +1,4 @@
-//! [`AnySlice`] and [`AnySliceMut`]: views of elements of a [`AnyBuffer`](super::AnyBuffer).
+//! [`AnySlice`] and [`AnySliceMut`]: views of elements of an [`AnyBuffer`](super::AnyBuffer).
 
 use core::fmt;
 use core::ops::RangeBounds;
