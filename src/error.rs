@@ -30,6 +30,19 @@ use text::{Bounds, Bytes, Differing, Known, Log, Stopped, SystemCall, Unknown};
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// An error of the host side. Sizes and offsets are in bytes.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::memory::{Buffer, Device, Limited};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Limited::new(Device::new(&backend, 0), 1 << 20);
+/// let error = Buffer::<u8, _>::new(memory, 2 << 20).expect_err("over the limit");
+/// assert!(matches!(error, Error::Limit { requested, limit, .. } if requested > limit));
+/// assert_eq!(error.to_string(), "memory limit reached: requested 2 MiB, 0 bytes of 1 MiB in use");
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -383,6 +396,20 @@ pub enum OperationFault {
 }
 
 /// The error of a refused or failed operation, together with the value that was passed to it.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 8)?;
+/// let rejected = stream.fill(buffer, 4..9, 0).expect_err("out of range");
+/// println!("{}", rejected.error);
+/// assert_eq!(rejected.value.len(), 8); // the buffer is returned
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Rejected<T> {
     /// The error.
     pub error: Error,

@@ -12,6 +12,16 @@ use crate::Result;
 use crate::backend::{Backend, Capabilities};
 
 /// The visibility of stores between the host and a running kernel, in memory that both map.
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let detected = MemoryVisibility::detect(&backend, 0)?;
+/// println!("{}: {}", detected.visibility, detected.why);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryVisibility {
     /// Each side sees the other's stores, in the order that the fences require. One ring in shared memory suffices.

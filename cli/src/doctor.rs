@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     writeln!(out, "bandwidth   of a {} device, copies of {} MiB", if backend.is_simulated() { "simulated" } else { "real" }, BYTES >> 20)?;
     for Way { name, rate, diagnosis } in &ways {
         let figure = rate.gb_per_s().map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.1} GB/s"));
-        writeln!(out, "  {name:<14} {figure}")?;
+        writeln!(out, "  {name:<18} {figure}")?;
         for suggestion in advice(diagnosis) {
             writeln!(out, "    slow: {suggestion}")?;
         }
@@ -106,10 +106,10 @@ fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[Way; 
     let measured = bandwidth(stream, BYTES)?;
     let way = |name, rate, is_pinned| Way { name, rate, diagnosis: diagnose(rate, Circumstances { is_pinned, visibility }) };
     Ok([
-        way("up", measured.up, measured.is_pinned),
-        way("down", measured.down, measured.is_pinned),
-        way("up, pageable", measured.pageable_up, false),
-        way("down, pageable", measured.pageable_down, false),
+        way("upload", measured.upload, measured.is_pinned),
+        way("download", measured.download, measured.is_pinned),
+        way("upload, pageable", measured.pageable_upload, false),
+        way("download, pageable", measured.pageable_download, false),
         // No host memory is involved.
         way("on the device", measured.on_device, true),
     ])

@@ -26,6 +26,14 @@ use crate::Word;
 pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 
 /// 128 bytes, one per pair of rings. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
+///
+/// ```
+/// use ringmem_layouts::{ControlBlock, Layout};
+///
+/// assert_eq!(size_of::<ControlBlock>(), 128);
+/// let fields = <ControlBlock as Layout>::DESCRIPTOR.fields;
+/// assert!(fields.iter().any(|field| field.name == "heartbeat"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct ControlBlock<W = u64> {

@@ -74,6 +74,18 @@ pub unsafe trait Layout {
 }
 
 /// The layout of a struct, a number or an array.
+///
+/// ```
+/// use ringmem_layouts::{Layout, SharedLayout};
+///
+/// #[derive(SharedLayout)]
+/// #[repr(C)]
+/// struct Sample { time: u64, value: f32, channel: u32 }
+///
+/// let layout = Sample::DESCRIPTOR;
+/// assert_eq!((layout.name, layout.size, layout.align), ("Sample", 16, 8));
+/// assert_eq!(layout.fields.iter().map(|field| field.offset).collect::<Vec<_>>(), [0, 8, 12]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayoutDescriptor {
     /// The name of the type without type arguments.

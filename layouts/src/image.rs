@@ -8,6 +8,17 @@ use core::ptr::NonNull;
 use crate::{LayoutDescriptor, set_hash};
 
 /// The layouts that one side was compiled with.
+///
+/// ```
+/// use ringmem_layouts::{Abi, LAYOUTS, SharedLayout, layout_set};
+///
+/// #[derive(SharedLayout)]
+/// #[repr(C)]
+/// struct Sample { time: u64 }
+///
+/// const ABI: Abi = Abi::of(layout_set!(LAYOUTS; Sample));
+/// assert_ne!(ABI.hash, Abi::of(LAYOUTS).hash);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abi {
     /// The layouts, in any order.

@@ -30,6 +30,14 @@ use crate::{ReadOnly, Word};
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
 /// 64 bytes, written only by the device. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
+///
+/// ```
+/// use ringmem_layouts::TelemetryBuffer;
+///
+/// assert_eq!(size_of::<TelemetryBuffer>(), 64);
+/// let telemetry = TelemetryBuffer::<u64> { processed: 4, latency_total_ns: 1000, ..zerocopy::FromZeros::new_zeroed() };
+/// assert_eq!(telemetry.latency_mean(), Some(250));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct TelemetryBuffer<W = u64> {

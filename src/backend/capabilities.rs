@@ -25,6 +25,16 @@ pub struct Capabilities {
 }
 
 /// A device's memory, in bytes.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let memory = backend.memory_info(0)?.expect("known");
+/// assert_eq!((memory.total, memory.used()), (1 << 20, 0));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// The total size.

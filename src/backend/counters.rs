@@ -7,6 +7,17 @@ use super::MemoryLocation;
 
 /// Counts of completed operations of a backend. An operation is counted before any waiter returns. Each figure is exact; the figures are read one
 /// after the other.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let buffer = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+/// let counters = backend.counters();
+/// assert_eq!((counters.uploads.count, counters.uploads.bytes, counters.device_live.bytes), (1, 12, buffer.size_bytes() as u64));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {

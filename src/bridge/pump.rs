@@ -22,6 +22,23 @@ use crate::{Error, Rejected, Result, RingMessage};
 ///
 /// Dropping it stops the thread at once and drops the bridge; messages that have not arrived are lost with the rings. The same happens if the thread panics, for
 /// example in a user's clock. A forgotten pump polls until the process ends.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Async);
+/// let Opened { mut sender, bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// let pump = bridge.pump()?; // a thread that flushes both ways
+/// sender.push(Echo { words: [7; 8] }).expect("room");
+/// let stopped = pump.stop(Duration::from_secs(10))?;
+/// # drop(stopped);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Pump<I: RingMessage, O: RingMessage> {
     order: Arc<Order>,
     /// `None` after it was stopped.

@@ -13,6 +13,19 @@ use crate::{Error, MemoryVisibility, Result};
 /// | `DmaPolling` | as `Async`, but polls an index at most once per interval, which grows while the index stands still | the next flush |
 /// | `Unified` | copies nothing: host and kernel map one ring | not needed |
 /// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged): for kernels made for such rings | not needed |
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+/// use ringmem::backend::Backend;
+/// use ringmem::bridge::TransferStrategy;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let visibility = MemoryVisibility::detect(&backend, 0)?.visibility;
+/// let strategy = TransferStrategy::for_device(visibility, &backend.capabilities(0)?);
+/// println!("{}", strategy.name());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferStrategy {
     /// Blocking copies.

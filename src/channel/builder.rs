@@ -11,6 +11,25 @@ use crate::stream::Module;
 use crate::{Error, Result, RingMessage};
 
 /// Settings of a channel to a [`Persistent`] kernel: [`Channel::builder`]. The defaults are those of [`Options::new`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::channel::Channel;
+/// use ringmem_kernels::echo::{ECHO, Echo};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::builder(ECHO)
+///     .input_capacity(256)
+///     .output_capacity(256)
+///     .batch(32)
+///     .timeout(Duration::from_secs(1))
+///     .open(&backend, 0)?;
+/// channel.send(Echo { words: [7; 8] })?;
+/// assert_eq!(channel.recv()?.words, [7; 8]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "it opens no channel until `open`"]
 pub struct Builder<I, O> {

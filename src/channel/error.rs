@@ -6,6 +6,24 @@ use crate::Error;
 use crate::attach::Corrupt;
 
 /// An error of [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send).
+///
+/// ```
+/// use ringmem::channel::{Channel, SendError};
+/// use ringmem_kernels::echo::{ECHO, Echo};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::builder(ECHO).input_capacity(2).output_capacity(2).open(&backend, 0)?;
+/// let refused = loop {
+///     match channel.try_send(Echo { words: [7; 8] }) {
+///         Ok(()) => continue,
+///         Err(SendError::Full(message)) => break message, // receive, then try again
+///         Err(error) => return Err(error.into()),
+///     }
+/// };
+/// assert_eq!(refused.words, [7; 8]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
     /// The ring is full.

@@ -14,6 +14,20 @@ use crate::watchdog::Verdict;
 use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer};
 
 /// The last state of an ended kernel.
+///
+/// ```
+/// use ringmem::channel::Channel;
+/// use ringmem::control::State;
+/// use ringmem_kernels::echo::{ECHO, Echo};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::open(&backend, 0, ECHO)?;
+/// channel.send(Echo { words: [7; 8] })?;
+/// let closed = channel.close()?;
+/// assert_eq!((closed.control.processed, closed.telemetry.processed), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Closed {
     /// The control block, after the kernel has left.

@@ -25,16 +25,27 @@ impl Rate {
 }
 
 /// Rates of the copies between a host and a device.
+///
+/// ```
+/// use ringmem::copy::bandwidth;
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let measured = bandwidth(&Stream::new(&backend, 0)?, 1 << 20)?;
+/// println!("{:?} GB/s to the device", measured.upload.gb_per_s());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
     /// From pinned memory to the device.
-    pub up: Rate,
+    pub upload: Rate,
     /// From the device to pinned memory.
-    pub down: Rate,
+    pub download: Rate,
     /// From pageable memory to the device.
-    pub pageable_up: Rate,
+    pub pageable_upload: Rate,
     /// From the device to pageable memory.
-    pub pageable_down: Rate,
+    pub pageable_download: Rate,
     /// Within the device.
     pub on_device: Rate,
     /// Whether the pinned memory was page-locked.
@@ -59,13 +70,13 @@ pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     let pinned = Buffer::<u8, _>::new(Pinned::new(backend, device), bytes)?;
     let pageable = Buffer::<u8, _>::new(Host::new(backend, device), bytes)?;
     let is_pinned = pinned.is_pinned();
-    let (up, (pinned, target)) = measure(stream, pinned, on_device()?)?;
-    let (down, (target, pinned)) = measure(stream, target, pinned)?;
+    let (upload, (pinned, target)) = measure(stream, pinned, on_device()?)?;
+    let (download, (target, pinned)) = measure(stream, target, pinned)?;
     drop(pinned);
-    let (pageable_up, (pageable, target)) = measure(stream, pageable, target)?;
-    let (pageable_down, (target, _)) = measure(stream, target, pageable)?;
+    let (pageable_upload, (pageable, target)) = measure(stream, pageable, target)?;
+    let (pageable_download, (target, _)) = measure(stream, target, pageable)?;
     let (on_device, _) = measure(stream, target, on_device()?)?;
-    Ok(Bandwidth { up, down, pageable_up, pageable_down, on_device, is_pinned })
+    Ok(Bandwidth { upload, download, pageable_upload, pageable_download, on_device, is_pinned })
 }
 
 /// Both buffers of a copy.

@@ -12,6 +12,22 @@ use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 /// Starts the copies of frames, in order.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::double_buffer::{self, Policy};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 2, Policy::Every { wait: Duration::ZERO })?;
+/// let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+/// let number = writer.start(&mut source, ..)?; // queues the copy
+/// let frame = reader.next(Duration::from_secs(10))?.expect("in time");
+/// assert_eq!((frame.sequence, &frame.elements[..]), (number, &[1, 2, 3][..]));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Writer<T, H: Memory = Pinned> {
     memory: H,
     /// The line that created the frames.

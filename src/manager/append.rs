@@ -11,6 +11,19 @@ use crate::{DeviceBytes, Error, Result};
 const STAGE: usize = 64 << 10;
 
 /// The end of a buffer, for the closure of [`LeaseMut::append`].
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// let id = manager.create::<u32>("counts", 0, BufferConfig::new())?;
+/// manager.lease_mut(id)?.append(|end| (0..10_000).try_for_each(|number| end.push(number)))?;
+/// assert_eq!((manager.lease(id)?.len(), backend.counters().uploads.count), (10_000, 1)); // one copy
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Append<'l, 'a, T: DeviceBytes, M: Memory> {
     lease: &'l mut LeaseMut<'a, T, M>,
     staged: Vec<T>,

@@ -9,6 +9,21 @@ use super::{BufferStatistics, MemoryManager};
 use crate::memory::Memory;
 
 /// A buffer that was freed because it was idle.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// manager.create::<u32>("counts", 1000, BufferConfig::new())?;
+/// let freed = manager.cleanup(Duration::ZERO, |figures| figures.utilisation() < 0.99);
+/// assert_eq!(freed[0].name.as_ref(), "counts");
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Freed {

@@ -12,6 +12,16 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// The growth policy of a buffer. [`validate`](Self::validate) checks it.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, Growth};
+///
+/// let config = BufferConfig::new().with_growth(Growth::new(3, 2)).with_bytes(4096, 1 << 20);
+/// config.validate()?;
+/// // A buffer of 1024 floats that needs one more grows by half.
+/// assert_eq!(config.capacity(1024, 1025, 4)?, 1536);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferConfig {
     /// The element size in bytes that the buffer accepts; `None` for any size.

@@ -84,6 +84,23 @@ impl<T, M: Memory> Drop for Lease<'_, T, M> {
 }
 
 /// The exclusive lease of a managed buffer, for writing and resizing.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// let id = manager.create::<u32>("counts", 2, BufferConfig::new())?;
+/// let mut lease = manager.lease_mut(id)?;
+/// lease.view_mut().copy_from(&[1, 2])?;
+/// lease.extend_from_slice(&[3, 4, 5])?; // grows if necessary
+/// assert!(manager.lease(id).is_err()); // exclusive
+/// drop(lease);
+/// assert_eq!(manager.lease(id)?.to_vec()?, [1, 2, 3, 4, 5]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct LeaseMut<'a, T, M: Memory> {
     pub(super) shared: &'a Shared<M>,
     // INVARIANT: a buffer of `T`.

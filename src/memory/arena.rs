@@ -15,6 +15,18 @@ use crate::{Error, Result};
 ///
 /// The large block is freed after the drop of the arena and of all its blocks. Its addresses are contiguous, so a kernel can find a block by its offset
 /// from the start of the arena.
+///
+/// ```
+/// use ringmem::memory::{Arena, Buffer, Device};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let arena = Arena::new(Device::new(&backend, 0), 100 * 4096, 256)?;
+/// let buffers: Vec<_> = (0..100).map(|_| Buffer::<u32, _>::new(arena.clone(), 1024)).collect::<Result<_, _>>()?;
+/// assert_eq!((backend.counters().device_allocations.count, arena.free_bytes()), (1, 0));
+/// # drop(buffers);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Arena<M: Memory> {
     shared: Arc<Shared<M>>,
 }

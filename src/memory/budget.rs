@@ -113,6 +113,17 @@ impl fmt::Debug for Budget {
 }
 
 /// Reserved bytes of a [`Budget`], released on drop.
+///
+/// ```
+/// use ringmem::memory::Budget;
+///
+/// let budget = Budget::new(1000);
+/// let mut all = budget.reserve(1000)?;
+/// let part = all.split(400)?;
+/// drop(part);
+/// assert_eq!((all.bytes(), budget.used()), (600, 600));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it gives the bytes back"]
 pub struct Reservation {

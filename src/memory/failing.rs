@@ -12,6 +12,17 @@ use crate::stream::Stream;
 use crate::{Error, Result};
 
 /// The calls that fail. The calls of all clones are numbered together, from 1.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, Failing, When};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Failing::new(Device::new(&backend, 0)).allocs(When::Above(1000));
+/// assert!(Buffer::<u8, _>::new(memory.clone(), 1000).is_ok());
+/// assert!(Buffer::<u8, _>::new(memory, 1001).is_err());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
     /// No call.

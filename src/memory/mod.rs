@@ -114,6 +114,19 @@ pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 /// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment, not shared with any other live block. They
 /// have a host address, and are initialised, exactly if `Visibility` is [`HostReadable`]. They have a device address exactly if it is
 /// [`DeviceReadable`].
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// // Chosen at run time; the visibility stays part of the type.
+/// let memory: Arc<dyn Memory<Visibility = DeviceOnly>> = Arc::new(Limited::new(Device::new(&backend, 0), 1 << 20));
+/// assert_eq!(Buffer::<u64, _>::new(memory, 100)?.size_bytes(), 800);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[doc(alias = "GpuAllocator")]
 pub unsafe trait Memory: Send + Sync + 'static {
     /// Which side can access the bytes.

@@ -16,6 +16,18 @@ use crate::{DeviceBytes, Result};
 /// A read-only view of elements of a buffer.
 ///
 /// INVARIANT: `len` elements from the view on are in its block, aligned for `T`.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let buffer = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3, 4])?;
+/// let (low, high) = buffer.as_view().split_at(2)?;
+/// assert_eq!((low.to_vec()?, high.slice(1..)?.to_vec()?), (vec![1, 2], vec![4]));
+/// assert_eq!(low.cast::<u16>()?.len(), 4);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Slice<'a, T, M> {
     pub(super) view: View<'a, M>,
     len: usize,
@@ -25,6 +37,19 @@ pub struct Slice<'a, T, M> {
 /// An exclusive view of elements of a buffer.
 ///
 /// INVARIANT: as [`Slice`]'s, and the elements are exclusively this value's.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 4)?;
+/// let (mut low, mut high) = buffer.as_view_mut().split_at(2)?;
+/// low.fill(7)?; // on the device
+/// high.copy_from(&[8, 9])?;
+/// assert_eq!(buffer.to_vec()?, [7, 7, 8, 9]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct SliceMut<'a, T, M> {
     pub(super) view: View<'a, M>,
     len: usize,

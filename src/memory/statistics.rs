@@ -51,6 +51,19 @@ struct Scopes {
 }
 
 /// The figures since the start of a scope.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, Statistics};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Statistics::new(Device::new(&backend, 0));
+/// memory.push();
+/// drop(Buffer::<u8, _>::new(memory.clone(), 100)?);
+/// let phase = memory.pop().expect("pushed above");
+/// assert_eq!((phase.bytes.live, phase.bytes.peak, phase.blocks.total), (0, 100, 1));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Requested bytes.

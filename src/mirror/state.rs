@@ -43,6 +43,21 @@ pub enum Access {
 }
 
 /// The valid copies of a [`MirroredBuffer`](super::MirroredBuffer).
+///
+/// ```
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::{MirroredBuffer, State};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
+/// assert_eq!(mirror.state(), State::Uninitialized);
+/// mirror.host_mut()?[0] = 7;
+/// assert_eq!(mirror.state(), State::HostDirty);
+/// mirror.device()?; // copies to the device
+/// assert_eq!(mirror.state(), State::Synchronized);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// None: nothing was written.

@@ -7,6 +7,17 @@ use crate::backend::Backend;
 use crate::{Error, Result};
 
 /// Whether each device can access each other's memory. Directions are independent; every device accesses its own memory.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::peer::Matrix;
+///
+/// let backend = HostBackend::builder().devices(3).peer(0, 1).build()?;
+/// let matrix = Matrix::of(&*backend)?;
+/// assert!(matrix.can_reach(0, 1) && !matrix.can_reach(1, 0));
+/// assert_eq!(matrix.iter().collect::<Vec<_>>(), [(0, 1)]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Matrix {
     devices: u32,

@@ -11,6 +11,14 @@ const VERY_LONG: u64 = 64 * MIB;
 
 /// The path of a copy between devices. Chunks are in bytes; a depth is the number of chunks queued at once, from 1 to
 /// [`MOST_DEPTH`](crate::copy::MOST_DEPTH).
+///
+/// ```
+/// use ringmem::peer::Strategy;
+///
+/// assert_eq!(Strategy::choose(1000, true, None), Strategy::Direct);
+/// assert!(matches!(Strategy::choose(1 << 30, true, None), Strategy::Pipelined { .. }));
+/// assert!(matches!(Strategy::choose(1 << 30, false, None), Strategy::Staged { .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {

@@ -32,6 +32,26 @@ pub enum Hygiene {
 pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// Options of a pool, with a default for each.
+///
+/// ```
+/// use ringmem::memory::Device;
+/// use ringmem::pool::{Classes, Hygiene, Pool};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0))
+///     .limit(256 << 20)
+///     .slab(8 << 20)
+///     .classes(Classes::new(1024, 16, 4)?)
+///     .hygiene(Hygiene::Zero)
+///     .on_out_of_memory(|bytes| {
+///         eprintln!("{bytes} bytes missing");
+///         false // nothing was freed: do not retry
+///     })
+///     .build()?;
+/// pool.prewarm(64 << 10, 16)?; // sixteen blocks, before the first request
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[must_use]
 pub struct Builder<M: Memory> {
     pub(super) memory: M,

@@ -12,6 +12,15 @@ use crate::{Error, Result};
 const LEAST_MOST: u64 = 1 << 32;
 
 /// The size classes of a pool.
+///
+/// ```
+/// use ringmem::pool::Classes;
+///
+/// let classes = Classes::new(4096, 10, 4)?; // four per power of two, from 4 KiB
+/// let class = classes.class_of(5000).expect("below the largest");
+/// assert_eq!((classes.size_of(class), classes.largest()), (Some(5120), 2 << 20));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Units of the least block, as a power of two.

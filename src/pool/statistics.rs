@@ -12,6 +12,22 @@ use crate::backend::DeviceAddress;
 ///
 /// For a pool that only uses slabs, `held_bytes + cached_bytes + free_bytes == reserved_bytes` if slabs are multiples of 256 bytes and no slab is
 /// being freed upstream.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::Pool;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
+/// drop(Buffer::<u8, _>::new(pool.clone(), 5000)?);
+/// let live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
+/// let statistics = pool.statistics();
+/// assert_eq!((statistics.hits, statistics.misses, statistics.live), (1, 1, 1));
+/// assert_eq!((statistics.hit_rate(), statistics.requested_bytes), (0.5, 5000));
+/// # drop(live);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -114,6 +130,18 @@ pub enum PartState {
 }
 
 /// A slab and its parts, in order of offset.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::Pool;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
+/// let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
+/// std::fs::write(std::env::temp_dir().join("slabs.svg"), ringmem::describe::slabs(&pool.snapshot()).to_string()).unwrap();
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlabView {
     /// Its number in the pool.

@@ -18,6 +18,21 @@ use crate::{DeviceBytes, Result};
 ///
 /// It borrows the registry; [`into_owned`](Self::into_owned) makes it own a handle, so that it can be queued on a stream. If it is dropped with
 /// work queued, the lease ends after that work.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::registry::Registry;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let id = registry.register(GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.0, 2.0])?)?;
+/// let (one, two) = (registry.lease(id)?, registry.lease(id)?);
+/// assert_eq!(one.slice(1..)?.to_vec()?, [2.0]);
+/// assert!(registry.lease_mut(id).is_err()); // two shared leases
+/// # drop(two);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Lease<'a, T, M: Memory> {
     // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     stored: ManuallyDrop<Shared<'a, Stored<M>>>,

@@ -19,6 +19,17 @@ use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash}
 ///
 /// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`: a child inherits a duplicate, for example
 /// as its standard input.
+///
+/// ```
+/// use ringmem::shared::{Memory, OwnerState, Side};
+///
+/// let memory = Memory::create::<u64>(64)?;
+/// let mut producer = memory.producer::<u64>()?;
+/// producer.push(7).unwrap();
+/// assert_eq!((memory.state(Side::Producer), memory.state(Side::Consumer)), (OwnerState::Alive, OwnerState::NotYet));
+/// assert_eq!(memory.indices(), (0, 1));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Memory {
     fd: OwnedFd,
     ring: Place,

@@ -13,6 +13,20 @@ use crate::{Error, Result};
 
 /// Completed operations of a stream since [`Stream::measure`], by direction, with the time between a timed event before each and one after it. A failed
 /// operation counts like any other.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// stream.measure()?; // timed events around each later operation
+/// stream.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096)?, .., 1)?.wait()?;
+/// let fills = stream.metrics().expect("measured").fills;
+/// assert_eq!((fills.count, fills.bytes), (1, 4096));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias = "PerformanceMetrics")]

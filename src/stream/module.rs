@@ -9,6 +9,16 @@ use crate::Result;
 use crate::backend::{Backend, ModuleId};
 
 /// The kernels of an image, loaded by a backend. Clones are the same module.
+///
+/// ```
+/// use ringmem::stream::Module;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// assert!(module.names().any(|name| name == "vector_add"));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Module {
     shared: Arc<Shared>,

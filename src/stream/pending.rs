@@ -14,6 +14,23 @@ use crate::{Error, Rejected, Result};
 ///
 /// If it is dropped, the operation is still executed and `T` is dropped after it. If it is forgotten, `T` is never freed and the stream never closed.
 /// [`Stream::synchronize`] returns an unreported error.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
+/// buffer = stream.fill(buffer, .., 1)?.ordered(); // at once; later uses are ordered after the fill
+/// buffer = stream.fill(buffer, .., 2)?.wait()?; // when it is complete
+/// let Ok(done) = stream.fill(buffer, .., 3)?.wait_timeout(Duration::from_secs(10)) else { panic!("timed out") };
+/// assert_eq!(done?.to_vec()?[999], 3);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[must_use = "dropping it drops the buffers of the operation"]
 pub struct Pending<T: Queued> {
     value: T,

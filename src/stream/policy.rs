@@ -46,6 +46,17 @@ pub struct ErrorPolicy {
 }
 
 /// Counts failures and returns the reaction of a policy.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::stream::{Action, ErrorGuard, ErrorPolicy, Guarded, Kind};
+///
+/// let mut guard = ErrorGuard::new(ErrorPolicy::default());
+/// assert_eq!(guard.failed(Kind::Memory), Action::Retry);
+/// assert_eq!(guard.failed(Kind::Memory), Action::Fallback); // the second in a row: do it on the host
+/// guard.succeeded();
+/// assert!(matches!(guard.run(|| Ok::<_, Error>(7)), Guarded::Done(7)));
+/// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "CudaErrorHandler")]
 pub struct ErrorGuard {

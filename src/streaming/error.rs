@@ -8,6 +8,23 @@ use crate::Error;
 use crate::attach::Corrupt;
 
 /// A job that stopped before its end.
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use ringmem::streaming::{Job, Progress, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let (mut source, mut sink) = (&[7_u8; 1 << 20][..], Vec::new());
+/// let mut stop = |progress: Progress| if progress.chunks == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+/// let interrupted = streamer.run(Job::new(&mut source).to(&mut sink).on_progress(&mut stop), &mut Through).expect_err("stopped");
+/// // Another job continues there.
+/// streamer.run(Job::new(&mut source).from(interrupted.done).to(&mut sink), &mut Through)?;
+/// assert_eq!(sink.len(), 1 << 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {

@@ -7,6 +7,15 @@ use super::Chunk;
 /// Folds the results of chunks in the order of their bytes, so that a sum of floats is the same in every run, whichever device is faster.
 ///
 /// A result that arrives early is kept until its turn.
+///
+/// ```
+/// use ringmem::streaming::InOrder;
+///
+/// let mut text = InOrder::new(String::new(), |all: &mut String, part: &str| all.push_str(part));
+/// text.push_at(2, 2, "cd"); // chunks may complete in any order
+/// text.push_at(0, 2, "ab");
+/// assert_eq!(text.finish(4).as_deref(), Some("abcd"));
+/// ```
 #[derive(Clone, Debug)]
 pub struct InOrder<A, P, F> {
     folded: A,

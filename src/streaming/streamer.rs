@@ -45,6 +45,18 @@ pub(super) type Staging = PinnedBuffer<u8>;
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
 /// Pinned and device memory for the chunks in flight, and streams for uploads, work and downloads.
+///
+/// ```
+/// use ringmem::streaming::{Job, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).depth(3).build()?;
+/// let (mut source, mut sink) = (&[7_u8; 200_000][..], Vec::new());
+/// let streamed = streamer.run(Job::new(&mut source).to(&mut sink).checksums(), &mut Through)?;
+/// assert_eq!((streamed.chunks, sink.len()), (4, 200_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Streamer {
     backend: Arc<dyn Backend>,
     device: u32,

@@ -3,6 +3,15 @@
 use crate::attach::Corrupt;
 
 /// An error of sending, with the value.
+///
+/// ```
+/// use ringmem::wait::{self, SendError};
+///
+/// let (mut sender, receiver) = wait::bounded::<u32>(2);
+/// drop(receiver);
+/// let Err(SendError::Disconnected(value)) = sender.send(7) else { unreachable!("no receiver") };
+/// assert_eq!(value, 7);
+/// ```
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
     /// The deadline passed.
@@ -37,6 +46,15 @@ impl<T> std::fmt::Debug for SendError<T> {
 }
 
 /// An error of receiving.
+///
+/// ```
+/// use ringmem::wait::{self, RecvError};
+///
+/// let (mut sender, mut receiver) = wait::bounded::<u32>(2);
+/// sender.send(7).unwrap();
+/// drop(sender);
+/// assert_eq!((receiver.recv(), receiver.recv()), (Ok(7), Err(RecvError::Disconnected)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
     /// The deadline passed.

@@ -12,6 +12,18 @@ use crate::RmwWord;
 use crate::ring::{End, Pop, PopError, Push, PushError};
 
 /// The wait strategy of an end. Both ends of a ring use the same.
+///
+/// ```
+/// use ringmem::ring::spsc::Ring;
+/// use ringmem::wait::{WaitStrategy, pair};
+///
+/// let mut ring = Ring::<u32, 8>::new();
+/// let (producer, consumer) = ring.split();
+/// let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::SpinYield { polls: 1000 });
+/// sender.send(1)?;
+/// assert_eq!(receiver.recv(), Ok(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitStrategy {
     /// Polls in a loop. For two threads with a core each, and for a GPU at the other end.
@@ -102,6 +114,20 @@ impl Polls {
 ///
 /// Every operation through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which sees it as
 /// disconnected. A borrowed end stays connected, and wakes nobody when it is dropped.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::wait::{self, SendError};
+///
+/// let (mut sender, receiver) = wait::bounded::<u32>(2);
+/// sender.send(1)?;
+/// sender.send(2)?;
+/// assert!(matches!(sender.send_timeout(3, Duration::from_millis(1)), Err(SendError::Timeout(3))));
+/// drop(receiver);
+/// assert!(matches!(sender.send(4), Err(SendError::Disconnected(4))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     /// Taken only by `drop`.
     end: ManuallyDrop<E>,

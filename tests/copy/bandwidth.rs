@@ -18,9 +18,9 @@ fn rates_are_bytes_by_nanoseconds_of_the_backend_s_clock() {
     let clock = Arc::new(move || 1000 * looks.fetch_add(1, Relaxed));
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).clock(clock));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let Bandwidth { up, down, pageable_up, pageable_down, on_device, .. } = bandwidth(&stream, 24_000).expect("room");
-    assert_eq!([up, down, pageable_up, pageable_down, on_device], [Rate { bytes: 24_000, ns: 1000 }; 5]);
-    assert_eq!(up.gb_per_s(), Some(24.0));
+    let Bandwidth { upload, download, pageable_upload, pageable_download, on_device, .. } = bandwidth(&stream, 24_000).expect("room");
+    assert_eq!([upload, download, pageable_upload, pageable_download, on_device], [Rate { bytes: 24_000, ns: 1000 }; 5]);
+    assert_eq!(upload.gb_per_s(), Some(24.0));
 }
 
 #[test]
@@ -31,8 +31,9 @@ fn in_a_link_model_they_are_the_model_s() {
         assert_eq!(rate.bytes, 1_000_000);
         rate.ns
     };
-    let Bandwidth { up, down, pageable_up, pageable_down, on_device, is_pinned } = bandwidth(&stream, 1_000_000).expect("room");
-    assert_eq!([up, down, pageable_up, pageable_down, on_device].map(ns), [101_000, 101_000, 201_000, 201_000, 10_000]);
+    let Bandwidth { upload, download, pageable_upload, pageable_download, on_device, is_pinned } =
+        bandwidth(&stream, 1_000_000).expect("room");
+    assert_eq!([upload, download, pageable_upload, pageable_download, on_device].map(ns), [101_000, 101_000, 201_000, 201_000, 10_000]);
     let locked = ringmem::memory::PinnedBuffer::<u8>::new(super::pinned(&backend), 1_000_000).expect("room").is_pinned();
     assert_eq!(is_pinned, locked, "as the system says of as many bytes");
     assert_eq!(backend.extension().now_ns(), backend.model_now().expect("a model"));

@@ -20,7 +20,7 @@ fn the_doctor_says_what_there_is() {
 
     let ways = said["bandwidth"].as_array().expect("ways");
     let names: Vec<_> = ways.iter().map(|way| way["name"].as_str().expect("text")).collect();
-    assert_eq!(names, ["up", "down", "up, pageable", "down, pageable", "on the device"]);
+    assert_eq!(names, ["upload", "download", "upload, pageable", "download, pageable", "on the device"]);
     for way in ways {
         let figure = |name: &str| way[name].as_f64().expect("a number");
         assert!((figure("gb_per_s") - figure("bytes") / figure("ns")).abs() < 1e-9 && figure("bytes") > 0.0, "{way}");
@@ -36,7 +36,7 @@ fn the_doctor_says_what_there_is() {
         "CUDA        ",
         "pinned ",
         "bandwidth   of a simulated device",
-        "  up, pageable   ",
+        "  upload, pageable   ",
     ] {
         assert!(lines.contains(line), "{lines}");
     }

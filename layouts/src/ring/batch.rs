@@ -19,6 +19,17 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the producer's next publish, or for its drop.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+///
+/// let mut ring = Ring::<u32, 8>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let mut batch = producer.batch(4); // one index store for four messages
+/// (1..=3).for_each(|number| batch.push(number).unwrap());
+/// batch.flush(); // before waiting for an answer
+/// assert_eq!(consumer.peek(8).map(|chunk| chunk.len()), Ok(3));
+/// ```
 pub struct BatchProducer<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
     producer: &'p mut Producer<'a, K, T, M>,
     every: u64,
@@ -84,6 +95,19 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
 }
 
 /// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+///
+/// let mut ring = Ring::<u32, 2>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push_slice(&[1, 2]).unwrap();
+/// let mut batch = consumer.batch(8);
+/// assert_eq!(batch.pop(), Ok(1));
+/// assert!(producer.push(3).is_err()); // the slot is not released yet
+/// batch.flush();
+/// assert!(producer.push(3).is_ok());
+/// ```
 pub struct BatchConsumer<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,
     every: u64,

@@ -37,6 +37,20 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 }
 
 /// Waiting messages, seen in place. Dropping it takes none.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+///
+/// let mut ring = Ring::<String, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// for word in ["a", "b", "c"] {
+///     producer.push(word.to_owned()).unwrap();
+/// }
+/// let chunk = consumer.peek(2).unwrap();
+/// assert_eq!(chunk.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "b"]);
+/// chunk.release(1); // drops "a"
+/// assert_eq!(consumer.pop().as_deref(), Ok("b"));
+/// ```
 pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,
     // INVARIANT: this many messages from the consumer's head on are present, at least one.
@@ -143,6 +157,20 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 ///
 /// Each is released when it is taken, so forgetting the iterator duplicates none. `for_each`, `fold` and their users (`sum`, `count`, `last`)
 /// cannot be forgotten midway: they release all taken messages together at their end or panic.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+///
+/// let mut ring = Ring::<u32, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push_slice(&[1, 2, 3]).unwrap();
+/// for value in consumer.peek(4).unwrap() {
+///     if value == 2 {
+///         break; // 3 stays in the ring
+///     }
+/// }
+/// assert_eq!(consumer.pop(), Ok(3));
+/// ```
 #[must_use = "messages that are not taken stay in the ring"]
 pub struct Drain<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,

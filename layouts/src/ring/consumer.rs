@@ -12,6 +12,20 @@ use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage};
 
 /// Empties slots and releases them. One per ring.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::{PopError, Ring};
+///
+/// let mut ring = Ring::<u32, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push_slice(&[1, 2, 3]).unwrap();
+/// assert_eq!(consumer.pop(), Ok(1));
+/// assert_eq!(consumer.peek(4)?.as_slices().concat(), [2, 3]); // in place; dropping the chunk releases nothing
+/// let mut rest = [0; 2];
+/// assert_eq!((consumer.pop_slice(&mut rest), rest), (Ok(2), [2, 3]));
+/// assert_eq!(consumer.pop(), Err(PopError::Empty));
+/// # Ok::<(), PopError>(())
+/// ```
 pub struct Consumer<'a, K: OneConsumer<T, M>, T, M: Machine> {
     pub(super) state: K::Emptying,
     pub(super) port: Port<'a, M::Word, false>,

@@ -5,6 +5,13 @@ use core::fmt;
 use crate::attach::Corrupt;
 
 /// An error of a push, with the value.
+///
+/// ```
+/// use ringmem_layouts::ring::PushError;
+///
+/// assert_eq!(PushError::Full(7).into_inner(), 7);
+/// assert_eq!(PushError::Full(7).to_string(), "ring is full");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PushError<T> {
@@ -15,11 +22,30 @@ pub enum PushError<T> {
 }
 
 /// The ring is full; the value is returned. The error of ends that [own](super::Owned) their ring: only they write its indices, so it cannot be corrupt.
+///
+/// ```
+/// use ringmem_layouts::ring::{Full, spsc};
+///
+/// let (mut producer, _consumer) = spsc::bounded::<u32>(1);
+/// producer.push(1)?;
+/// let Err(Full(value)) = producer.push(2) else { unreachable!("one slot") };
+/// assert_eq!(value, 2);
+/// # Ok::<(), Full<u32>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Full<T>(pub T);
 
 /// The ring is empty. The error of ends that [own](super::Owned) their ring: only they write its indices, so it cannot be corrupt.
+///
+/// ```
+/// use ringmem_layouts::ring::{Empty, mpmc};
+///
+/// let (producer, mut consumer) = mpmc::bounded::<u32>(4);
+/// assert_eq!(consumer.pop(), Err(Empty));
+/// drop(producer);
+/// assert!(consumer.end().is_disconnected());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Empty;

@@ -29,6 +29,18 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 
 /// Slots to be written in place, one after the other. The written slots are published when the grant is dropped, also by a panic;
 /// forgetting the grant leaves that to the producer's next publish, or to its drop.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+///
+/// let mut ring = Ring::<u32, 8>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let mut grant = producer.reserve(3).unwrap();
+/// assert_eq!(grant.fill([1, 2]), 2);
+/// assert!(consumer.is_empty()); // not visible yet
+/// grant.commit();
+/// assert_eq!((consumer.pop(), consumer.pop()), (Ok(1), Ok(2)));
+/// ```
 pub struct Grant<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
     producer: &'p mut Producer<'a, K, T, M>,
     count: u64,

@@ -31,6 +31,15 @@ bitflags! {
 }
 
 /// 384 bytes: the producer's line, the consumer's line, the constants. With `W = u64` it is a snapshot.
+///
+/// ```
+/// use ringmem_layouts::{RingHeader, RingLayout};
+///
+/// assert_eq!(size_of::<RingHeader>(), 384);
+/// let layout = RingLayout::of::<u64>(1024)?;
+/// assert_eq!(layout.size(), 384 + 1024 * 8);
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]

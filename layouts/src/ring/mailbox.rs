@@ -34,6 +34,18 @@ pub use super::lossy::{LatestError, TRIES};
 pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 
 /// Reads the latest value. Any number per mailbox; a clone has the same last seen version.
+///
+/// ```
+/// use ringmem_layouts::ring::mailbox::Mailbox;
+///
+/// let mut mailbox = Mailbox::<u32, 2>::new();
+/// let (mut writer, mut reader) = mailbox.split();
+/// writer.publish(1);
+/// writer.publish(2);
+/// let newest = reader.take_new().unwrap();
+/// assert_eq!((newest.value, newest.version, newest.skipped), (2, 2, 1));
+/// assert!(reader.take_new().is_err()); // each version once
+/// ```
 pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
 
 /// A value that its reader had not seen.

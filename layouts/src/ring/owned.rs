@@ -38,6 +38,20 @@ pub unsafe trait Reborrow: Sized {
 }
 
 /// A ring end that shares ownership of its ring. `E` is the bare end; its lifetime stands for the lifetime of the ring.
+///
+/// ```
+/// use ringmem_layouts::ring::mpsc;
+///
+/// let (producer, mut consumer) = mpsc::bounded::<u32>(8);
+/// let threads: Vec<_> = (0..4)
+///     .map(|number| {
+///         let mut producer = producer.clone();
+///         std::thread::spawn(move || producer.push(number).unwrap())
+///     })
+///     .collect();
+/// threads.into_iter().for_each(|thread| thread.join().unwrap());
+/// assert_eq!(consumer.try_iter().sum::<u32>(), 6);
+/// ```
 pub struct Owned<E> {
     // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `with` and `end` lend it to callers,
     // and they substitute the lifetime of the call for that lifetime.

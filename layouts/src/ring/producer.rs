@@ -13,6 +13,18 @@ use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage, Word};
 
 /// Fills slots and publishes them. One per ring.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::{PushError, Ring};
+///
+/// let mut ring = Ring::<u32, 2>::new();
+/// let (mut producer, consumer) = ring.split();
+/// producer.push(1)?;
+/// producer.push(2)?;
+/// assert_eq!(producer.push(3), Err(PushError::Full(3)));
+/// assert_eq!((producer.len(), consumer.is_full()), (2, true));
+/// # Ok::<(), PushError<u32>>(())
+/// ```
 pub struct Producer<'a, K: OneProducer<T, M>, T, M: Machine> {
     pub(super) state: K::Filling,
     pub(super) port: Port<'a, M::Word, true>,

@@ -103,6 +103,19 @@ impl Verb {
 }
 
 /// A choice of calls that fail, and when.
+///
+/// ```
+/// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let faults = Faults::new().on(Verb::Allocate, Fault::nth(2));
+/// let backend = HostBackend::builder().faults(faults).build()?;
+/// let memory = Device::new(&backend, 0);
+/// assert!(GpuBuffer::<u8>::new(memory.clone(), 1).is_ok());
+/// assert!(GpuBuffer::<u8>::new(memory.clone(), 1).is_err()); // the second allocation
+/// assert!(GpuBuffer::<u8>::new(memory, 1).is_ok());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
     which: Which,

@@ -12,6 +12,19 @@ use std::vec::Vec;
 use crate::backend::{MemoryLocation, StreamId};
 
 /// A live block.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, Tracked};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Tracked::new(Device::new(&backend, 0));
+/// let _live = Buffer::<u8, _>::new(memory.named("positions"), 100)?;
+/// let leak = &memory.leaks()[0];
+/// assert_eq!((leak.name.as_deref(), leak.bytes), (Some("positions"), 100));
+/// println!("{} bytes, allocated at {}", leak.bytes, leak.caller);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leak {

@@ -60,6 +60,18 @@ where
 }
 
 /// The next message, seen in place and ready to be released. Dropping it takes nothing.
+///
+/// ```
+/// use ringmem_layouts::ring::framed;
+///
+/// let mut ring = framed::Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"hello")?;
+/// let frame = consumer.peek().unwrap();
+/// assert_eq!(&*frame, b"hello"); // in place
+/// frame.release();
+/// # Ok::<(), framed::PushError>(())
+/// ```
 pub struct Frame<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
     // INVARIANT: the result of `find`; the consumer has not moved since, because it is borrowed.

@@ -171,6 +171,19 @@ impl<'a, M: Machine> Producer<'a, M> {
 /// Room for one message, written in place and committed. Dropping or forgetting it publishes nothing.
 ///
 /// Its initial contents are those of an earlier message: initialised, and not necessarily zero.
+///
+/// ```
+/// use ringmem_layouts::ring::framed;
+///
+/// let mut ring = framed::Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let mut grant = producer.reserve(16)?;
+/// grant[..5].copy_from_slice(b"hello");
+/// grant.commit(5); // a message of 5 bytes
+/// let mut bytes = [0; 16];
+/// assert_eq!((consumer.pop(&mut bytes), &bytes[..5]), (Ok(5), &b"hello"[..]));
+/// # Ok::<(), framed::PushError>(())
+/// ```
 #[must_use = "a grant that is not committed publishes nothing"]
 pub struct Grant<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,

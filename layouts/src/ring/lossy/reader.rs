@@ -14,6 +14,17 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 pub const TRIES: u32 = 128;
 
 /// Reads each message once, or counts it as lost. Any number per ring; a clone continues independently from the same message.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::{ReadError, Ring};
+///
+/// let mut ring = Ring::<u32, 2>::new();
+/// let (mut writer, mut reader) = ring.split();
+/// (1..=5).for_each(|number| writer.push(number));
+/// let Err(ReadError::Overrun { lost }) = reader.pop() else { unreachable!("two slots") };
+/// let rest = [reader.pop(), reader.pop()];
+/// assert_eq!((lost, rest), (3, [Ok(4), Ok(5)]));
+/// ```
 pub struct Reader<'a, T, M: Machine> {
     header: &'a RingHeader<M::Word>,
     cells: Cells<'a, T, M::Word>,

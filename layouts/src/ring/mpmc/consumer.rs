@@ -61,6 +61,15 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
 /// Claimed messages, as an iterator. Messages that are not taken from it are dropped with it, because they are claimed.
 ///
 /// Forgetting it stalls the ring at the remaining slots: producers that reach them again find the ring full. Dropping the ring drops the values.
+///
+/// ```
+/// use ringmem_layouts::ring::mpmc;
+///
+/// let (mut producer, mut consumer) = mpmc::bounded::<u32>(8);
+/// (1..=4).for_each(|number| producer.push(number).unwrap());
+/// let sum = consumer.with(|end| end.take(3).map(|taken| taken.sum::<u32>())); // one claim
+/// assert_eq!((sum, consumer.pop()), (Ok(6), Ok(4)));
+/// ```
 pub struct Taken<'c, 'a, T, M: Machine> {
     turns: &'c Turns<'a, T, M>,
     // INVARIANT: indices from `next` to `end` are claimed by this handle, full and not taken.
