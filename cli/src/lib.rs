@@ -22,17 +22,17 @@ mod stream;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use ringmem::Image;
 use ringmem::streaming::Cause;
 
 #[derive(Parser)]
-#[command(name = "ringmem", version, about = "Memory that a CPU and a GPU share while a kernel keeps running")]
+#[command(name = "ringmem", version, about = "Checks and measures shared memory, rings, pools and persistent kernels on this machine")]
 struct Arguments {
     #[command(subcommand)]
     command: Verb,
@@ -47,7 +47,7 @@ enum Verb {
     /// Print the layout of every shared struct
     Layout(layout::Arguments),
     /// Report drivers, devices, memory visibility and limits, with suggested fixes
-    #[command(after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrules who sees what, for every command")]
+    #[command(after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command")]
     Doctor(doctor::Arguments),
     /// Measure copies, pools and messages on this machine, each against a baseline
     Bench(bench::Arguments),
@@ -102,7 +102,8 @@ impl fmt::Display for Failure {
 
 /// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let outcome = match Arguments::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let outcome = match Arguments::try_parse_from(&arguments) {
         Ok(Arguments { command }) => match command {
             Verb::Stream(arguments) => stream::run(&arguments, image, out, err),
             Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
@@ -115,7 +116,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             write!(out, "{}", error.render()).map_err(Failure::Print)
         }
-        Err(error) => Err(Failure::Usage(first_line(&error))),
+        Err(error) => {
+            let _ = write!(err, "{}", usage(&error, &arguments));
+            return 2;
+        }
     };
     match outcome {
         Ok(()) => 0,
@@ -178,17 +182,14 @@ fn failed(path: &Path, cause: Cause) -> Failure {
     }
 }
 
-/// Returns clap's message without its advice.
-fn first_line(error: &clap::Error) -> String {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let command = Arguments::command();
-        let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-        return format!("missing command: one of {} (ringmem --help)", names.join(", "));
+/// Formats clap's message with its suggestions and usage, in colours on a terminal. Control characters of the arguments are escaped.
+fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
+    let text = error.render();
+    let is_plain = arguments.iter().all(|argument| !argument.to_string_lossy().contains(char::is_control));
+    if is_plain && std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        return text.ansi().to_string();
     }
-    let text = error.render().to_string();
-    let paragraph = text.split("\n\n").next().unwrap_or_default();
-    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+    text.to_string().lines().map(|line| plain(line) + "\n").collect()
 }
 
 /// Converts a duration to nanoseconds that fit a JSON number.

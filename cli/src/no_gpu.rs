@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::place::Place;
 
 pub(super) fn open() -> Result<Place> {
-    Err(Error::Unsupported { what: "CUDA in a program that was built without the feature `cuda`" })
+    Err(Error::Unsupported { what: "CUDA without the feature `cuda` of ringmem-cli (rebuild with it)" })
 }
 
 pub(super) fn driver() -> Value {
-    Value::String("not asked for: built without the feature `cuda`".to_owned())
+    Value::String("unknown: built without the feature `cuda`, rebuild with it".to_owned())
 }

@@ -124,7 +124,7 @@ impl Display for Stopped<'_> {
             }
             (Some(State::Created), true) => write!(f, "returned without starting: {:?}", State::Created)?,
             (Some(state), true) => write!(f, "returned without reporting it: {state:?}")?,
-            (Some(state), false) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,
+            (Some(state), false) => write!(f, "gave no response within {} ms; its state is {state:?}", self.waited.as_millis())?,
             (None, true) => f.write_str("returned with an unknown state")?,
             (None, false) => f.write_str("has an unknown state")?,
         }

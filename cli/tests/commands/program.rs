@@ -83,6 +83,11 @@ impl Ran {
     #[track_caller]
     pub fn refuses(&self, code: u8, facts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
+        if code == 2 && !self.err.starts_with("ringmem: ") {
+            // clap's form, with suggestions and usage.
+            assert!(self.err.contains("--help") && !self.err.contains(|c: char| c.is_control() && c != '\n'), "{self:?}");
+            return facts.iter().for_each(|fact| assert!(self.err.contains(fact), "`{fact}` is not in {:?}", self.err));
+        }
         let line = self.err.strip_suffix('\n').unwrap_or_else(|| panic!("a line: {self:?}"));
         assert!(line.starts_with("ringmem: ") && !line.contains(['\n', '\r']), "{self:?}");
         for fact in facts {
