@@ -47,7 +47,9 @@ enum Verb {
     /// Print the layout of every shared struct
     Layout(layout::Arguments),
     /// Report drivers, devices, memory visibility and limits, with suggested fixes
-    #[command(after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command")]
+    #[command(
+        after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command"
+    )]
     Doctor(doctor::Arguments),
     /// Measure copies, pools and messages on this machine, each against a baseline
     Bench(bench::Arguments),

@@ -17,6 +17,18 @@ use super::{Copy, Place};
 use crate::{DeviceBytes, Error, Result};
 
 /// A fill of `count` elements of `size` bytes each with one pattern.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// // Elements of 1, 2, 4 or 8 bytes take one fill; others are copied once and doubled.
+/// let mut words = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
+/// words.fill(7)?;
+/// assert_eq!(backend.counters().fills.count, 1);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
     /// The first element; aligned to `size`.

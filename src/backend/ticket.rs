@@ -65,6 +65,12 @@ const MOST: usize = 4;
 /// The operations that may still use a block: at most one ticket of each of a few streams.
 ///
 /// A ticket may stay listed after it was reached, until a caller checks it. Empty means that no operation uses the block.
+///
+/// ```
+/// use ringmem::backend::Uses;
+///
+/// assert!(Uses::NONE.is_empty());
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uses {
     tickets: [Option<Ticket>; MOST],

@@ -24,6 +24,18 @@ impl Placement {
 }
 
 /// Settings of a bridge.
+///
+/// ```
+/// use ringmem::bridge::{Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options { capacity: [256, 64], ..Options::new(TransferStrategy::Async) };
+/// let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// assert_eq!((opened.sender.capacity(), opened.receiver.capacity()), (256, 64));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// How messages move.

@@ -77,6 +77,17 @@ impl<T> fmt::Debug for SendError<T> {
 }
 
 /// An error of [`try_recv`](super::Channel::try_recv).
+///
+/// ```
+/// use ringmem::channel::{Channel, ReceiveError};
+/// use ringmem_kernels::echo::ECHO;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::open(&backend, 0, ECHO)?;
+/// assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// There is no answer yet.

@@ -8,6 +8,15 @@ use core::ops::Range;
 use crate::align::{align_down, align_up};
 
 /// A range of elements in three: `body` begins and ends at whole units, `head` and `tail` are less than a unit each. Together they are the range.
+///
+/// ```
+/// use ringmem::copy::{padded, split};
+///
+/// // Elements 3 to 1000 of a buffer of u32 that begins at a multiple of 4096 bytes.
+/// let parts = split::<u32>(3..1000, 64).expect("64 is a power of two");
+/// println!("{parts:?}");
+/// assert_eq!(padded::<u32>(1000, 4096), Some(1024));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Before the first whole unit; all of it where there is no boundary within.

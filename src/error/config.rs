@@ -7,6 +7,13 @@ use ringmem_layouts::ring::LayoutError;
 use crate::backend::MemoryLocation;
 
 /// An invalid configuration.
+///
+/// ```
+/// use ringmem::config::{Config, ConfigError};
+///
+/// let error = Config::host().with_pool_bytes(0).validate().expect_err("no bytes");
+/// assert!(matches!(error, ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {

@@ -3,6 +3,21 @@
 use ringmem_layouts::message::ReferenceError;
 
 /// The reason why an id is invalid, or none can be assigned.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::error::IdError;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::registry::Registry;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 8)?)?;
+/// registry.release(id)?;
+/// assert!(matches!(registry.lease(id), Err(Error::Id(IdError::Stale { .. }))));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {

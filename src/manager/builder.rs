@@ -10,6 +10,17 @@ use crate::config::batch_size_hint;
 use crate::memory::Memory;
 
 /// A builder of a [`MemoryManager`].
+///
+/// ```
+/// use ringmem::manager::MemoryManager;
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::builder(Device::new(&backend, 0)).limit(64 << 20).build();
+/// assert_eq!(manager.budget().limit(), 64 << 20);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[must_use]
 pub struct Builder<M: Memory> {
     pub(super) memory: M,

@@ -37,6 +37,12 @@ pub struct BufferConfig {
 }
 
 /// A factor of at least 1, as a ratio.
+///
+/// ```
+/// use ringmem::manager::Growth;
+///
+/// assert_eq!(Growth::new(3, 2).of(1001), 1502); // rounded up
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The numerator.

@@ -185,6 +185,19 @@ impl Metadata {
 }
 
 /// The figures of a buffer.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// manager.create::<f32>("weights", 100, BufferConfig::new())?;
+/// let figures = &manager.statistics().buffers[0];
+/// assert_eq!((figures.name.as_ref(), figures.element, figures.used_bytes()), ("weights", "f32", 400));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias = "BufferStats")]

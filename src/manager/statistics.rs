@@ -7,6 +7,21 @@ use std::vec::Vec;
 use super::BufferStatistics;
 
 /// Counters and sizes of a manager. Exact while no other thread uses it; otherwise each figure by itself.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
+/// let id = manager.create::<f32>("weights", 1000, BufferConfig::new())?;
+/// manager.free(id)?;
+/// let statistics = manager.statistics();
+/// assert_eq!((statistics.created, statistics.freed, statistics.limit_bytes), (1, 1, 1 << 20));
+/// assert!(statistics.peak_bytes >= 4000);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {

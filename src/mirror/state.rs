@@ -32,6 +32,22 @@ impl fmt::Display for Side {
 }
 
 /// An access to the device's copy.
+///
+/// ```
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::{Access, MirroredBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
+/// mirror.fill(1)?;
+/// // All elements are overwritten on the device: the host's copy is not uploaded.
+/// mirror.through(Access::Write, |buffer| (stream.fill(buffer, .., 2).expect("queued").ordered(), ()))?;
+/// assert_eq!((mirror.to_vec()?[0], mirror.statistics().to_device.count), (2, 0));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// It is read.

@@ -9,6 +9,21 @@ use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
 
 /// The transfers between the two sides of a [`MirroredBuffer`].
+///
+/// ```
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::MirroredBuffer;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100)?;
+/// mirror.copy_from(&[7; 100])?;
+/// mirror.device()?;
+/// mirror.device()?; // valid: no copy
+/// let to_device = mirror.statistics().to_device;
+/// assert_eq!((to_device.count, to_device.bytes), (1, 400));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// From host to device.

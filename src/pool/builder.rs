@@ -17,6 +17,18 @@ use crate::{Error, Result};
 ///
 /// The default is [`Leave`](Self::Leave) in debug builds too: a fill costs time for each reused block. Use [`Poison`](Self::Poison) in
 /// tests that look for reads of uninitialised memory.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::{Hygiene, Pool};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).hygiene(Hygiene::Zero).build()?;
+/// Buffer::<u32, _>::new(pool.clone(), 100)?.fill(7)?;
+/// assert_eq!(Buffer::<u32, _>::new(pool, 100)?.to_vec()?, [0; 100]); // the same block
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hygiene {
     /// Unspecified: the bytes of the previous owner, even if the upstream memory zeroes its blocks.

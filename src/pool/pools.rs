@@ -58,6 +58,17 @@ pub struct Pools {
 type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Options of [`Pools`], with a default for each.
+///
+/// ```
+/// use ringmem::config::Config;
+/// use ringmem::pool::Pools;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pools = Pools::builder(&backend, 0).config(&Config::host().with_pool_bytes(64 << 20)).build()?;
+/// assert_eq!(pools.device().statistics().reserved_bytes, 0); // nothing is allocated yet
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[must_use]
 pub struct PoolsBuilder {
     backend: Arc<dyn Backend>,

@@ -9,6 +9,18 @@ use super::slots::Index;
 /// The id of a buffer in a registry or a [manager](crate::manager): 16 bytes. Only they create ids, and an id is never reused.
 ///
 /// Messages carry it as a [`BufferReference`](crate::message::BufferReference).
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::registry::{BufferId, Registry};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let id: BufferId<f32> = registry.register(GpuBuffer::new(Device::new(&backend, 0), 8)?)?;
+/// assert!(registry.contains(id) && !Registry::<Device>::new().contains(id));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct BufferId<T> {
     registry: u64,
     // INVARIANT: a buffer of `T` was registered or created there under this index.

@@ -134,6 +134,21 @@ impl<T, M: Memory> fmt::Debug for Lease<'_, T, M> {
 
 /// The exclusive lease of a registered buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that
 /// work.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::registry::Registry;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let id = registry.register(GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2])?)?;
+/// let mut lease = registry.lease_mut(id)?;
+/// lease.slice_mut(1..)?.fill(7)?;
+/// let buffer = lease.take()?; // out of the registry
+/// assert_eq!((buffer.to_vec()?, registry.contains(id)), (vec![1, 7], false));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct LeaseMut<'a, T, M: Memory> {
     // INVARIANT: a buffer of `T`.
     stored: Exclusive<'a, Stored<M>>,

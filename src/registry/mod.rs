@@ -75,6 +75,22 @@ pub struct Registry<M: Memory> {
 }
 
 /// Counters and sizes of a registry. Exact while no other thread uses it.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::registry::Registry;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let registry = Registry::new();
+/// let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100)?)?;
+/// let lease = registry.lease(id)?;
+/// registry.release(id)?;
+/// let statistics = registry.statistics();
+/// assert_eq!((statistics.live(), statistics.kept(), statistics.bytes), (0, 1, 100)); // freed with the lease
+/// # drop(lease);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {

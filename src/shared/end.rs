@@ -16,6 +16,20 @@ use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
 
 /// The producer's end. Dropping it closes the end.
+///
+/// ```
+/// use ringmem::shared::Memory;
+/// use ringmem::wait::WaitStrategy;
+///
+/// let memory = Memory::create::<u64>(4)?;
+/// let mut consumer = memory.consumer::<u64>()?.into_waiting(WaitStrategy::default());
+/// let mut producer = memory.producer::<u64>()?;
+/// let thread = std::thread::spawn(move || consumer.iter().sum::<u64>());
+/// (1..=3).for_each(|number| producer.push(number).unwrap());
+/// drop(producer); // the consumer's iteration ends
+/// println!("{}", thread.join().unwrap());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Producer<T: RingMessage> {
     // INVARIANT: 'static stands for the lifetime of `hold`, which outlives it: fields are dropped in this order, and no reference to the memory
     // leaves this type.

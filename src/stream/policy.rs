@@ -33,6 +33,13 @@ pub enum Action {
 }
 
 /// Thresholds of consecutive failures. Each counter is for one kind; a success of that kind resets it.
+///
+/// ```
+/// use ringmem::stream::{Action, ErrorGuard, ErrorPolicy, Kind};
+///
+/// let mut guard = ErrorGuard::new(ErrorPolicy { launch_fallback: 1, ..ErrorPolicy::default() });
+/// assert_eq!(guard.failed(Kind::Launch), Action::Fallback);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPolicy {
     /// The number of consecutive memory failures from which on the host does the work.

@@ -11,6 +11,16 @@ use crate::backend::Backend;
 use crate::{Error, Result};
 
 /// The role of a stream.
+///
+/// ```
+/// use ringmem::stream::{Role, StreamSet};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let streams = StreamSet::new(&backend, 0, 2)?;
+/// assert_ne!(streams.role(Role::Compute).id(), streams.role(Role::Memory).id());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {

@@ -5,6 +5,18 @@ use core::ops::ControlFlow;
 use super::{Sink, Source};
 
 /// One run of a [`Streamer`](super::Streamer): all of a source, unless a range is set.
+///
+/// ```
+/// use ringmem::streaming::{Job, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let mut source = &[7_u8; 200_000][..];
+/// let streamed = streamer.run(Job::new(&mut source).from(100_000).until(150_000).checksums(), &mut Through)?;
+/// assert_eq!(streamed.bytes, 50_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 pub struct Job<'a> {
     pub(super) source: &'a mut dyn Source,

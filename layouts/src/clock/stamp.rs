@@ -14,6 +14,14 @@ pub const COUNTER_BITS: u32 = 12;
 pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 
 /// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier. Zero precedes all others.
+///
+/// ```
+/// use ringmem_layouts::clock::Stamp;
+///
+/// let stamp = Stamp::at(1_000); // microseconds
+/// assert_eq!((stamp.physical_us(), stamp.counter()), (1_000, 0));
+/// assert!(stamp < Stamp::at(1_001));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(transparent)]

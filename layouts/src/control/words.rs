@@ -38,6 +38,12 @@ impl fmt::Display for Command {
 }
 
 /// The state of a kernel's life cycle.
+///
+/// ```
+/// use ringmem_layouts::control::State;
+///
+/// assert!(State::Terminated.has_ended() && !State::Active.has_ended());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]

@@ -25,6 +25,13 @@ bitflags! {
 /// 64 bytes that reference a range of elements of a registered buffer. The sender writes all of it before it is published.
 ///
 /// The host's `registry` module creates and resolves references.
+///
+/// ```
+/// use ringmem_layouts::BufferReference;
+///
+/// assert_eq!(size_of::<BufferReference>(), 64);
+/// assert!(BufferReference::default().part::<f32>().is_err()); // references nothing
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct BufferReference {

@@ -27,6 +27,13 @@ pub struct RingLayout {
 }
 
 /// Why a geometry is invalid.
+///
+/// ```
+/// use ringmem_layouts::RingLayout;
+/// use ringmem_layouts::ring::LayoutError;
+///
+/// assert_eq!(RingLayout::of::<u64>(1000), Err(LayoutError::NotAPowerOfTwo { capacity: 1000 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

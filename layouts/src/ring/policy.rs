@@ -20,7 +20,7 @@
 use super::Push;
 use super::error::PushError;
 
-/// How many values went which way.
+/// The number of values by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Counts {
@@ -47,6 +47,19 @@ impl<E: Evict> Evict for &mut E {
 }
 
 /// A producer with an overflow policy.
+///
+/// ```
+/// use ringmem_layouts::ring::OverflowPolicy;
+/// use ringmem_layouts::ring::mpmc::Ring;
+///
+/// let mut ring = Ring::<u32, 2>::new();
+/// let (producer, mut consumer) = ring.split();
+/// let mut producer = OverflowPolicy::overwriting_oldest(producer);
+/// for number in 1..=3 {
+///     producer.push(number, |lost| assert_eq!(lost, 1)).unwrap(); // the third replaces the first
+/// }
+/// assert_eq!((consumer.pop(), consumer.pop()), (Ok(2), Ok(3)));
+/// ```
 pub struct OverflowPolicy<E: Push> {
     end: E,
     policy: Policy<E, E::Item>,
@@ -82,7 +95,7 @@ impl<E: Push> OverflowPolicy<E> {
         Self { end, policy, counts: Counts { taken: 0, refused: 0, dropped: 0, overwritten: 0 } }
     }
 
-    /// Pushes one value; `lost` is handed each that is lost by it.
+    /// Pushes a value; calls `lost` with each value that is lost by it.
     ///
     /// # Errors
     ///

@@ -20,6 +20,19 @@ pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 ///
 /// Both methods return the same slots with the same contents as long as the storage lives, also after a move, and no other code accesses them.
 /// `as_ref` may be called by several threads at a time.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+///
+/// use ringmem_layouts::ring::spsc::RingIn;
+///
+/// let mut slots = [const { MaybeUninit::uninit() }; 64]; // borrowed
+/// let mut ring = RingIn::<u32, _>::over(&mut slots[..])?;
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(7).unwrap();
+/// assert_eq!(consumer.pop(), Ok(7));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 pub unsafe trait Storage<C>: AsRef<[MaybeUninit<C>]> + AsMut<[MaybeUninit<C>]> {}
 
 // SAFETY: the array is the slots.

@@ -16,6 +16,15 @@ use crate::{Error, Result};
 const DEVICES: u32 = 64;
 
 /// The configuration of a host backend.
+///
+/// ```
+/// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
+///
+/// let backend = HostBackend::builder().devices(2).device_memory(64 << 20).peer(0, 1).log(true).build()?;
+/// assert_eq!(backend.devices(), 2);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {

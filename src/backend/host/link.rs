@@ -15,6 +15,20 @@ use crate::backend::counters::Counts;
 use crate::backend::{StreamId, Ticket};
 
 /// The parameters: latencies in ns, rates in bytes per ns, which is GB/s.
+///
+/// ```
+/// use ringmem::backend::host::{HostBackend, Link};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().link(Link { latency_ns: 1000, pinned: 10.0, ..Link::default() }).build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// stream.measure()?;
+/// let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 10_000)?;
+/// stream.copy(pinned, GpuBuffer::<u8>::new(Device::new(&backend, 0), 10_000)?)?.wait()?;
+/// assert_eq!(stream.metrics().expect("measured").uploads.time.as_nanos(), 2000); // model time
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Link {
     /// The latency of each copy between host and device, before its first byte.

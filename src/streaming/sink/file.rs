@@ -15,6 +15,25 @@ use crate::path::named;
 /// A sink that is dropped before its commit removes the temporary file, and the file under the name is unchanged. A drop in a forked process leaves
 /// the file. A killed process leaves only `.NAME.PID-N.ringmem-partial`, without the NAME if that is very long. The next sink in that directory
 /// removes it; files of live processes are locked.
+///
+/// ```
+/// use ringmem::streaming::{FileSink, FileSource, Job, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let directory = std::env::temp_dir().join(format!("ringmem-file-sink-{}", std::process::id()));
+/// std::fs::create_dir_all(&directory)?;
+/// let (from, to) = (directory.join("from"), directory.join("to"));
+/// std::fs::write(&from, [7; 100_000])?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let (mut source, mut sink) = (FileSource::open(&from)?, FileSink::create(&to)?);
+/// streamer.run(Job::new(&mut source).to(&mut sink), &mut Through)?;
+/// assert!(!to.exists()); // not before it is complete and committed
+/// sink.commit()?;
+/// assert_eq!(std::fs::read(&to)?.len(), 100_000);
+/// # std::fs::remove_dir_all(&directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct FileSink {
     file: File,

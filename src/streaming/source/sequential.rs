@@ -7,6 +7,19 @@ use super::Source;
 /// A [`Read`] as a source: a pipe, a socket, a decoder. Its length is known at its end, and it can be read once.
 ///
 /// Offset 0 is its position when it is created. A job that begins later skips the bytes before; a reader that ends within them is an error.
+///
+/// ```
+/// use ringmem::streaming::{Job, Sequential, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let mut pipe = Sequential::new(std::io::repeat(7).take(100_000)); // any `Read`
+/// # use std::io::Read;
+/// let mut sink = Vec::new();
+/// assert_eq!(streamer.run(Job::new(&mut pipe).to(&mut sink), &mut Through)?.bytes, 100_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Sequential<R> {
     read: R,
