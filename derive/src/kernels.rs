@@ -44,6 +44,7 @@ enum Rings {
     Flagged,
 }
 
+#[allow(clippy::large_enum_variant, reason = "a few values, at compile time")]
 enum Form {
     /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`, with a state as an optional first parameter `state: &mut State`
     Each { rings: Rings, state: Option<(Ident, Type)>, input: (Ident, Type), output: (Ident, Type), body: Group },
