@@ -70,6 +70,18 @@ alone! {
         assert_eq!((backend.memory_info(0).expect("device 0"), double.calls("cuMemPoolTrimTo")), (before, 1));
     }
 
+    fn a_pool_is_not_trimmed_while_a_kernel_runs() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        double.reset();
+        assert!(matches!(backend.trim(0), Err(Error::Busy { .. })));
+        assert_eq!(double.calls("cuMemPoolTrimTo"), 0);
+        drop(held);
+        stream.synchronize().expect("the kernel has ended");
+        backend.trim(0).expect("idle");
+    }
+
     fn memory_in_the_order_of_a_stream_is_ready_when_the_stream_says_so() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");

@@ -217,10 +217,14 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), the driver's error.
+    /// [`Busy`](Error::Busy) while a kernel is queued or running, because unmapping may wait for it; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn trim(&self, device: u32) -> Result<()> {
         let home = self.shared.device(device)?;
         let _bound = home.bind()?;
+        let _alone = self.shared.alone();
+        if self.shared.has_kernels() {
+            return Err(Error::Busy { what: "a kernel is running, and releasing memory of the pool may wait for it" });
+        }
         home.pool.as_ref().map_or(Ok(()), |pool| pool.trim())
     }
 }
