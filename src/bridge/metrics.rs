@@ -4,6 +4,21 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Counters of one direction of a bridge.
+///
+/// ```
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let Opened { mut sender, mut bridge, .. } =
+///     RingBufferBridge::<Echo, Echo>::open(&backend, 0, &Options::new(TransferStrategy::Sync))?;
+/// (0..10).for_each(|id| sender.push(Echo { words: [id; 8] }).expect("room"));
+/// bridge.flush_to_device()?;
+/// let [to_device, _to_host] = bridge.metrics();
+/// assert_eq!((to_device.messages, to_device.copies), (10, 1));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {

@@ -135,6 +135,19 @@ type Giving<T> = Either<spsc::Producer<'static, T, Host>, flagged::Producer<'sta
 type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'static, T, Host>>;
 
 /// The user's end of the input ring: pushes messages that a bridge moves to the kernel.
+///
+/// ```
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Sync);
+/// let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// sender.push(Echo { words: [7; 8] }).expect("room"); // into the host's ring
+/// assert_eq!(bridge.flush_to_device()?, 1); // to the kernel's
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Sender<T: RingMessage> {
     // INVARIANT: 'static stands for as long as `ring`, which is dropped after it. No reference to the memory leaves this type.
     end: Giving<T>,

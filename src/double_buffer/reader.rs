@@ -19,6 +19,22 @@ pub struct Reader<T, H: Memory = Pinned> {
 }
 
 /// A complete frame, in the memory that it was copied to.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::double_buffer::{self, Policy};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 2, Policy::Every { wait: Duration::ZERO })?;
+/// let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3, 4])?;
+/// writer.start(&mut source, 1..3)?; // a part of the buffer
+/// let frame = reader.next(Duration::from_secs(10))?.expect("in time");
+/// assert_eq!((frame.sequence, &frame.elements[..]), (1, &[2, 3][..]));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame<'a, T> {
     /// Its number, as returned by [`start`](super::Writer::start).

@@ -18,6 +18,20 @@ use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
 /// A shared lease of a managed buffer. The buffer is not written, resized or freed before its last lease is dropped.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// let id = manager.create::<u32>("counts", 4, BufferConfig::new())?;
+/// let lease = manager.lease(id)?; // not resized or freed meanwhile
+/// assert_eq!((lease.name(), lease.len()), ("counts", 4));
+/// assert!(manager.lease_mut(id).is_err());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Lease<'a, T, M: Memory> {
     // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     entry: ManuallyDrop<slots::Shared<'a, Entry<M>>>,

@@ -108,6 +108,20 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// The requests of a size class, on all threads.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::Pool;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
+/// let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
+/// for class in pool.class_statistics() {
+///     println!("{class:?}");
+/// }
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassStatistics {
     /// The block size in bytes.

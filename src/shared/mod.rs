@@ -71,6 +71,17 @@ pub enum Side {
 }
 
 /// The state of an end's owner.
+///
+/// ```
+/// use ringmem::shared::{Memory, OwnerState};
+///
+/// let memory = Memory::create::<u64>(4)?;
+/// let (producer, consumer) = (memory.producer::<u64>()?, memory.consumer::<u64>()?);
+/// assert_eq!(consumer.peer_state(), OwnerState::Alive);
+/// drop(producer);
+/// assert_eq!(consumer.peer_state(), OwnerState::Left);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
     /// The end has had no owner yet.

@@ -78,6 +78,16 @@ pub struct Streamer {
 }
 
 /// Settings of a [`Streamer`].
+///
+/// ```
+/// use ringmem::streaming::Streamer;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let streamer = Streamer::builder(&backend, 0).chunk(1 << 20).depth(3).element(8).build()?;
+/// assert_eq!((streamer.chunk(), streamer.size()), (1 << 20, 3 << 20)); // device memory
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {

@@ -4,8 +4,25 @@ use super::{WaitStrategy, Waiting, pair};
 use crate::ring::{mpmc, mpsc, spsc};
 
 /// The sender of [`bounded`].
+///
+/// ```
+/// let (mut sender, receiver) = ringmem::wait::bounded::<String>(16);
+/// let thread = std::thread::spawn(move || receiver.into_iter().collect::<Vec<_>>());
+/// sender.send("hello".to_owned()).unwrap();
+/// drop(sender); // ends the iteration
+/// assert_eq!(thread.join().unwrap(), ["hello"]);
+/// ```
 pub type Sender<T> = Waiting<spsc::OwnedProducer<T>>;
 /// The receiver of [`bounded`].
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let (mut sender, mut receiver) = ringmem::wait::bounded::<u32>(16);
+/// assert!(receiver.recv_timeout(Duration::from_millis(1)).is_err());
+/// sender.send(7).unwrap();
+/// assert_eq!(receiver.recv(), Ok(7));
+/// ```
 pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 
 /// Allocates an SPSC ring of at least `capacity` slots (the next power of two), and returns ends that wait, [as `WaitStrategy` does by default](WaitStrategy::default).

@@ -140,6 +140,18 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
 }
 
 /// The future of [`Waiting::recv_async`].
+///
+/// ```
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, Waker};
+///
+/// let (mut sender, mut receiver) = ringmem::wait::bounded::<u32>(16);
+/// sender.send(7).unwrap();
+/// drop(receiver.recv_async()); // cancelled: takes nothing
+/// let mut cx = Context::from_waker(Waker::noop()); // any executor
+/// # use std::future::Future;
+/// assert_eq!(pin!(receiver.recv_async()).poll(&mut cx), Poll::Ready(Ok(7)));
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct RecvFuture<'w, E: Pop, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
@@ -162,6 +174,13 @@ impl<E: Pop, P: Park<E::Word>> Drop for RecvFuture<'_, E, P> {
 }
 
 /// The future of [`Waiting::send_async`].
+///
+/// ```
+/// let (mut sender, mut receiver) = ringmem::wait::bounded::<u32>(2);
+/// let future = sender.send_async(7);
+/// assert_eq!(future.cancel(), Some(7)); // not sent
+/// assert!(receiver.try_recv().is_err());
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct SendFuture<'w, E: Push, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,

@@ -31,6 +31,16 @@ use crate::{Machine, RingLayout, RingMessage};
 pub use super::lossy::{LatestError, TRIES};
 
 /// Publishes values. One per mailbox.
+///
+/// ```
+/// use ringmem_layouts::ring::mailbox::Mailbox;
+///
+/// let mut mailbox = Mailbox::<u32, 2>::new();
+/// let (mut writer, reader) = mailbox.split();
+/// assert!(reader.latest().is_err()); // nothing published yet
+/// writer.publish(7);
+/// assert_eq!(reader.latest(), Ok((1, 7))); // version, value
+/// ```
 pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 
 /// Reads the latest value. Any number per mailbox; a clone has the same last seen version.

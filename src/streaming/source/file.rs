@@ -10,6 +10,16 @@ use crate::path::named;
 /// A regular file, read by `pread`. It is not mapped: if a mapped file shrinks, reading it ends the process.
 ///
 /// Its length is that at open; a job fails if it changes. A file that is unlinked meanwhile can be read to its end.
+///
+/// ```
+/// use ringmem::streaming::FileSource;
+///
+/// let path = std::env::temp_dir().join(format!("ringmem-file-source-{}", std::process::id()));
+/// std::fs::write(&path, [7; 1000])?;
+/// assert_eq!(FileSource::open(&path)?.len(), 1000);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct FileSource {
     file: File,

@@ -27,6 +27,19 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
 }
 
 /// Fills frames and publishes them. One per ring.
+///
+/// ```
+/// use ringmem_layouts::ring::framed;
+///
+/// let mut ring = framed::Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"short")?;
+/// producer.push(b"")?; // a message without bytes
+/// assert!(matches!(producer.push(&[0; 100]), Err(framed::PushError::TooLarge { .. })));
+/// let mut bytes = [0; 32];
+/// assert_eq!((consumer.pop(&mut bytes), consumer.pop(&mut bytes)), (Ok(5), Ok(0)));
+/// # Ok::<(), framed::PushError>(())
+/// ```
 pub type Producer<'a, M> = End<'a, M, true>;
 
 /// Empties frames and releases them. One per ring.

@@ -10,6 +10,16 @@ use crate::ring::slots::place;
 use crate::{Machine, RingHeader, RingMessage, Word};
 
 /// Writes over the oldest messages. One per ring.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::Ring;
+///
+/// let mut ring = Ring::<u32, 4>::new();
+/// let (mut writer, reader) = ring.split();
+/// let (mut one, mut two) = (reader.clone(), reader);
+/// writer.push(7); // never fails
+/// assert_eq!((one.pop(), two.pop()), (Ok(7), Ok(7)));
+/// ```
 pub struct Writer<'a, T, M: Machine> {
     port: Port<'a, M::Word, true>,
     cells: Cells<'a, T, M::Word>,
