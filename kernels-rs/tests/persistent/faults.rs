@@ -10,7 +10,8 @@ use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
 
 use crate::echo::message;
 use crate::memory::Device;
-use crate::rig::{LIMIT, Rig, Shape, run_image, until};
+use crate::machine::run_image;
+use crate::rig::{LIMIT, Rig, Shape, until};
 use crate::traced::{self, Traced, handled, trace};
 
 /// Returns how `echo` ends if it finds its memory corrupted.

@@ -8,7 +8,7 @@ use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::kernel::DevicePointer;
 
 use crate::memory::{Bytes, Device};
-use crate::rig::run_image;
+use crate::machine::run_image;
 use crate::warp::{Lane, on_a_warp};
 
 /// Guard bytes before and after the kernel's buffer, which must stay unchanged.

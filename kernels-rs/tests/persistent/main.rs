@@ -10,6 +10,7 @@ mod grid;
 mod histogram;
 mod image;
 mod lifecycle;
+mod machine;
 mod memory;
 mod reduce;
 mod rig;

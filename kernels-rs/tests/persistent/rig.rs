@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmem_kernels::{ABI, IMAGE, Launch};
+use ringmem_kernels::{ABI, Launch};
 use ringmem_layouts::control::{self, Capabilities, Command, Fault, HostSide, Shared, State};
-use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError};
 use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, RingMessage, telemetry};
 
+use crate::machine::run_image;
 use crate::memory::{Bytes, Device};
 
 /// Time limit of every wait.
@@ -217,14 +217,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         let (count, fault) = snapshot.faults();
         (snapshot.kernel_state().expect("a known state"), count, fault)
     }
-}
-
-/// Runs a kernel of the image on this thread.
-pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
-    let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
-    assert_eq!(entry.arguments, arguments.len());
-    // SAFETY: the kernel's arguments; the memory that they refer to lives until this returns, and the rig is the only peer.
-    unsafe { (entry.run)(device, arguments) };
 }
 
 /// Waits until a condition holds.

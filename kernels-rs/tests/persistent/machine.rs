@@ -1,0 +1,12 @@
+//! The host functions of the image.
+
+use ringmem_kernels::IMAGE;
+use ringmem_layouts::image::KernelHost;
+
+/// Runs a kernel of the image on this thread.
+pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
+    let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
+    assert_eq!(entry.arguments, arguments.len());
+    // SAFETY: the kernel's arguments; the memory that they refer to lives until this returns, and the rig is the only peer.
+    unsafe { (entry.run)(device, arguments) };
+}

@@ -1,0 +1,16 @@
+//! The PTX of the image on a machine.
+
+use std::sync::LazyLock;
+
+use ringmem_kernels::IMAGE;
+use ringmem_layouts::image::KernelHost;
+use ringmem_ptx_machine::{Device, Image};
+
+static PTX: LazyLock<Image> =
+    LazyLock::new(|| Image::parse(std::str::from_utf8(IMAGE.ptx).expect("PTX is text")).unwrap_or_else(|fault| panic!("{fault}")));
+static DEVICE: LazyLock<Device> = LazyLock::new(|| Device::new(0x5eed));
+
+/// Runs a block of a kernel of the image on this thread.
+pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
+    DEVICE.run(&PTX, name, arguments, host, 32).unwrap_or_else(|fault| panic!("{fault}"));
+}

@@ -1,0 +1,33 @@
+//! The suites of `persistent` over the PTX of the image, which a machine executes and checks.
+
+#[path = "../persistent/aggregated.rs"]
+mod aggregated;
+#[path = "../persistent/echo.rs"]
+mod echo;
+#[path = "../persistent/faults.rs"]
+mod faults;
+#[path = "../persistent/flagged.rs"]
+mod flagged;
+#[path = "../persistent/grid.rs"]
+mod grid;
+#[path = "../persistent/histogram.rs"]
+mod histogram;
+#[path = "../persistent/lifecycle.rs"]
+mod lifecycle;
+mod machine;
+#[path = "../persistent/memory.rs"]
+mod memory;
+#[path = "../persistent/reduce.rs"]
+mod reduce;
+#[path = "../persistent/rig.rs"]
+mod rig;
+#[path = "../persistent/split.rs"]
+mod split;
+#[path = "../persistent/telemetry.rs"]
+mod telemetry;
+#[path = "../persistent/traced.rs"]
+mod traced;
+#[path = "../persistent/transform.rs"]
+mod transform;
+#[path = "../persistent/warp.rs"]
+mod warp;

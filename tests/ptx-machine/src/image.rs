@@ -1,0 +1,134 @@
+//! [`Image`]: a PTX text, decoded, with its variables.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use crate::code::Function;
+use crate::decode::{self, Names, place};
+use crate::fault::{Answer, Fault, Kind};
+use crate::syntax::{self, Value, Variable};
+
+/// Generic addresses at which each lane sees its local memory.
+pub const LOCAL: u64 = 0x7e00_0000_0000_0000;
+/// Generic addresses at which each block sees its shared memory.
+pub const SHARED: u64 = 0x7d00_0000_0000_0000;
+/// Addresses of functions, which no access reaches.
+pub const CODE: u64 = 0x7c00_0000_0000_0000;
+/// The size of each window.
+pub const WINDOW: u64 = 1 << 40;
+
+/// A loaded PTX text: its functions, and memory for its variables.
+#[derive(Debug)]
+pub struct Image {
+    pub(crate) functions: Vec<Function>,
+    pub(crate) shared_bytes: u64,
+    variables: HashMap<String, (u64, u64)>,
+    /// The memory of the variables.
+    memory: Box<[AtomicU64]>,
+    text: String,
+}
+
+impl Image {
+    /// Adds the instruction to a fault's text.
+    pub(crate) fn explain(&self, mut fault: Fault) -> Fault {
+        let line = self.text.lines().nth((fault.line as usize).saturating_sub(1)).unwrap_or_default();
+        let line = line.split("//").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+        fault.text = format!("`{line}` {}", fault.text);
+        fault
+    }
+
+    /// Parses a text.
+    ///
+    /// # Errors
+    ///
+    /// [`Kind::Syntax`] and [`Kind::UnknownOpcode`], with the line.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        let module = syntax::module(text)?;
+        let (mut bytes, mut shared_bytes) = (0, 0);
+        let mut offsets = Vec::new();
+        let mut shared = HashMap::new();
+        for variable in &module.variables {
+            if variable.space == ".shared" {
+                shared.insert(variable.name, SHARED + place(&mut shared_bytes, variable.align, variable.bytes));
+            } else {
+                offsets.push((variable, place(&mut bytes, variable.align.max(8), variable.bytes)));
+            }
+        }
+        // Alignment beyond eight bytes: the base is moved.
+        let align = offsets.iter().map(|(variable, _)| variable.align).max().unwrap_or(8).max(8);
+        let words = usize::try_from((bytes + align) / 8 + 2).map_err(|_| Fault::new(Kind::Syntax, 1, "variables beyond all memory"))?;
+        let memory: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let base = (memory.as_ptr().expose_provenance() as u64).next_multiple_of(align);
+        let addresses: HashMap<&str, u64> = offsets.iter().map(|(variable, at)| (variable.name, base + at)).collect();
+        for (variable, at) in &offsets {
+            initialise(&memory, base + at, variable, &addresses)?;
+        }
+        // The last definition wins over declarations.
+        let mut functions = HashMap::new();
+        let defined: Vec<_> = module.functions.iter().filter(|function| function.body.is_some()).collect();
+        for (index, function) in defined.iter().enumerate() {
+            functions.insert(function.name, index);
+        }
+        let names = Names { functions, variables: addresses };
+        let functions = defined
+            .iter()
+            .map(|function| decode::function(function, &names, &mut shared, &mut shared_bytes))
+            .collect::<Answer<Vec<_>>>()?;
+        let variables = offsets.iter().map(|(variable, at)| (variable.name.to_owned(), (base + at, variable.bytes))).collect();
+        Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned() })
+    }
+
+    /// Returns the name and the number of parameters of each entry, in the order of the text.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.functions.iter().filter(|function| function.is_entry).map(|function| (function.name.as_str(), function.parameters.len()))
+    }
+
+    /// Returns the address and the size in bytes of a variable in global memory.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
+        self.variables.get(name).copied()
+    }
+
+    /// The index of an entry that takes so many arguments.
+    pub(crate) fn entry(&self, name: &str, arguments: usize) -> Answer<usize> {
+        let found = self.functions.iter().position(|function| function.is_entry && function.name == name);
+        let index = found.ok_or_else(|| Fault::new(Kind::Launch, 1, format!("no entry `{name}`")))?;
+        let function = &self.functions[index];
+        if function.parameters.len() != arguments {
+            let text = format!("`{name}` takes {} arguments, {arguments} were passed", function.parameters.len());
+            return Err(Fault::new(Kind::Launch, function.line, text));
+        }
+        Ok(index)
+    }
+
+    /// The memory of a variable at an address.
+    pub(crate) fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let base = self.memory.as_ptr().addr() as u64;
+        let offset = address.checked_sub(base)?;
+        if offset.checked_add(bytes)? > self.memory.len() as u64 * 8 {
+            return None;
+        }
+        NonNull::new(std::ptr::with_exposed_provenance_mut(usize::try_from(address).ok()?))
+    }
+}
+
+fn initialise(memory: &[AtomicU64], address: u64, variable: &Variable<'_>, addresses: &HashMap<&str, u64>) -> Answer {
+    let base = memory.as_ptr().addr() as u64;
+    let mut at = address - base;
+    for value in &variable.values {
+        let value = match value {
+            Value::Number(number) => *number,
+            Value::AddressOf(name) => {
+                let unknown = || Fault::new(Kind::Syntax, 1, format!("`{}` refers to `{name}`, which is not a variable", variable.name));
+                *addresses.get(name).ok_or_else(unknown)?
+            }
+        };
+        for byte in value.to_le_bytes().iter().take(variable.element.min(8) as usize) {
+            let word = &memory[at as usize / 8];
+            word.fetch_or(u64::from(*byte) << (at % 8 * 8), std::sync::atomic::Ordering::Relaxed);
+            at += 1;
+        }
+    }
+    Ok(())
+}

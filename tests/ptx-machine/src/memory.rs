@@ -1,0 +1,588 @@
+//! [`Memory`]: what all lanes and the host share, under the PTX memory model.
+//!
+//! The host's accesses are not seen. Three mechanisms find mistakes all the same:
+//!
+//! 1. Two lanes: each access is compared with earlier ones of the same bytes by vector clocks. Unordered accesses are a race, unless both are reads, or
+//!    both are strong and each is in the other's scope.
+//! 2. The host writes, a lane reads: the machine remembers when it last saw each byte. If a byte has changed since, and was still unchanged after the last
+//!    host write that the lane's acquires cover, then no order exists between the write and a load that is weak or of smaller scope than the system.
+//! 3. A lane writes, the host reads: weak stores, and strong ones of smaller scope, stay invisible to the host until a fence of system scope that they
+//!    happen before. So a host that was notified too early finds old bytes.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use crate::clock::{Clock, Lane};
+use crate::code::{Order, Scope, Strength, Type, Update};
+use crate::fault::{Answer, Fault, Kind};
+
+const PAGE: u64 = 4096;
+/// Weak stores that the host does not see yet; beyond them all become visible, as they may at any time.
+const HIDDEN: usize = 1 << 16;
+/// Words that a lane read without acquiring, which a fence may turn into acquires.
+const PENDING: usize = 32;
+
+/// Multiplicative hashing of addresses.
+#[derive(Default)]
+pub struct Hash(u64);
+
+impl Hasher for Hash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+    fn write_u64(&mut self, value: u64) {
+        self.0 = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
+    }
+    fn write_u32(&mut self, value: u32) {
+        self.write_u64(value.into());
+    }
+}
+
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
+
+/// An earlier access.
+#[derive(Clone, Copy)]
+struct Record {
+    lane: Lane,
+    step: u32,
+    line: u32,
+    /// The bytes of the granule.
+    mask: u8,
+    is_write: bool,
+    strength: Strength,
+}
+
+/// Eight bytes at a multiple of eight.
+#[derive(Clone, Default)]
+struct Granule {
+    /// The bytes as they were last seen in memory, where `known` says so.
+    seen: u64,
+    known: u8,
+    /// Bytes that a lane has written.
+    written: u8,
+    /// When the bytes were first, and last, seen so.
+    first: u64,
+    last: u64,
+    /// The line that last saw them; 0 for the machine itself.
+    line: u32,
+    records: Vec<Record>,
+}
+
+/// Bytes that the host does not see yet.
+struct Hidden {
+    bytes: u64,
+    mask: u8,
+    lane: Lane,
+    step: u32,
+}
+
+/// What a release to a word carries.
+struct Released {
+    clock: Arc<Clock>,
+    scope: Scope,
+    lane: Lane,
+    /// The word as the lane wrote it.
+    value: u64,
+}
+
+#[derive(Default)]
+pub struct Memory {
+    time: u64,
+    pages: Map<u64, Box<[Granule; (PAGE / 8) as usize]>>,
+    hidden: Map<u64, Hidden>,
+    released: Map<u64, Released>,
+    /// Everything that was released to the host, and so may come back from it.
+    to_host: Option<Clock>,
+    blocks: HashSet<u32>,
+    next_block: u32,
+    /// A byte that fills memory which was never written.
+    pub poison: Option<u8>,
+}
+
+/// The size of a page of shadow memory; a block's shared memory begins at one.
+pub const SHADOW_PAGE: usize = PAGE as usize;
+
+/// A lane's part of the memory model.
+pub struct View {
+    pub lane: Lane,
+    pub clock: Clock,
+    /// The clock at the last fence, and its scope.
+    fence: Option<(Arc<Clock>, Scope)>,
+    /// What a fence would acquire.
+    pending: Vec<(u64, Arc<Clock>, Scope, Lane)>,
+    /// The time of the host's write that a fence would acquire.
+    pending_host: u64,
+}
+
+/// One access of at most eight bytes.
+#[derive(Clone, Copy)]
+pub struct Access {
+    pub line: u32,
+    /// As the kernel names it.
+    pub address: u64,
+    pub place: NonNull<u8>,
+    pub bytes: u8,
+    pub order: Order,
+    /// Whether the block's lanes alone write here, so that every byte must be written before it is read.
+    pub is_private: bool,
+}
+
+const fn spread(mask: u8) -> u64 {
+    let mut bits = 0;
+    let mut byte = 0;
+    while byte < 8 {
+        if mask & (1 << byte) != 0 {
+            bits |= 0xff << (byte * 8);
+        }
+        byte += 1;
+    }
+    bits
+}
+
+/// Reads memory that the host may write at the same time.
+fn read(place: NonNull<u8>, bytes: u8) -> u64 {
+    // SAFETY: `translate` gave the place for as many bytes, which outlive the launch; aligned, as `Block::place` checked; every access of both
+    // sides that may happen at the same time is atomic, or the race that the machine is there to report.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(place.as_ptr()).load(Relaxed).into(),
+            2 => AtomicU16::from_ptr(place.as_ptr().cast()).load(Relaxed).into(),
+            4 => AtomicU32::from_ptr(place.as_ptr().cast()).load(Relaxed).into(),
+            _ => AtomicU64::from_ptr(place.as_ptr().cast()).load(std::sync::atomic::Ordering::Acquire),
+        }
+    }
+}
+
+fn write(place: NonNull<u8>, bytes: u8, value: u64) {
+    use std::sync::atomic::Ordering::Release;
+    // SAFETY: as in `read`.
+    unsafe {
+        match bytes {
+            1 => AtomicU8::from_ptr(place.as_ptr()).store(value as u8, Release),
+            2 => AtomicU16::from_ptr(place.as_ptr().cast()).store(value as u16, Release),
+            4 => AtomicU32::from_ptr(place.as_ptr().cast()).store(value as u32, Release),
+            _ => AtomicU64::from_ptr(place.as_ptr().cast()).store(value, Release),
+        }
+    }
+}
+
+/// Replaces a word if it is `old`; false if the host changed it.
+fn replace(place: NonNull<u8>, bytes: u8, old: u64, new: u64) -> bool {
+    use std::sync::atomic::Ordering::AcqRel;
+    // SAFETY: as in `read`.
+    unsafe {
+        match bytes {
+            4 => AtomicU32::from_ptr(place.as_ptr().cast()).compare_exchange(old as u32, new as u32, AcqRel, Relaxed).is_ok(),
+            _ => AtomicU64::from_ptr(place.as_ptr().cast()).compare_exchange(old, new, AcqRel, Relaxed).is_ok(),
+        }
+    }
+}
+
+fn pointer(address: u64) -> Option<NonNull<u8>> {
+    NonNull::new(std::ptr::with_exposed_provenance_mut(usize::try_from(address).ok()?))
+}
+
+impl Access {
+    fn host(&self) -> u64 {
+        self.place.as_ptr().expose_provenance() as u64
+    }
+    fn granule(&self) -> u64 {
+        self.host() / 8
+    }
+    fn shift(&self) -> u64 {
+        self.host() % 8
+    }
+    fn mask(&self) -> u8 {
+        (((1_u16 << self.bytes) - 1) << self.shift()) as u8
+    }
+    const fn is_system(&self) -> bool {
+        matches!(self.order.strength, Strength::Strong(Scope::System))
+    }
+}
+
+impl View {
+    pub fn new(lane: Lane, clock: Clock) -> Self {
+        Self { lane, clock, fence: None, pending: Vec::new(), pending_host: 0 }
+    }
+}
+
+/// Whether two lanes are in this scope of each other.
+fn reaches(scope: Scope, a: Lane, b: Lane) -> bool {
+    scope >= Scope::Device || a.block == b.block
+}
+
+impl Memory {
+    pub fn now(&mut self) -> u64 {
+        self.time += 1;
+        self.time
+    }
+
+    /// Begins a block: its number.
+    pub fn begin(&mut self) -> u32 {
+        if self.blocks.is_empty() {
+            // Everything before happens before.
+            self.pages.clear();
+            self.released.clear();
+            self.to_host = None;
+        }
+        self.next_block += 1;
+        self.blocks.insert(self.next_block);
+        self.next_block
+    }
+
+    /// Ends a block: all that it wrote becomes visible, and its shared memory is forgotten.
+    pub fn end<'a>(&mut self, block: u32, lanes: impl Iterator<Item = &'a View>, shared: Option<(NonNull<u8>, u64)>) {
+        self.show(|hidden| hidden.lane.block == block);
+        lanes.for_each(|lane| self.release_to_host(&lane.clock));
+        self.blocks.remove(&block);
+        if let Some((place, bytes)) = shared {
+            let first = place.as_ptr().addr() as u64 / PAGE;
+            for page in first..=first + bytes / PAGE {
+                self.pages.remove(&page);
+            }
+        }
+    }
+
+    fn release_to_host(&mut self, clock: &Clock) {
+        match &mut self.to_host {
+            Some(to_host) => to_host.join(clock),
+            None => self.to_host = Some(clock.clone()),
+        }
+    }
+
+    fn page(&mut self, granule: u64) -> &mut Granule {
+        let page = self.pages.entry(granule * 8 / PAGE).or_insert_with(|| Box::new(std::array::from_fn(|_| Granule::default())));
+        &mut page[(granule % (PAGE / 8)) as usize]
+    }
+
+    /// Whether a page has been looked at.
+    pub fn knows(&self, place: NonNull<u8>) -> bool {
+        self.pages.contains_key(&(place.as_ptr().addr() as u64 / PAGE))
+    }
+
+    /// Remembers whole granules as they are.
+    pub fn look(&mut self, place: NonNull<u8>, bytes: u64) {
+        let now = self.now();
+        let first = place.as_ptr().expose_provenance() as u64;
+        for address in (first.next_multiple_of(8)..(first + bytes) & !7).step_by(8) {
+            let Some(place) = pointer(address) else { continue };
+            let granule = self.page(address / 8);
+            if granule.known == 0 {
+                (granule.seen, granule.known) = (read(place, 8), u8::MAX);
+                (granule.first, granule.last) = (now, now);
+            }
+        }
+    }
+
+    /// Makes hidden bytes visible to the host.
+    fn show(&mut self, which: impl Fn(&Hidden) -> bool) {
+        let now = self.now();
+        let shown: Vec<u64> = self.hidden.iter().filter(|(_, hidden)| which(hidden)).map(|(granule, _)| *granule).collect();
+        for granule in shown {
+            self.show_granule(granule, now);
+        }
+    }
+
+    fn show_granule(&mut self, number: u64, now: u64) {
+        let Some(hidden) = self.hidden.remove(&number) else { return };
+        let Some(place) = pointer(number * 8) else { return };
+        if hidden.mask == u8::MAX {
+            write(place, 8, hidden.bytes);
+        } else {
+            for byte in (0..8).filter(|byte| hidden.mask & (1 << byte) != 0) {
+                if let Some(place) = pointer(number * 8 + byte) {
+                    write(place, 1, hidden.bytes >> (byte * 8) & 0xff);
+                }
+            }
+        }
+        let bits = spread(hidden.mask);
+        let granule = self.page(number);
+        granule.seen = granule.seen & !bits | hidden.bytes & bits;
+        granule.known |= hidden.mask;
+        (granule.first, granule.last) = (now, now);
+    }
+
+    /// Compares an access with earlier ones, and remembers it.
+    fn record(&mut self, order: &View, access: &Access, is_write: bool) -> Answer {
+        let record = Record {
+            lane: order.lane,
+            step: order.clock.get(order.lane),
+            line: access.line,
+            mask: access.mask(),
+            is_write,
+            strength: access.order.strength,
+        };
+        let Self { blocks, pages, .. } = self;
+        let number = access.granule();
+        let page = pages.entry(number * 8 / PAGE).or_insert_with(|| Box::new(std::array::from_fn(|_| Granule::default())));
+        let granule = &mut page[(number % (PAGE / 8)) as usize];
+        let mut race = None;
+        granule.records.retain(|earlier| {
+            let is_before = earlier.lane == record.lane || order.clock.covers(earlier.lane, earlier.step) || !blocks.contains(&earlier.lane.block);
+            let both_strong = match (earlier.strength, record.strength) {
+                (Strength::Strong(a), Strength::Strong(b)) => reaches(a.min(b), earlier.lane, record.lane),
+                _ => false,
+            };
+            if !is_before && !both_strong && (earlier.is_write || is_write) && earlier.mask & record.mask != 0 {
+                race = Some(*earlier);
+            }
+            // What is ordered before this one, and conflicts with no more than this one does.
+            let weaker = earlier.strength == record.strength || record.strength == Strength::Weak;
+            !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write) && weaker)
+        });
+        if is_write {
+            granule.written |= record.mask;
+        }
+        granule.records.push(record);
+        let Some(earlier) = race else { return Ok(()) };
+        let verb = |is_write, strength| match (is_write, strength) {
+            (true, Strength::Weak) => "a weak store",
+            (false, Strength::Weak) => "a weak load",
+            (true, _) => "a strong store",
+            (false, _) => "a strong load",
+        };
+        Err(Fault::new(
+            Kind::Race,
+            access.line,
+            format!(
+                "data race at {:#x}: {} of lane {} of block {}, and {} of lane {} of block {} at line {}, without order between them",
+                access.address,
+                verb(is_write, record.strength),
+                record.lane.index,
+                record.lane.block,
+                verb(earlier.is_write, earlier.strength),
+                earlier.lane.index,
+                earlier.lane.block,
+                earlier.line,
+            ),
+        ))
+    }
+
+    /// Reads the host's bytes, and checks that a write of the host happens before.
+    fn observe(&mut self, order: &View, access: &Access) -> Answer<u64> {
+        let now = self.now();
+        let raw = read(access.place, access.bytes) << (access.shift() * 8);
+        let mask = access.mask();
+        let mut hidden_mask = 0;
+        let mut value = raw;
+        if let Some(hidden) = self.hidden.get(&access.granule()) {
+            let bits = spread(hidden.mask);
+            (hidden_mask, value) = (hidden.mask, raw & !bits | hidden.bytes & bits);
+        }
+        let poison = self.poison;
+        let granule = self.page(access.granule());
+        let compared = spread(mask & granule.known & !hidden_mask);
+        let changed = (raw ^ granule.seen) & compared != 0;
+        if changed && !access.is_system() && granule.last > order.clock.host {
+            let seen = if granule.line == 0 { String::new() } else { format!(" by line {}", granule.line) };
+            return Err(Fault::new(
+                Kind::Race,
+                access.line,
+                format!(
+                    "data race at {:#x}: the host changed the bytes after they were last seen{seen}, and lane {} has acquired nothing from the host \
+                     since (or the scope of this access is smaller than the system)",
+                    access.address, order.lane.index
+                ),
+            ));
+        }
+        if let Some(poison) = poison
+            && !access.is_system()
+            && access.bytes >= 4
+            && (mask & (granule.written | hidden_mask)) == 0
+            && (raw ^ u64::from_le_bytes([poison; 8])) & spread(mask) == 0
+        {
+            return Err(Fault::new(Kind::Unwritten, access.line, format!("loads {} bytes at {:#x} that were never written", access.bytes, access.address)));
+        }
+        if access.is_private && mask & !(granule.written | hidden_mask) != 0 {
+            return Err(Fault::new(Kind::Unwritten, access.line, format!("loads {} bytes of shared memory that were never written", access.bytes)));
+        }
+        let bits = spread(mask & !hidden_mask);
+        granule.seen = granule.seen & !bits | raw & bits;
+        granule.known |= mask & !hidden_mask;
+        if changed || granule.first == 0 {
+            granule.first = now;
+        }
+        (granule.last, granule.line) = (now, access.line);
+        Ok((value & spread(mask)) >> (access.shift() * 8))
+    }
+
+    pub fn load(&mut self, order: &mut View, access: &Access) -> Answer<u64> {
+        let value = self.observe(order, access)?;
+        self.record(order, access, false)?;
+        if let Strength::Strong(scope) = access.order.strength {
+            self.synchronise(order, access, scope, value);
+            if access.order.acquires {
+                acquire(order, scope);
+            }
+        }
+        Ok(value)
+    }
+
+    /// Notes what a strong load of a word may acquire.
+    fn synchronise(&mut self, order: &mut View, access: &Access, scope: Scope, value: u64) {
+        let key = access.host();
+        let mut from_lane = false;
+        if let Some(released) = self.released.get(&key)
+            && released.value == value
+        {
+            from_lane = true;
+            let effective = scope.min(released.scope);
+            if reaches(effective, order.lane, released.lane) {
+                order.pending.retain(|(word, ..)| *word != key);
+                if order.pending.len() == PENDING {
+                    order.pending.remove(0);
+                }
+                order.pending.push((key, Arc::clone(&released.clock), effective, released.lane));
+            }
+        }
+        if scope == Scope::System {
+            let first = self.page(access.granule()).first;
+            order.pending_host = order.pending_host.max(first);
+            if !from_lane && let Some(to_host) = &self.to_host {
+                let through_host = Arc::new(to_host.clone());
+                order.pending.retain(|(word, ..)| *word != key);
+                order.pending.push((key, through_host, Scope::System, order.lane));
+            }
+        }
+    }
+
+    pub fn store(&mut self, order: &mut View, access: &Access, value: u64) -> Answer {
+        if access.order.releases {
+            let Strength::Strong(scope) = access.order.strength else { return Ok(()) };
+            self.release(order, scope);
+        }
+        self.record(order, access, true)?;
+        let number = access.granule();
+        if access.is_system() {
+            let now = self.now();
+            self.show_granule(number, now);
+            self.put(access, value, now);
+        } else {
+            self.hide(order, access, value);
+        }
+        self.carry(order, access, value, None);
+        Ok(())
+    }
+
+    /// Notes what a store to a word, or an update, releases.
+    fn carry(&mut self, order: &View, access: &Access, value: u64, before: Option<Released>) {
+        let Strength::Strong(scope) = access.order.strength else {
+            self.released.remove(&access.host());
+            return;
+        };
+        let own = order.fence.as_ref().map(|(clock, fence)| (Arc::clone(clock), scope.min(*fence)));
+        let (clock, scope) = match (own, before) {
+            (None, None) => {
+                self.released.remove(&access.host());
+                return;
+            }
+            (Some(own), None) => own,
+            (None, Some(before)) => (before.clock, before.scope.min(scope)),
+            (Some((own, scope)), Some(before)) => {
+                let mut joined = Clock::clone(&own);
+                joined.join(&before.clock);
+                (Arc::new(joined), scope.min(before.scope))
+            }
+        };
+        self.released.insert(access.host(), Released { clock, scope, lane: order.lane, value });
+    }
+
+    fn put(&mut self, access: &Access, value: u64, now: u64) {
+        write(access.place, access.bytes, value);
+        self.saw(access, value, now);
+    }
+
+    fn saw(&mut self, access: &Access, value: u64, now: u64) {
+        let (bits, shift, mask) = (spread(access.mask()), access.shift() * 8, access.mask());
+        let granule = self.page(access.granule());
+        granule.seen = granule.seen & !bits | value << shift & bits;
+        granule.known |= mask;
+        (granule.first, granule.last, granule.line) = (now, now, access.line);
+    }
+
+    fn hide(&mut self, order: &View, access: &Access, value: u64) {
+        let number = access.granule();
+        if self.hidden.len() >= HIDDEN {
+            self.show(|_| true);
+        }
+        if self.hidden.get(&number).is_some_and(|hidden| hidden.lane != order.lane) {
+            let now = self.now();
+            self.show_granule(number, now);
+        }
+        let (mask, shift, step) = (access.mask(), access.shift() * 8, order.clock.get(order.lane));
+        let bits = spread(mask);
+        let hidden = self.hidden.entry(number).or_insert(Hidden { bytes: 0, mask: 0, lane: order.lane, step });
+        hidden.bytes = hidden.bytes & !bits | value << shift & bits;
+        hidden.mask |= mask;
+        hidden.step = step;
+    }
+
+    pub fn update(&mut self, order: &mut View, access: &Access, update: Update, ty: Type, sources: [u64; 2]) -> Answer<u64> {
+        let Strength::Strong(scope) = access.order.strength else {
+            return Err(Fault::new(Kind::Syntax, access.line, "an update without a scope"));
+        };
+        if access.order.releases {
+            self.release(order, scope);
+        }
+        let now = self.now();
+        self.show_granule(access.granule(), now);
+        let old = loop {
+            let old = self.observe(order, access)?;
+            let new = crate::alu::update(update, ty, old, sources)
+                .ok_or_else(|| Fault::new(Kind::UnknownOpcode, access.line, "the machine does not implement this update"))?;
+            if replace(access.place, access.bytes, old, new) {
+                self.record(order, access, true)?;
+                let before = self.released.remove(&access.host()).filter(|released| released.value == old);
+                if let Some(before) = &before {
+                    let effective = scope.min(before.scope);
+                    if reaches(effective, order.lane, before.lane) {
+                        order.pending.push((access.host(), Arc::clone(&before.clock), effective, before.lane));
+                    }
+                } else {
+                    self.synchronise(order, access, scope, old);
+                }
+                self.saw(access, new, now);
+                self.carry(order, access, new, before);
+                break old;
+            }
+        };
+        if access.order.acquires {
+            acquire(order, scope);
+        }
+        Ok(old)
+    }
+
+    pub fn fence(&mut self, order: &mut View, scope: Scope) {
+        acquire(order, scope);
+        self.release(order, scope);
+    }
+
+    fn release(&mut self, order: &mut View, scope: Scope) {
+        let clock = Arc::new(order.clock.clone());
+        if scope == Scope::System {
+            self.show(|hidden| clock.covers(hidden.lane, hidden.step));
+            self.release_to_host(&clock);
+        }
+        order.fence = Some((clock, scope));
+        order.clock.step(order.lane.index);
+    }
+}
+
+fn acquire(order: &mut View, scope: Scope) {
+    for (_, clock, effective, from) in std::mem::take(&mut order.pending) {
+        if reaches(scope.min(effective), order.lane, from) {
+            order.clock.join(&clock);
+        }
+    }
+    if scope == Scope::System {
+        order.clock.host = order.clock.host.max(order.pending_host);
+    }
+    order.pending_host = 0;
+}

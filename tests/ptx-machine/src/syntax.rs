@@ -1,0 +1,341 @@
+//! [`Module`]: functions, variables and instructions as the text has them.
+
+use crate::fault::{Answer, Fault, Kind};
+use crate::token::{Token, Tokens};
+
+#[derive(Debug)]
+pub struct Module<'a> {
+    pub functions: Vec<Function<'a>>,
+    pub variables: Vec<Variable<'a>>,
+}
+
+#[derive(Debug)]
+pub struct Function<'a> {
+    pub name: &'a str,
+    pub line: u32,
+    pub is_entry: bool,
+    pub returns: Vec<Variable<'a>>,
+    pub parameters: Vec<Variable<'a>>,
+    /// None for a declaration.
+    pub body: Option<Vec<Statement<'a>>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Variable<'a> {
+    pub name: &'a str,
+    /// `.global`, `.const`, `.shared`, `.local` or `.param`.
+    pub space: &'a str,
+    pub align: u64,
+    pub bytes: u64,
+    /// Initial values, each of the width of an element.
+    pub values: Vec<Value<'a>>,
+    pub element: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Value<'a> {
+    Number(u64),
+    AddressOf(&'a str),
+}
+
+#[derive(Debug)]
+pub enum Statement<'a> {
+    Label(&'a str),
+    Targets(Vec<&'a str>),
+    Registers { name: &'a str, count: Option<u64> },
+    Variable(Variable<'a>),
+    Instruction(Instruction<'a>),
+}
+
+#[derive(Debug)]
+pub struct Instruction<'a> {
+    pub line: u32,
+    /// The predicate, and whether it is negated.
+    pub guard: Option<(&'a str, bool)>,
+    pub opcode: &'a str,
+    pub operands: Vec<Operand<'a>>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Operand<'a> {
+    /// A register, a label or a variable.
+    Name(&'a str),
+    Number(u64),
+    Not(&'a str),
+    /// `[name + offset]`, or `[number]`.
+    Memory(Option<&'a str>, u64),
+    /// `{a, b}`
+    Vector(Vec<Operand<'a>>),
+    /// `(a, b)`
+    List(Vec<Operand<'a>>),
+    /// `a|b`
+    Pair(Box<[Operand<'a>; 2]>),
+}
+
+/// The size of a type such as `.b64`; a predicate counts as one byte.
+pub fn size_of_type(ty: &str) -> Option<u64> {
+    Some(match ty {
+        ".pred" | ".b8" | ".u8" | ".s8" => 1,
+        ".b16" | ".u16" | ".s16" | ".f16" => 2,
+        ".b32" | ".u32" | ".s32" | ".f32" => 4,
+        ".b64" | ".u64" | ".s64" | ".f64" => 8,
+        ".b128" => 16,
+        _ => return None,
+    })
+}
+
+pub fn module(text: &str) -> Answer<Module<'_>> {
+    let mut tokens = Tokens::of(text)?;
+    let mut module = Module { functions: Vec::new(), variables: Vec::new() };
+    if tokens.peek() != Some(Token::Word(".version")) {
+        return Err(tokens.wrong(".version"));
+    }
+    while let Some(token) = tokens.peek() {
+        match token {
+            Token::Word(".version") => {
+                tokens.next();
+                tokens.next();
+                // The fraction of the number is a word.
+                tokens.next();
+            }
+            Token::Word(".target") => {
+                tokens.next();
+                tokens.word()?;
+                while tokens.take(b',') {
+                    tokens.word()?;
+                }
+            }
+            Token::Word(".address_size") => {
+                tokens.next();
+                if tokens.number()? != 64 {
+                    return Err(tokens.wrong("addresses of 64 bits"));
+                }
+            }
+            Token::Word(".visible" | ".extern" | ".weak" | ".common") => {
+                tokens.next();
+            }
+            Token::Word(".entry" | ".func") => module.functions.push(function(&mut tokens)?),
+            Token::Word(".global" | ".const" | ".shared") => {
+                module.variables.push(variable(&mut tokens)?);
+                tokens.expect(b';')?;
+            }
+            Token::Word(".section") => skip_section(&mut tokens),
+            _ => return Err(tokens.wrong("a directive of a module")),
+        }
+    }
+    Ok(module)
+}
+
+fn skip_section(tokens: &mut Tokens<'_>) {
+    while !matches!(tokens.next(), None | Some(Token::Mark(b'}'))) {}
+}
+
+fn function<'a>(tokens: &mut Tokens<'a>) -> Answer<Function<'a>> {
+    let line = tokens.line();
+    let is_entry = tokens.word()? == ".entry";
+    let returns = if tokens.peek() == Some(Token::Mark(b'(')) { parameters(tokens)? } else { Vec::new() };
+    let name = tokens.word()?;
+    let parameters = if tokens.peek() == Some(Token::Mark(b'(')) { parameters(tokens)? } else { Vec::new() };
+    // Bounds of a launch, such as `.maxntid 32, 1, 1`.
+    while matches!(tokens.peek(), Some(Token::Word(_) | Token::Number(_) | Token::Mark(b','))) {
+        tokens.next();
+    }
+    let body = if tokens.take(b';') { None } else { Some(body(tokens)?) };
+    Ok(Function { name, line, is_entry, returns, parameters, body })
+}
+
+fn parameters<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Variable<'a>>> {
+    tokens.expect(b'(')?;
+    let mut list = Vec::new();
+    while !tokens.take(b')') {
+        list.push(variable(tokens)?);
+        tokens.take(b',');
+    }
+    Ok(list)
+}
+
+fn variable<'a>(tokens: &mut Tokens<'a>) -> Answer<Variable<'a>> {
+    let space = tokens.word()?;
+    let (mut align, mut element) = (0, 0);
+    let name = loop {
+        match tokens.word()? {
+            ".align" => align = tokens.number()?,
+            // An attribute of a kernel's pointer.
+            ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".noreturn" => {}
+            directive if directive.starts_with('.') => {
+                element = size_of_type(directive).ok_or_else(|| tokens.wrong("a type"))?;
+            }
+            name => break name,
+        }
+    };
+    let mut count = 1;
+    while tokens.take(b'[') {
+        if !tokens.take(b']') {
+            count *= tokens.number()?;
+            tokens.expect(b']')?;
+        } else {
+            count = 0;
+        }
+    }
+    let mut values = Vec::new();
+    if tokens.take(b'=') {
+        let is_list = tokens.take(b'{');
+        loop {
+            let negative = tokens.take(b'-');
+            values.push(match tokens.next() {
+                Some(Token::Number(number)) => Value::Number(if negative { number.wrapping_neg() } else { number }),
+                Some(Token::Word("generic")) => {
+                    tokens.expect(b'(')?;
+                    let name = tokens.word()?;
+                    tokens.expect(b')')?;
+                    Value::AddressOf(name)
+                }
+                Some(Token::Word(name)) => Value::AddressOf(name),
+                _ => return Err(tokens.wrong("an initial value")),
+            });
+            if !is_list || !tokens.take(b',') {
+                break;
+            }
+        }
+        if is_list {
+            tokens.expect(b'}')?;
+        }
+        count = count.max(values.len() as u64);
+    }
+    let bytes = element.checked_mul(count).ok_or_else(|| tokens.wrong("a size"))?;
+    Ok(Variable { name, space, align: align.max(element).max(1), bytes, values, element })
+}
+
+fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
+    tokens.expect(b'{')?;
+    let mut depth = 1;
+    let mut list = Vec::new();
+    loop {
+        let line = tokens.line();
+        match tokens.peek() {
+            Some(Token::Mark(b'{')) => {
+                tokens.next();
+                depth += 1;
+            }
+            Some(Token::Mark(b'}')) => {
+                tokens.next();
+                depth -= 1;
+                if depth == 0 {
+                    return Ok(list);
+                }
+            }
+            Some(Token::Mark(b';')) => {
+                tokens.next();
+            }
+            Some(Token::Mark(b'@')) => {
+                tokens.next();
+                let negated = tokens.take(b'!');
+                let guard = Some((tokens.word()?, negated));
+                let opcode = tokens.word()?;
+                list.push(Statement::Instruction(instruction(tokens, line, guard, opcode)?));
+            }
+            Some(Token::Word(".reg")) => {
+                tokens.next();
+                // Its type: the machine takes types from opcodes.
+                tokens.word()?;
+                loop {
+                    let name = tokens.word()?;
+                    let mut count = None;
+                    if tokens.take(b'<') {
+                        count = Some(tokens.number()?);
+                        tokens.expect(b'>')?;
+                    }
+                    list.push(Statement::Registers { name, count });
+                    if !tokens.take(b',') {
+                        break;
+                    }
+                }
+                tokens.expect(b';')?;
+            }
+            Some(Token::Word(".local" | ".shared" | ".param")) => {
+                list.push(Statement::Variable(variable(tokens)?));
+                tokens.expect(b';')?;
+            }
+            Some(Token::Word(".branchtargets")) => {
+                tokens.next();
+                let mut targets = vec![tokens.word()?];
+                while tokens.take(b',') {
+                    targets.push(tokens.word()?);
+                }
+                tokens.expect(b';')?;
+                list.push(Statement::Targets(targets));
+            }
+            Some(Token::Word(".pragma")) => while !matches!(tokens.next(), None | Some(Token::Mark(b';'))) {},
+            Some(Token::Word(word)) => {
+                tokens.next();
+                if tokens.take(b':') {
+                    list.push(Statement::Label(word));
+                } else {
+                    list.push(Statement::Instruction(instruction(tokens, line, None, word)?));
+                }
+            }
+            _ => return Err(tokens.wrong("an instruction")),
+        }
+    }
+}
+
+fn instruction<'a>(tokens: &mut Tokens<'a>, line: u32, guard: Option<(&'a str, bool)>, opcode: &'a str) -> Answer<Instruction<'a>> {
+    let mut operands = Vec::new();
+    while !tokens.take(b';') {
+        operands.push(operand(tokens)?);
+        if !tokens.take(b',') && tokens.peek() != Some(Token::Mark(b';')) {
+            return Err(tokens.wrong("`,` or `;`"));
+        }
+    }
+    Ok(Instruction { line, guard, opcode, operands })
+}
+
+fn operand<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
+    let first = match tokens.next() {
+        Some(Token::Word(name)) => Operand::Name(name),
+        Some(Token::Number(number)) => Operand::Number(number),
+        Some(Token::Mark(b'-')) => Operand::Number(tokens.number()?.wrapping_neg()),
+        Some(Token::Mark(b'!')) => Operand::Not(tokens.word()?),
+        Some(Token::Mark(b'[')) => memory(tokens)?,
+        Some(Token::Mark(b'{')) => Operand::Vector(operands_until(tokens, b'}')?),
+        Some(Token::Mark(b'(')) => Operand::List(operands_until(tokens, b')')?),
+        _ => return Err(tokens.wrong("an operand")),
+    };
+    if tokens.take(b'|') {
+        return Ok(Operand::Pair(Box::new([first, operand(tokens)?])));
+    }
+    Ok(first)
+}
+
+fn memory<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
+    let name = match tokens.peek() {
+        Some(Token::Word(name)) => {
+            tokens.next();
+            Some(name)
+        }
+        _ => None,
+    };
+    let mut offset = 0_u64;
+    while !tokens.take(b']') {
+        let negative = tokens.take(b'-');
+        if !negative {
+            tokens.take(b'+');
+        }
+        // `[name+-8]`
+        let negative = tokens.take(b'-') || negative;
+        let number = tokens.number()?;
+        offset = if negative { offset.wrapping_sub(number) } else { offset.wrapping_add(number) };
+    }
+    Ok(Operand::Memory(name, offset))
+}
+
+fn operands_until<'a>(tokens: &mut Tokens<'a>, end: u8) -> Answer<Vec<Operand<'a>>> {
+    let mut list = Vec::new();
+    while !tokens.take(end) {
+        list.push(operand(tokens)?);
+        if !tokens.take(b',') && tokens.peek() != Some(Token::Mark(end)) {
+            return Err(Fault::new(Kind::Syntax, tokens.line(), "an operand list without an end"));
+        }
+    }
+    Ok(list)
+}
