@@ -12,6 +12,7 @@ use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::ring::spsc::{Consumer, PopError};
 use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, Word};
 
+use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape, until};
 use crate::warp::on_a_warp;
@@ -244,7 +245,7 @@ fn an_index_that_cannot_be_and_counters_that_are_not_there_are_named() {
     let shape = Shape::default();
     let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
     let device = Device::new([memory.range(), shared.memory.range()]);
-    for counters in [0, shared.memory.address() + 8, shared.memory.address() ^ 1 << 62] {
+    for counters in [0, shared.memory.address() + 8].into_iter().chain(unmapped([shared.memory.address() ^ 1 << 62])) {
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         joins(&mut rig, &shared, 0);
         rig.run_image("echo_aggregated", &[counters], &device, |_| {});

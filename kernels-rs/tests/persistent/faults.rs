@@ -10,7 +10,7 @@ use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
 
 use crate::echo::message;
 use crate::memory::Device;
-use crate::machine::run_image;
+use crate::machine::{run_image, unmapped};
 use crate::rig::{LIMIT, Rig, Shape, until};
 use crate::traced::{self, Traced, handled, trace};
 
@@ -50,12 +50,9 @@ fn an_address_that_is_not_mapped_or_misaligned_is_named() {
     let words: [Word; 3] = [|block| &block.input_ring, |block| &block.output_ring, |block| &block.telemetry];
     for word in words {
         let good = |rig: &Rig<'_, Echo, Echo>| word(rig.block).load(Relaxed);
-        for (what, bad) in [
-            ("null", (|_| 0) as fn(u64) -> u64),
-            ("unmapped", |good| good ^ (1 << 62)),
-            ("misaligned", |good| good + 8),
-            ("at the end of all", |_| u64::MAX - 127),
-        ] {
+        let wrong = [("null", (|_| 0) as fn(u64) -> u64), ("misaligned", |good| good + 8)];
+        let outside = [("unmapped", (|good| good ^ (1 << 62)) as fn(u64) -> u64), ("at the end of all", |_| u64::MAX - 127)];
+        for (what, bad) in wrong.into_iter().chain(unmapped(outside)) {
             let end = end_of(|rig| word(rig.block).store(bad(good(rig)), Relaxed));
             assert_eq!(end, (State::Faulted, 1, Some(Fault::Address)), "{what}");
         }
@@ -69,7 +66,7 @@ fn header<'r>(rig: &Rig<'r, Echo, Echo>, output: bool) -> &'r RingHeader<HostWor
 
 #[test]
 fn a_ring_that_reaches_out_of_its_memory_is_an_address_fault() {
-    for output in [false, true] {
+    for output in unmapped([false, true]) {
         let end = end_of(|rig| header(rig, output).constants.capacity.store(1 << 30, Relaxed));
         assert_eq!(end, (State::Faulted, 1, Some(Fault::Address)));
     }
@@ -120,7 +117,8 @@ fn without_a_control_block_a_kernel_leaves_alone() {
     let rig = Rig::<Echo, Echo>::new(&memory, shape);
     let prepared = rig.snapshot();
     let device = Device::new([memory.range()]);
-    for controls in [0, rig.launch.controls + 8, rig.launch.controls ^ (1 << 62), u64::MAX - 127] {
+    let outside = unmapped([rig.launch.controls ^ (1 << 62), u64::MAX - 127]);
+    for controls in [0, rig.launch.controls + 8].into_iter().chain(outside) {
         run_image("echo", &[controls, 7, 1, 1], &device);
     }
     assert_eq!(rig.snapshot(), prepared);

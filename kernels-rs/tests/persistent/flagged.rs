@@ -47,9 +47,12 @@ impl<'a> Rings<'a> {
     fn converse(&mut self, count: u64, slice: usize) {
         let (mut sent, mut answered) = (0, 0);
         while answered < count {
-            let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
-            sent += self.sender.push_slice(&values).expect("an index that can be") as u64;
-            until("there is an answer", || self.receiver.pop().is_ok_and(|answer| answer == message(answered)));
+            // Sends at each poll: the kernel publishes an answer before it releases the slot of the message.
+            until("there is an answer", || {
+                let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
+                sent += self.sender.push_slice(&values).expect("an index that can be") as u64;
+                self.receiver.pop().is_ok_and(|answer| answer == message(answered))
+            });
             answered += 1;
         }
     }

@@ -3,6 +3,7 @@
 use ringmem_kernels::histogram::{self, Chunk, Counted, LONGEST, Work};
 use ringmem_layouts::control::{Command, Fault, State};
 
+use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
@@ -192,16 +193,19 @@ fn data_or_work_that_is_not_mapped_is_an_address_fault() {
     let ground = Ground::new(&noise(4096, 2));
     let shape = Shape::default();
     let [data, length, work] = ground.arguments();
-    for (what, arguments) in [
+    let wrong = [
         ("no data", [0, length, work]),
-        ("data elsewhere", [data ^ (1 << 62), length, work]),
         ("misaligned data", [data + 1, 8, work]),
-        ("more data than is mapped", [data, length + 1, work]),
         ("no work", [data, length, 0]),
-        ("work elsewhere", [data, length, work ^ (1 << 62)]),
         ("misaligned work", [data, length, work + 64]),
+    ];
+    let outside = [
+        ("data elsewhere", [data ^ (1 << 62), length, work]),
+        ("more data than is mapped", [data, length + 1, work]),
+        ("work elsewhere", [data, length, work ^ (1 << 62)]),
         ("less work than is needed", [data, length, data]),
-    ] {
+    ];
+    for (what, arguments) in wrong.into_iter().chain(unmapped(outside)) {
         let memory = shape.memory::<Chunk, Counted>();
         let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
         let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);

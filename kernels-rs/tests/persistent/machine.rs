@@ -10,3 +10,11 @@ pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
     // SAFETY: the kernel's arguments; the memory that they refer to lives until this returns, and the rig is the only peer.
     unsafe { (entry.run)(device, arguments) };
 }
+
+/// Rows with addresses that are not mapped. A simulated device refuses them; a GPU faults.
+pub fn unmapped<T, const N: usize>(rows: [T; N]) -> impl Iterator<Item = T> {
+    rows.into_iter()
+}
+
+/// Whether a kernel sleeps in each round without messages, the first ones included.
+pub const SLEEPS_IN_EACH_DRY_ROUND: bool = true;

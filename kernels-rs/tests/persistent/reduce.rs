@@ -4,6 +4,7 @@ use ringmem_kernels::reduce::{Number, Reduce, Reduced, Rows, reference};
 use ringmem_layouts::control::{Command, Fault, State};
 
 use crate::histogram::noise;
+use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
@@ -131,7 +132,8 @@ fn data_or_rows_that_are_not_mapped_are_an_address_fault() {
     let (ground, rows) = (Bytes::zeroed(4096), Bytes::zeroed(size_of::<Rows>() + 64));
     let shape = Shape::default();
     let (data, work) = (ground.address(), rows.address());
-    for arguments in [[0, 4096, work], [data + 4, 8, work], [data, 4097, work], [data, 4096, 0], [data, 4096, work + 64]] {
+    let wrong = [[0, 4096, work], [data + 4, 8, work], [data, 4096, 0], [data, 4096, work + 64]];
+    for arguments in wrong.into_iter().chain(unmapped([[data, 4097, work]])) {
         let memory = shape.memory::<Reduce, Reduced>();
         let device = Device::new([memory.range(), ground.range(), rows.range()]);
         let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);

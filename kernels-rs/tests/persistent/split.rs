@@ -8,6 +8,7 @@ use ringmem_layouts::ring::spsc::{Consumer, Producer};
 use ringmem_layouts::{HostWord, RingHeader};
 
 use crate::echo::message;
+use crate::machine::unmapped;
 use crate::memory::Device;
 use crate::rig::{Rig, Shape};
 
@@ -77,7 +78,7 @@ fn parts_that_are_not_there_or_do_not_fit_are_named() {
     let (rig, host) = (Rig::<Echo, Echo>::new(&far, shape), Rig::<Echo, Echo>::new(&near, shape));
     let good = apart(&rig, &host);
     for part in 0..4 {
-        for bad in [0, good[part] ^ (1 << 62), good[part] + 8] {
+        for bad in [0, good[part] + 8].into_iter().chain(unmapped([good[part] ^ (1 << 62)])) {
             let mut arguments = good;
             arguments[part] = bad;
             assert_eq!(end_of(arguments), (State::Faulted, 1, Some(Fault::Address)), "part {part} at {bad:#x}");

@@ -8,6 +8,7 @@ use ringmem_layouts::control::{Command, State};
 use ringmem_layouts::{ControlBlock, HostWord, Machine};
 
 use crate::echo::message;
+use crate::machine::SLEEPS_IN_EACH_DRY_ROUND;
 use crate::memory::Device;
 use crate::rig::{Rig, Shape, until};
 use crate::traced::{handled, trace};
@@ -183,8 +184,10 @@ fn the_heart_counts_idle_rounds_and_batches() {
         }
         rig.command(Command::DRAIN);
     });
-    // Each round without messages paused once, except the last; the others answered one message each.
-    assert_eq!(rig.snapshot().heartbeat, device.pauses.load(Relaxed) + 1 + 60);
+    // Each round without messages paused once, except the last; the others answered one message each. A GPU does not sleep in all of them.
+    let rounds = device.pauses.load(Relaxed) + 1 + 60;
+    let heartbeat = rig.snapshot().heartbeat;
+    if SLEEPS_IN_EACH_DRY_ROUND { assert_eq!(heartbeat, rounds) } else { assert!(heartbeat >= rounds, "{heartbeat}, {rounds}") }
 }
 
 #[test]

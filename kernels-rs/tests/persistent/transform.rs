@@ -4,6 +4,7 @@ use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_layouts::control::{Command, Fault, State};
 
 use crate::histogram::noise;
+use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
@@ -102,7 +103,8 @@ fn what_is_not_there_or_no_operation_is_refused_and_changes_nothing() {
 fn data_that_is_not_mapped_is_an_address_fault() {
     let ground = Bytes::of(&noise(4096, 2));
     let shape = Shape::default();
-    for (what, arguments) in [("no data", [0, 4096]), ("misaligned", [ground.address() + 8, 8]), ("too much", [ground.address(), 4097])] {
+    let wrong = [("no data", [0, 4096]), ("misaligned", [ground.address() + 8, 8])];
+    for (what, arguments) in wrong.into_iter().chain(unmapped([("too much", [ground.address(), 4097])])) {
         let memory = shape.memory::<Apply, Applied>();
         let device = Device::new([memory.range(), ground.range()]);
         let mut rig = Rig::<Apply, Applied>::new(&memory, shape);

@@ -104,10 +104,6 @@ pub struct Order {
     pub releases: bool,
 }
 
-impl Order {
-    pub const WEAK: Self = Self { strength: Strength::Weak, acquires: false, releases: false };
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     Add,

@@ -304,8 +304,8 @@ impl Memory {
         }
         let bits = spread(hidden.mask);
         let granule = self.page(number);
-        granule.seen = granule.seen & !bits | hidden.bytes & bits;
-        granule.known |= hidden.mask;
+        granule.seen = hidden.bytes & bits;
+        granule.known = hidden.mask;
         (granule.first, granule.last) = (now, now);
     }
 
@@ -403,9 +403,9 @@ impl Memory {
         if access.is_private && mask & !(granule.written | hidden_mask) != 0 {
             return Err(Fault::new(Kind::Unwritten, access.line, format!("loads {} bytes of shared memory that were never written", access.bytes)));
         }
-        let bits = spread(mask & !hidden_mask);
-        granule.seen = granule.seen & !bits | raw & bits;
-        granule.known |= mask & !hidden_mask;
+        // The times are of the bytes that are known: others were seen earlier.
+        granule.known = mask & !hidden_mask;
+        granule.seen = raw & spread(granule.known);
         if changed || granule.first == 0 {
             granule.first = now;
         }
@@ -502,8 +502,8 @@ impl Memory {
     fn saw(&mut self, access: &Access, value: u64, now: u64) {
         let (bits, shift, mask) = (spread(access.mask()), access.shift() * 8, access.mask());
         let granule = self.page(access.granule());
-        granule.seen = granule.seen & !bits | value << shift & bits;
-        granule.known |= mask;
+        granule.seen = value << shift & bits;
+        granule.known = mask;
         (granule.first, granule.last, granule.line) = (now, now, access.line);
     }
 
