@@ -9,8 +9,8 @@ use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
 
 use crate::echo::message;
-use crate::memory::Device;
 use crate::machine::{run_image, unmapped};
+use crate::memory::Device;
 use crate::rig::{LIMIT, Rig, Shape, until};
 use crate::traced::{self, Traced, handled, trace};
 

@@ -7,8 +7,8 @@ use ringmem_kernels::{LONGEST_NAP_NS, Lanes, Simulated, back_off_ns, grid};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::kernel::DevicePointer;
 
-use crate::memory::{Bytes, Device};
 use crate::machine::{run_image, unmapped};
+use crate::memory::{Bytes, Device};
 use crate::warp::{Lane, on_a_warp};
 
 /// Guard bytes before and after the kernel's buffer, which must stay unchanged.

@@ -29,5 +29,6 @@ mod telemetry;
 mod traced;
 #[path = "../persistent/transform.rs"]
 mod transform;
+mod twins;
 #[path = "../persistent/warp.rs"]
 mod warp;

@@ -74,9 +74,17 @@ pub fn binary(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
         Binary::Or => a | b,
         Binary::Xor => a ^ b,
         // Counts beyond the width shift everything out.
-        Binary::ShiftLeft => u32::try_from(b).ok().and_then(|count| if count < ty.bits() { a.checked_shl(count) } else { None }).unwrap_or(0),
+        Binary::ShiftLeft => {
+            u32::try_from(b).ok().and_then(|count| if count < ty.bits() { a.checked_shl(count) } else { None }).unwrap_or(0)
+        }
         Binary::ShiftRight if ty.is_signed() => (x >> b.min(u64::from(ty.bits()) - 1)).cast_unsigned(),
-        Binary::ShiftRight => if b < u64::from(ty.bits()) { a >> b } else { 0 },
+        Binary::ShiftRight => {
+            if b < u64::from(ty.bits()) {
+                a >> b
+            } else {
+                0
+            }
+        }
         Binary::CopySign => return None,
     };
     Some(ty.cut(value))
@@ -227,8 +235,26 @@ pub fn update(operation: Update, ty: Type, old: u64, [b, c]: [u64; 2]) -> Option
         Update::Min => return binary(Binary::Min, ty, old, b),
         Update::Max => return binary(Binary::Max, ty, old, b),
         Update::Exchange => b,
-        Update::CompareExchange => if ty.cut(old) == ty.cut(b) { c } else { old },
-        Update::Increment => if ty.cut(old) >= ty.cut(b) { 0 } else { old + 1 },
-        Update::Decrement => if old == 0 || ty.cut(old) > ty.cut(b) { b } else { old - 1 },
+        Update::CompareExchange => {
+            if ty.cut(old) == ty.cut(b) {
+                c
+            } else {
+                old
+            }
+        }
+        Update::Increment => {
+            if ty.cut(old) >= ty.cut(b) {
+                0
+            } else {
+                old + 1
+            }
+        }
+        Update::Decrement => {
+            if old == 0 || ty.cut(old) > ty.cut(b) {
+                b
+            } else {
+                old - 1
+            }
+        }
     }))
 }

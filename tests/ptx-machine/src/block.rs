@@ -1,6 +1,7 @@
 //! [`Block`]: the lanes of a block, each with a program counter of its own, in an order that a seed decides.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,11 +13,13 @@ use crate::code::{Class, Function, Logic, Operation, Order, Place, Shuffle, Sour
 use crate::fault::{Answer, Fault, Kind};
 use crate::image::{Image, LOCAL, SHARED, WINDOW};
 use crate::lane::{Lane, State, Wait};
-use crate::memory::{Access, Memory, SHADOW_PAGE, View};
+use crate::memory::{Access, Memory, Random, SHADOW_PAGE, View};
 
 const WARP: usize = 32;
 /// The most instructions of a lane before another one's.
 const LONGEST_BURST: u64 = 128;
+/// Bursts, on average, between two looks at the memory around the last access.
+const LOOK_EVERY: u64 = 8;
 /// After so many instructions without a sleep, the host's threads get the processor.
 const YIELD_EVERY: u64 = 1 << 14;
 
@@ -50,7 +53,9 @@ pub struct Block<'a> {
     number: u32,
     lanes: Vec<Lane>,
     shared: Option<SharedMemory>,
-    random: u64,
+    random: Random,
+    /// The address of the last access.
+    recent: Cell<u64>,
 }
 
 /// Operands that were never written are an error only where they decide something.
@@ -76,9 +81,9 @@ impl<'a> Block<'a> {
             let lane = clock::Lane { block: number, index };
             Lane::new(View::new(lane, Clock::new(lane, threads as usize, now)), entry, &image.functions[entry], arguments)
         };
-        let random = (seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
+        let random = Random::new(seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let shared = SharedMemory::new(image.shared_bytes);
-        Self { image, host, memory, number, lanes: (0..threads).map(lane).collect(), shared, random }
+        Self { image, host, memory, number, lanes: (0..threads).map(lane).collect(), shared, random, recent: Cell::new(0) }
     }
 
     pub fn run(mut self) -> Answer {
@@ -86,14 +91,6 @@ impl<'a> Block<'a> {
         let shared = self.shared.as_ref().map(|shared| (shared.base, shared.layout.size() as u64 - 1));
         lock(self.memory).end(self.number, self.lanes.iter().map(|lane| &lane.view), shared);
         ended
-    }
-
-    fn next_random(&mut self) -> u64 {
-        // Marsaglia's xorshift64.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
     }
 
     fn run_lanes(&mut self) -> Answer {
@@ -108,13 +105,17 @@ impl<'a> Block<'a> {
                 }
                 continue;
             }
-            let lane = ready[self.next_random() as usize % ready.len()];
-            let burst = 1 + self.next_random() % LONGEST_BURST;
+            let lane = ready[self.random.next() as usize % ready.len()];
+            let burst = 1 + self.random.next() % LONGEST_BURST;
             for _ in 0..burst {
                 self.step(lane)?;
                 if !matches!(self.lanes[lane].state, State::Ready) {
                     break;
                 }
+            }
+            lock(self.memory).tick();
+            if self.random.next().is_multiple_of(LOOK_EVERY) {
+                self.look_around(self.recent.get(), 1, Memory::look_again);
             }
             steps += burst;
             if steps >= YIELD_EVERY {
@@ -142,7 +143,8 @@ impl<'a> Block<'a> {
         let Some(first) = waiting.next() else { return Ok(false) };
         let line = |lane: &Lane| self.image.functions[lane.function].code[lane.at].line;
         let other = waiting.map(line).find(|other| *other != line(first)).unwrap_or_else(|| line(first));
-        let text = format!("divergent barrier: lane {} waits here for lanes that wait at line {other} or not at all", first.view.lane.index);
+        let text =
+            format!("divergent barrier: lane {} waits here for lanes that wait at line {other} or not at all", first.view.lane.index);
         Err(Fault::new(Kind::Divergent, line(first), text))
     }
 
@@ -180,6 +182,7 @@ impl<'a> Block<'a> {
         let function: &Function = &image.functions[lane.function];
         let instruction = &function.code[lane.at];
         let line = instruction.line;
+        image.executes(line);
         let mut known = true;
         if let Some((predicate, negated)) = instruction.guard {
             let holds = self.read(index, Source::Register(predicate), &mut known) & 1 != 0;
@@ -348,8 +351,9 @@ impl<'a> Block<'a> {
                 let choice = get!(source) & 0xffff_ffff;
                 demand(known, line, "a branch")?;
                 let target = usize::try_from(choice).ok().and_then(|choice| targets.get(choice));
-                self.lanes[index].at = *target
-                    .ok_or_else(|| Fault::new(Kind::OutOfBounds, line, format!("branches to entry {choice} of a table of {}", targets.len())))?;
+                self.lanes[index].at = *target.ok_or_else(|| {
+                    Fault::new(Kind::OutOfBounds, line, format!("branches to entry {choice} of a table of {}", targets.len()))
+                })?;
                 return Ok(());
             }
             Operation::Call { function, results, arguments } => {
@@ -394,7 +398,8 @@ impl<'a> Block<'a> {
                 let first = index / WARP * WARP;
                 let here = (self.lanes[index].function, self.lanes[index].at);
                 let is_here = |lane: &Lane| matches!(lane.state, State::Ready) && (lane.function, lane.at) == here;
-                let mask = (0..WARP).filter(|lane| self.lanes.get(first + lane).is_some_and(is_here)).fold(0, |mask, lane| mask | 1 << lane);
+                let mask =
+                    (0..WARP).filter(|lane| self.lanes.get(first + lane).is_some_and(is_here)).fold(0, |mask, lane| mask | 1 << lane);
                 set!(to, mask);
             }
             Operation::Sleep(ns) => {
@@ -416,7 +421,11 @@ impl<'a> Block<'a> {
     /// An access of `bytes` at an address, as part of one of `whole` bytes.
     fn access(&self, address: u64, bytes: u8, line: u32, order: Order, whole: u64, verb: &str) -> Answer<Access> {
         if !address.is_multiple_of(u64::from(bytes)) || whole > 8 && !address.is_multiple_of(u64::from(bytes)) {
-            return Err(Fault::new(Kind::Misaligned, line, format!("{verb} {bytes} bytes at {address:#x}, which is not a multiple of {bytes}")));
+            return Err(Fault::new(
+                Kind::Misaligned,
+                line,
+                format!("{verb} {bytes} bytes at {address:#x}, which is not a multiple of {bytes}"),
+            ));
         }
         let outside = || Fault::new(Kind::OutOfBounds, line, format!("{verb} {bytes} bytes at {address:#x}, outside all allocations"));
         if (SHARED..SHARED + WINDOW).contains(&address) {
@@ -429,21 +438,23 @@ impl<'a> Block<'a> {
             let place = unsafe { shared.base.add(offset as usize) };
             return Ok(Access { line, address, place, bytes, order, is_private: true });
         }
-        let place = self.image.translate(address, bytes.into()).or_else(|| self.host.translate(address, bytes.into())).ok_or_else(outside)?;
+        let place =
+            self.image.translate(address, bytes.into()).or_else(|| self.host.translate(address, bytes.into())).ok_or_else(outside)?;
+        self.recent.set(address);
         if !lock(self.memory).knows(place) {
-            self.look_around(address);
+            self.look_around(address, 4, Memory::look);
         }
         Ok(Access { line, address, place, bytes, order, is_private: false })
     }
 
-    /// Remembers the memory around an address that a kernel accesses for the first time.
-    fn look_around(&self, address: u64) {
-        const AHEAD: u64 = 4;
+    /// Looks at the pages that begin with an address's.
+    fn look_around(&self, address: u64, pages: u64, look: impl Fn(&mut Memory, NonNull<u8>, u64)) {
+        const PART: u64 = 256;
         let page = SHADOW_PAGE as u64;
         let first = address / page * page;
-        for part in (first..first.saturating_add(AHEAD * page)).step_by(256) {
-            if let Some(place) = self.host.translate(part, 256) {
-                lock(self.memory).look(place, 256);
+        for part in (first..first.saturating_add(pages * page)).step_by(PART as usize) {
+            if let Some(place) = self.host.translate(part, PART) {
+                look(&mut lock(self.memory), place, PART);
             }
         }
     }
@@ -472,7 +483,8 @@ impl<'a> Block<'a> {
         for (element, target) in (0..).zip(targets) {
             let at = address + element * u64::from(ty.bytes);
             let (value, known) = if (LOCAL..LOCAL + WINDOW).contains(&at) {
-                let outside = || Fault::new(Kind::OutOfBounds, line, format!("loads {} bytes at {at:#x}, outside the local memory", ty.bytes));
+                let outside =
+                    || Fault::new(Kind::OutOfBounds, line, format!("loads {} bytes at {at:#x}, outside the local memory", ty.bytes));
                 self.lanes[index].load_local(at - LOCAL, ty).ok_or_else(outside)?
             } else {
                 let access = self.access(at, ty.bytes, line, order, 0, "loads")?;
@@ -498,7 +510,8 @@ impl<'a> Block<'a> {
                 let outside = || Fault::new(Kind::OutOfBounds, line, "stores outside the parameters");
                 self.lanes[index].store_parameter(at, ty, value).ok_or_else(outside)?;
             } else if (LOCAL..LOCAL + WINDOW).contains(&at) {
-                let outside = || Fault::new(Kind::OutOfBounds, line, format!("stores {} bytes at {at:#x}, outside the local memory", ty.bytes));
+                let outside =
+                    || Fault::new(Kind::OutOfBounds, line, format!("stores {} bytes at {at:#x}, outside the local memory", ty.bytes));
                 self.lanes[index].store_local(at - LOCAL, ty, value, known).ok_or_else(outside)?;
             } else {
                 demand(known, line, "a stored value")?;
@@ -530,10 +543,8 @@ impl<'a> Block<'a> {
                 Wait::BarrierWarp { mask } | Wait::Shuffle { mask, .. } | Wait::Vote { mask, .. } => mask,
                 Wait::BarrierBlock { .. } => continue,
             };
-            let members: Vec<usize> = warp
-                .clone()
-                .filter(|lane| mask >> (lane - first) & 1 != 0 && !matches!(self.lanes[*lane].state, State::Exited))
-                .collect();
+            let members: Vec<usize> =
+                warp.clone().filter(|lane| mask >> (lane - first) & 1 != 0 && !matches!(self.lanes[*lane].state, State::Exited)).collect();
             let agrees = |lane: &usize| match self.lanes[*lane].state {
                 State::Waiting(other) => is_same(wait, other),
                 _ => false,

@@ -299,9 +299,14 @@ impl<'a> Decoder<'a, '_> {
                 count: source(3)?,
             }),
             "bfe" => Ok(Operation::BitField { ty: typed()?, to: to()?, from: source(1)?, at: source(2)?, length: source(3)? }),
-            "bfi" => {
-                Ok(Operation::BitInsert { ty: typed()?, to: to()?, field: source(1)?, into: source(2)?, at: source(3)?, length: source(4)? })
-            }
+            "bfi" => Ok(Operation::BitInsert {
+                ty: typed()?,
+                to: to()?,
+                field: source(1)?,
+                into: source(2)?,
+                at: source(3)?,
+                length: source(4)?,
+            }),
             "prmt" if modifiers == ["b32"] => Ok(Operation::Permute(to()?, three()?)),
             "lop3" => match at(4)? {
                 Operand::Number(table) => Ok(Operation::Logic3(to()?, three()?, *table as u8)),
@@ -608,4 +613,3 @@ fn special(name: &str) -> Option<Special> {
         }
     })
 }
-

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::code::Function;
 use crate::decode::{self, Names, place};
@@ -27,6 +28,8 @@ pub struct Image {
     /// The memory of the variables.
     memory: Box<[AtomicU64]>,
     text: String,
+    /// Whether a line was executed.
+    executed: Box<[AtomicBool]>,
 }
 
 impl Image {
@@ -75,8 +78,9 @@ impl Image {
             .iter()
             .map(|function| decode::function(function, &names, &mut shared, &mut shared_bytes))
             .collect::<Answer<Vec<_>>>()?;
+        let executed = text.lines().map(|_| AtomicBool::new(false)).collect();
         let variables = offsets.iter().map(|(variable, at)| (variable.name.to_owned(), (base + at, variable.bytes))).collect();
-        Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned() })
+        Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned(), executed })
     }
 
     /// Returns the name and the number of parameters of each entry, in the order of the text.
@@ -88,6 +92,17 @@ impl Image {
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
         self.variables.get(name).copied()
+    }
+
+    /// Returns the lines that any lane has executed so far.
+    pub fn executed(&self) -> impl Iterator<Item = u32> {
+        (1..).zip(&self.executed).filter(|(_, executed)| executed.load(Relaxed)).map(|(line, _)| line)
+    }
+
+    pub(crate) fn executes(&self, line: u32) {
+        if let Some(executed) = self.executed.get(line as usize - 1) {
+            executed.store(true, Relaxed);
+        }
     }
 
     /// The index of an entry that takes so many arguments.
@@ -126,7 +141,7 @@ fn initialise(memory: &[AtomicU64], address: u64, variable: &Variable<'_>, addre
         };
         for byte in value.to_le_bytes().iter().take(variable.element.min(8) as usize) {
             let word = &memory[at as usize / 8];
-            word.fetch_or(u64::from(*byte) << (at % 8 * 8), std::sync::atomic::Ordering::Relaxed);
+            word.fetch_or(u64::from(*byte) << (at % 8 * 8), Relaxed);
             at += 1;
         }
     }

@@ -59,7 +59,7 @@ impl Device {
     /// Returns a device whose lanes execute in an order that the seed decides.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { memory: Mutex::default(), seed }
+        Self { memory: Mutex::new(memory::Memory::new(seed)), seed }
     }
 
     /// Makes loads of memory that is filled with this byte, and that no lane has written, a [`Kind::Unwritten`] fault.

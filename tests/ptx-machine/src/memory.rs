@@ -7,7 +7,8 @@
 //! 2. The host writes, a lane reads: the machine remembers when it last saw each byte. If a byte has changed since, and was still unchanged after the last
 //!    host write that the lane's acquires cover, then no order exists between the write and a load that is weak or of smaller scope than the system.
 //! 3. A lane writes, the host reads: weak stores, and strong ones of smaller scope, stay invisible to the host until a fence of system scope that they
-//!    happen before. So a host that was notified too early finds old bytes.
+//!    happen before. Relaxed stores of system scope become visible in any order, after a random time. So a host that was notified too early finds old bytes.
+//!    A word that a block accesses at system scope, and then stores with less, is reported at once.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -67,8 +68,9 @@ struct Granule {
     known: u8,
     /// Bytes that a lane has written.
     written: u8,
-    /// When the bytes were first, and last, seen so.
+    /// When the host's bytes were first seen; 0 for a lane's.
     first: u64,
+    /// When the bytes were last seen so.
     last: u64,
     /// The line that last saw them; 0 for the machine itself.
     line: u32,
@@ -104,6 +106,31 @@ pub struct Memory {
     next_block: u32,
     /// A byte that fills memory which was never written.
     pub poison: Option<u8>,
+    /// Granules with strong stores that the host does not see yet.
+    delayed: Vec<u64>,
+    random: Random,
+}
+
+/// Marsaglia's xorshift64.
+pub struct Random(u64);
+
+impl Random {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32
+    }
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self::new(1)
+    }
 }
 
 /// The size of a page of shadow memory; a block's shared memory begins at one.
@@ -219,6 +246,10 @@ fn reaches(scope: Scope, a: Lane, b: Lane) -> bool {
 }
 
 impl Memory {
+    pub fn new(seed: u64) -> Self {
+        Self { random: Random::new(seed), ..Self::default() }
+    }
+
     pub fn now(&mut self) -> u64 {
         self.time += 1;
         self.time
@@ -281,6 +312,19 @@ impl Memory {
         }
     }
 
+    /// Notes that whole granules are still as they were last seen. One that has changed keeps its time, so that a load finds the change.
+    pub fn look_again(&mut self, place: NonNull<u8>, bytes: u64) {
+        let now = self.now();
+        let first = place.as_ptr().expose_provenance() as u64;
+        for address in (first.next_multiple_of(8)..(first + bytes) & !7).step_by(8) {
+            let Some(place) = pointer(address) else { continue };
+            let granule = self.page(address / 8);
+            if granule.known == u8::MAX && read(place, 8) == granule.seen {
+                granule.last = now;
+            }
+        }
+    }
+
     /// Makes hidden bytes visible to the host.
     fn show(&mut self, which: impl Fn(&Hidden) -> bool) {
         let now = self.now();
@@ -306,7 +350,17 @@ impl Memory {
         let granule = self.page(number);
         granule.seen = hidden.bytes & bits;
         granule.known = hidden.mask;
-        (granule.first, granule.last) = (now, now);
+        (granule.first, granule.last) = (0, now);
+    }
+
+    /// Makes one of the delayed stores visible, sometimes.
+    pub fn tick(&mut self) {
+        let random = self.random.next();
+        if random & 3 == 0 && !self.delayed.is_empty() {
+            let number = self.delayed.swap_remove(random as usize / 4 % self.delayed.len());
+            let now = self.now();
+            self.show_granule(number, now);
+        }
     }
 
     /// Compares an access with earlier ones, and remembers it.
@@ -324,14 +378,20 @@ impl Memory {
         let page = pages.entry(number * 8 / PAGE).or_insert_with(|| Box::new(std::array::from_fn(|_| Granule::default())));
         let granule = &mut page[(number % (PAGE / 8)) as usize];
         let mut race = None;
+        let mut mixed = None;
         granule.records.retain(|earlier| {
-            let is_before = earlier.lane == record.lane || order.clock.covers(earlier.lane, earlier.step) || !blocks.contains(&earlier.lane.block);
+            let is_before =
+                earlier.lane == record.lane || order.clock.covers(earlier.lane, earlier.step) || !blocks.contains(&earlier.lane.block);
             let both_strong = match (earlier.strength, record.strength) {
                 (Strength::Strong(a), Strength::Strong(b)) => reaches(a.min(b), earlier.lane, record.lane),
                 _ => false,
             };
             if !is_before && !both_strong && (earlier.is_write || is_write) && earlier.mask & record.mask != 0 {
                 race = Some(*earlier);
+            }
+            let is_shared = earlier.strength == Strength::Strong(Scope::System) && record.strength != earlier.strength;
+            if is_write && is_shared && earlier.lane.block == record.lane.block && earlier.mask & record.mask != 0 {
+                mixed = Some(*earlier);
             }
             // What is ordered before this one, and conflicts with no more than this one does.
             let weaker = earlier.strength == record.strength || record.strength == Strength::Weak;
@@ -341,6 +401,18 @@ impl Memory {
             granule.written |= record.mask;
         }
         granule.records.push(record);
+        if race.is_none()
+            && let Some(earlier) = mixed
+        {
+            return Err(Fault::new(
+                Kind::Race,
+                access.line,
+                format!(
+                    "data race at {:#x}: line {} accesses the word at system scope, so the host may read it, and this store is weaker",
+                    access.address, earlier.line
+                ),
+            ));
+        }
         let Some(earlier) = race else { return Ok(()) };
         let verb = |is_write, strength| match (is_write, strength) {
             (true, Strength::Weak) => "a weak store",
@@ -398,15 +470,24 @@ impl Memory {
             && (mask & (granule.written | hidden_mask)) == 0
             && (raw ^ u64::from_le_bytes([poison; 8])) & spread(mask) == 0
         {
-            return Err(Fault::new(Kind::Unwritten, access.line, format!("loads {} bytes at {:#x} that were never written", access.bytes, access.address)));
+            return Err(Fault::new(
+                Kind::Unwritten,
+                access.line,
+                format!("loads {} bytes at {:#x} that were never written", access.bytes, access.address),
+            ));
         }
         if access.is_private && mask & !(granule.written | hidden_mask) != 0 {
-            return Err(Fault::new(Kind::Unwritten, access.line, format!("loads {} bytes of shared memory that were never written", access.bytes)));
+            return Err(Fault::new(
+                Kind::Unwritten,
+                access.line,
+                format!("loads {} bytes of shared memory that were never written", access.bytes),
+            ));
         }
+        let is_first = granule.known == 0;
         // The times are of the bytes that are known: others were seen earlier.
         granule.known = mask & !hidden_mask;
         granule.seen = raw & spread(granule.known);
-        if changed || granule.first == 0 {
+        if changed || is_first {
             granule.first = now;
         }
         (granule.last, granule.line) = (now, access.line);
@@ -460,11 +541,15 @@ impl Memory {
         }
         self.record(order, access, true)?;
         let number = access.granule();
-        if access.is_system() {
+        let is_delayed = self.random.next() & 3 == 0;
+        if access.is_system() && !is_delayed {
             let now = self.now();
             self.show_granule(number, now);
             self.put(access, value, now);
         } else {
+            if access.is_system() {
+                self.delayed.push(number);
+            }
             self.hide(order, access, value);
         }
         self.carry(order, access, value, None);
@@ -504,7 +589,7 @@ impl Memory {
         let granule = self.page(access.granule());
         granule.seen = value << shift & bits;
         granule.known = mask;
-        (granule.first, granule.last, granule.line) = (now, now, access.line);
+        (granule.first, granule.last, granule.line) = (0, now, access.line);
     }
 
     fn hide(&mut self, order: &View, access: &Access, value: u64) {
