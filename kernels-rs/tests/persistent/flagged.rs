@@ -47,7 +47,7 @@ impl<'a> Rings<'a> {
     fn converse(&mut self, count: u64, slice: usize) {
         let (mut sent, mut answered) = (0, 0);
         while answered < count {
-            // Sends at each poll: the kernel publishes an answer before it releases the slot of the message.
+            // Sends at each poll: the host may see an answer before the release of the message's slot.
             until("there is an answer", || {
                 let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
                 sent += self.sender.push_slice(&values).expect("an index that can be") as u64;

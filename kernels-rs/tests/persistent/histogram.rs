@@ -67,13 +67,13 @@ fn answers(ground: &Ground, shape: Shape, chunks: &[Chunk]) -> (Vec<Counted>, u6
     let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
     let answers = rig.run_image("histogram", &ground.arguments(), &device, |rig| {
         rig.command(Command::ACTIVATE);
-        let mut answers = Vec::new();
-        for &chunk in chunks {
-            rig.send(chunk);
-            answers.extend(rig.received());
-        }
+        let (mut answers, mut sent) = (Vec::new(), 0);
         while answers.len() < chunks.len() {
-            answers.push(rig.receive());
+            answers.push(rig.receive_sending(|sender| {
+                while sent < chunks.len() && sender.push(chunks[sent]).is_ok() {
+                    sent += 1;
+                }
+            }));
         }
         rig.command(Command::DRAIN);
         answers

@@ -168,8 +168,8 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         self.receive_sending(|_| ())
     }
 
-    /// Returns the next answer. Calls `send` at each poll: the kernel publishes an answer before it releases the slot of the message. So a message
-    /// that did not fit at the last answer may fit a moment later, and without it no other answer follows.
+    /// Returns the next answer. Calls `send` at each poll: a kernel stores both indices of a batch in one publication, and the host may see either first.
+    /// So a message that did not fit at the last answer may fit a moment later, and without it no other answer follows.
     pub fn receive_sending(&mut self, mut send: impl FnMut(&mut Producer<'a, I, Host>)) -> O {
         let mut answer = None;
         until("there is an answer", || {

@@ -89,7 +89,7 @@ impl<'a> Block<'a> {
     pub fn run(mut self) -> Answer {
         let ended = self.run_lanes();
         let shared = self.shared.as_ref().map(|shared| (shared.base, shared.layout.size() as u64 - 1));
-        lock(self.memory).end(self.number, self.lanes.iter().map(|lane| &lane.view), shared);
+        lock(self.memory).end(self.number, shared);
         ended
     }
 

@@ -59,6 +59,11 @@ impl Clock {
         }
     }
 
+    /// Drops the steps of a block.
+    pub fn forget(&mut self, block: u32) {
+        self.others.remove(&block);
+    }
+
     fn join_other(&mut self, block: u32, steps: &[u32]) {
         match self.others.get_mut(&block) {
             Some(own) if own.iter().zip(steps).all(|(own, other)| other <= own) => {}

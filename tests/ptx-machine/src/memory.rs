@@ -48,6 +48,13 @@ impl Hasher for Hash {
 
 type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Load,
+    Store,
+    Update,
+}
+
 /// An earlier access.
 #[derive(Clone, Copy)]
 struct Record {
@@ -101,7 +108,7 @@ pub struct Memory {
     hidden: Map<u64, Hidden>,
     released: Map<u64, Released>,
     /// Everything that was released to the host, and so may come back from it.
-    to_host: Option<Clock>,
+    to_host: Option<Arc<Clock>>,
     blocks: HashSet<u32>,
     next_block: u32,
     /// A byte that fills memory which was never written.
@@ -269,10 +276,13 @@ impl Memory {
     }
 
     /// Ends a block: all that it wrote becomes visible, and its shared memory is forgotten.
-    pub fn end<'a>(&mut self, block: u32, lanes: impl Iterator<Item = &'a View>, shared: Option<(NonNull<u8>, u64)>) {
+    pub fn end(&mut self, block: u32, shared: Option<(NonNull<u8>, u64)>) {
         self.show(|hidden| hidden.lane.block == block);
-        lanes.for_each(|lane| self.release_to_host(&lane.clock));
         self.blocks.remove(&block);
+        // Everything of a block that has ended happens before.
+        if let Some(to_host) = &mut self.to_host {
+            Arc::make_mut(to_host).forget(block);
+        }
         if let Some((place, bytes)) = shared {
             let first = place.as_ptr().addr() as u64 / PAGE;
             for page in first..=first + bytes / PAGE {
@@ -283,8 +293,8 @@ impl Memory {
 
     fn release_to_host(&mut self, clock: &Clock) {
         match &mut self.to_host {
-            Some(to_host) => to_host.join(clock),
-            None => self.to_host = Some(clock.clone()),
+            Some(to_host) => Arc::make_mut(to_host).join(clock),
+            None => self.to_host = Some(Arc::new(clock.clone())),
         }
     }
 
@@ -364,7 +374,8 @@ impl Memory {
     }
 
     /// Compares an access with earlier ones, and remembers it.
-    fn record(&mut self, order: &View, access: &Access, is_write: bool) -> Answer {
+    fn record(&mut self, order: &View, access: &Access, kind: Action) -> Answer {
+        let is_write = kind != Action::Load;
         let record = Record {
             lane: order.lane,
             step: order.clock.get(order.lane),
@@ -390,7 +401,7 @@ impl Memory {
                 race = Some(*earlier);
             }
             let is_shared = earlier.strength == Strength::Strong(Scope::System) && record.strength != earlier.strength;
-            if is_write && is_shared && earlier.lane.block == record.lane.block && earlier.mask & record.mask != 0 {
+            if kind == Action::Store && is_shared && earlier.lane.block == record.lane.block && earlier.mask & record.mask != 0 {
                 mixed = Some(*earlier);
             }
             // What is ordered before this one, and conflicts with no more than this one does.
@@ -496,7 +507,7 @@ impl Memory {
 
     pub fn load(&mut self, order: &mut View, access: &Access) -> Answer<u64> {
         let value = self.observe(order, access)?;
-        self.record(order, access, false)?;
+        self.record(order, access, Action::Load)?;
         if let Strength::Strong(scope) = access.order.strength {
             self.synchronise(order, access, scope, value);
             if access.order.acquires {
@@ -527,7 +538,7 @@ impl Memory {
             let first = self.page(access.granule()).first;
             order.pending_host = order.pending_host.max(first);
             if !from_lane && let Some(to_host) = &self.to_host {
-                let through_host = Arc::new(to_host.clone());
+                let through_host = Arc::clone(to_host);
                 order.pending.retain(|(word, ..)| *word != key);
                 order.pending.push((key, through_host, Scope::System, order.lane));
             }
@@ -539,7 +550,7 @@ impl Memory {
             let Strength::Strong(scope) = access.order.strength else { return Ok(()) };
             self.release(order, scope);
         }
-        self.record(order, access, true)?;
+        self.record(order, access, Action::Store)?;
         let number = access.granule();
         let is_delayed = self.random.next() & 3 == 0;
         if access.is_system() && !is_delayed {
@@ -623,7 +634,7 @@ impl Memory {
             let new = crate::alu::update(update, ty, old, sources)
                 .ok_or_else(|| Fault::new(Kind::UnknownOpcode, access.line, "the machine does not implement this update"))?;
             if replace(access.place, access.bytes, old, new) {
-                self.record(order, access, true)?;
+                self.record(order, access, Action::Update)?;
                 let before = self.released.remove(&access.host()).filter(|released| released.value == old);
                 if let Some(before) = &before {
                     let effective = scope.min(before.scope);
