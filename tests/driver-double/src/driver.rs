@@ -36,6 +36,8 @@ pub struct Driver {
     pub pools: Table<Pool>,
     pub lost: Lost,
     pub violations: Violations,
+    /// Executes PTX, if the settings say so.
+    pub machine: ringmem_ptx_machine::Device,
     /// One of the stages below.
     stage: AtomicU8,
     /// Whether the process is ending.
@@ -103,6 +105,7 @@ impl Driver {
                 pools,
                 lost: Lost::default(),
                 violations: Violations::default(),
+                machine: ringmem_ptx_machine::Device::new(settings.seed),
                 stage: AtomicU8::new(NEW),
                 gone: AtomicBool::new(false),
                 unsettled: AtomicBool::new(false),

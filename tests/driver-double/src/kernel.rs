@@ -7,12 +7,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use ringmem_layouts::image::{Entry, KernelHost};
+use ringmem_layouts::image::KernelHost;
+use ringmem_ptx_machine::{Fault, Kind as FaultKind};
 
 use crate::block::Kind;
 use crate::code::Code;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::module::Program;
 use crate::stream::Ticket;
 
 /// Multiprocessors of the device.
@@ -20,12 +22,14 @@ pub const MULTIPROCESSORS: u64 = 4;
 /// Blocks of 32 threads that one of them holds.
 pub const BLOCKS_EACH: u64 = 16;
 
-/// INVARIANT: `arguments` are as many as `entry` takes; the launch promised over the ABI what `Entry::run` requires.
+/// INVARIANT: `arguments` are as many as the program takes; the launch promised over the ABI what `Entry::run` requires.
 pub struct Launch {
-    pub entry: Entry,
+    pub program: Program,
     pub arguments: Vec<u64>,
     /// Blocks of the grid.
     pub groups: u64,
+    /// Threads of each block.
+    pub threads: u32,
 }
 
 /// The device as one block sees it.
@@ -41,9 +45,10 @@ struct Group<'a> {
 impl Launch {
     /// Runs every block to its end; as many at once as the device holds, the others after them.
     pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
-        let Self { entry, arguments, groups } = self;
+        let Self { program, arguments, groups, threads } = self;
+        let name = program.name();
         let device = &driver.devices[device as usize];
-        driver.engine.runs(entry.name);
+        driver.engine.runs(name);
         let next = AtomicU64::new(0);
         let multiprocessor = || {
             loop {
@@ -51,7 +56,16 @@ impl Launch {
                 if index >= groups {
                     return;
                 }
-                let group = Group { driver, device, ticket, kernel: entry.name, index, groups };
+                let group = Group { driver, device, ticket, kernel: name, index, groups };
+                let entry = match &program {
+                    Program::Host(entry) => entry,
+                    Program::Ptx { image, .. } => {
+                        if let Err(fault) = driver.machine.run(image, name, &arguments, &group, threads) {
+                            group.fail(&fault);
+                        }
+                        continue;
+                    }
+                };
                 // SAFETY: the invariant.
                 let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(&group, &arguments) }));
                 if let Err(payload) = ended {
@@ -63,14 +77,30 @@ impl Launch {
         };
         thread::scope(|scope| {
             for _ in 0..groups.min(MULTIPROCESSORS * BLOCKS_EACH) {
-                let thread = thread::Builder::new().name(format!("double-{}", entry.name));
+                let thread = thread::Builder::new().name(format!("double-{name}"));
                 if thread.spawn_scoped(scope, multiprocessor).is_err() {
                     // Fewer threads would run fewer blocks at once than was promised.
                     device.context.fail(Code::LAUNCH_OUT_OF_RESOURCES);
                 }
             }
         });
-        driver.engine.left(entry.name);
+        driver.engine.left(name);
+    }
+}
+
+impl Group<'_> {
+    /// Fails the context as a device does. A mistake that a device may not notice is a violation too.
+    fn fail(&self, fault: &Fault) {
+        let text = format!("kernel `{}`, block {}: {fault}", self.kernel, self.index);
+        eprintln!("{}: {text}", crate::NAME);
+        self.device.context.fail(match fault.kind {
+            FaultKind::OutOfBounds => Code::ILLEGAL_ADDRESS,
+            FaultKind::Misaligned => Code::MISALIGNED_ADDRESS,
+            _ => Code::LAUNCH_FAILED,
+        });
+        if !matches!(fault.kind, FaultKind::OutOfBounds | FaultKind::Misaligned | FaultKind::Trap) {
+            self.driver.violations.add(text);
+        }
     }
 }
 
@@ -116,6 +146,8 @@ impl KernelHost for Group<'_> {
 
 #[cfg(test)]
 mod tests {
+    use ringmem_layouts::image::Entry;
+
     use super::*;
     use crate::calls::context::{cuCtxSetCurrent, cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
     use crate::calls::device::cuInit;
@@ -131,7 +163,8 @@ mod tests {
         // SAFETY: each writes one handle or takes one.
         unsafe {
             assert_eq!((cuInit(0), cuDevicePrimaryCtxRetain(&raw mut context, 0), cuCtxSetCurrent(context)), (0, 0, 0));
-            let launch = Launch { entry: Entry { name: "panics", arguments: 0, run: panics }, arguments: Vec::new(), groups: 2 };
+            let program = Program::Host(Entry { name: "panics", arguments: 0, run: panics });
+            let launch = Launch { program, arguments: Vec::new(), groups: 2, threads: 32 };
             assert!(Driver::the().engine.queue(0, Operation::Launch(launch), None).is_ok());
             assert_eq!((cuCtxSynchronize(), cuCtxSynchronize()), (719, 719));
             assert_eq!((cuDevicePrimaryCtxRelease_v2(0), cuDevicePrimaryCtxRetain(&raw mut context, 0)), (0, 0));

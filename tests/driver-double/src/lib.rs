@@ -4,7 +4,7 @@
 //! 1. Device addresses cannot be dereferenced and are never reused. Device, pinned and managed memory hold [`POISON`] until written.
 //! 2. Every address range of a call must be within one live allocation, or the call fails.
 //! 3. Streams are threads. A copy from pinned memory reads its source when it is executed, not when it is called.
-//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block.
+//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block; or the PTX itself, in a machine that checks it.
 //! 5. A call that may wait forever on a real driver while a kernel runs waits here too, then prints the reason and aborts: a hang is never silent.
 //! 6. Destroyed handles, threads without a context, children of `fork` and calls after exit get the driver's errors.
 //! 7. A wrong order of calls that a driver does not report is counted by [`ringmem_double_violations`]. Two uses of stream-ordered memory are
@@ -25,6 +25,8 @@
 //! | `RINGMEM_DOUBLE_DEVICES=N` | the number of devices, 0 to 64; default 1 |
 //! | `RINGMEM_DOUBLE_MEMORY=BYTES` | the memory of each device; default 2 GiB |
 //! | `RINGMEM_DOUBLE_TABLES=BYTES` | memory that page tables take while any memory is allocated; default none |
+//! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes the module's PTX in `ringmem-ptx-machine`; default: the host builds of ringmem's kernels |
+//! | `RINGMEM_DOUBLE_SEED=N` | decides the order in which the lanes of PTX execute; default 1 |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | attributes of the devices, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
 //!

@@ -1,4 +1,4 @@
-//! [`Module`]: the entries of a PTX text, and their host builds.
+//! [`Module`]: the entries of a PTX text, and what a launch of each runs.
 
 use std::ptr;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::AcqRel;
 
 use ringmem_kernels::{ABI, IMAGE};
 use ringmem_layouts::image::Entry;
+use ringmem_ptx_machine::Image;
 
 use crate::NAME;
 use crate::block::{Block, Kind};
@@ -21,58 +22,106 @@ pub struct Module {
     pub device: u32,
     /// In the order of the text.
     kernels: Vec<Arc<Kernel>>,
-    /// Where the ABI's eight bytes lie.
-    pub abi: u64,
+    /// Where the ABI's eight bytes lie, if the text has them.
+    pub abi: Option<u64>,
+}
+
+/// What a launch runs.
+#[derive(Clone)]
+pub enum Program {
+    Host(Entry),
+    Ptx {
+        image: Arc<Image>,
+        name: &'static str,
+        /// The size of each parameter in bytes.
+        parameters: Vec<u64>,
+    },
+}
+
+impl Program {
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Host(entry) => entry.name,
+            Self::Ptx { name, .. } => name,
+        }
+    }
+
+    /// The size of each parameter in bytes.
+    pub fn parameters(&self) -> Vec<u64> {
+        match self {
+            Self::Host(entry) => vec![8; entry.arguments],
+            Self::Ptx { parameters, .. } => parameters.clone(),
+        }
+    }
 }
 
 pub struct Kernel {
-    pub entry: Entry,
+    pub program: Program,
     pub device: u32,
     loaded: AtomicBool,
 }
 
 impl Module {
-    /// Parses a text and finds the host build of each of its kernels. Writes the error to stderr and to `log`.
+    /// Parses a text. Unless PTX is executed, finds the host build of each of its kernels. Writes the error to stderr and to `log`.
     pub fn load(driver: &Driver, device: &Device, text: &str, log: &mut String) -> Answer<Self> {
         let mut refuse = |why: &str| {
             eprintln!("{NAME}: PTX refused: {why}");
             log.push_str(why);
             Err(Code::INVALID_PTX)
         };
+        let image = match driver.settings.executes_ptx.then(|| Image::parse(text)) {
+            Some(Err(fault)) => return refuse(&fault.to_string()),
+            Some(Ok(image)) => Some(Arc::new(image)),
+            None => None,
+        };
         let text = without_comments(text);
         if !text.trim_start().starts_with(".version") {
             return refuse("it does not begin with .version");
         }
         let abi = match abi(&text) {
-            Some(hash) if hash == ABI.hash => hash,
+            abi if image.is_some() => abi,
+            Some(hash) if hash == ABI.hash => Some(hash),
             Some(hash) => return refuse(&format!("its ABI is {hash:#018x}, the host builds' {:#018x}", ABI.hash)),
             None => return refuse(&format!("it has no {ABI_SYMBOL}")),
         };
         let mut kernels = Vec::new();
-        for (name, parameters) in entries(&text) {
-            match IMAGE.host.iter().find(|entry| entry.name == name) {
-                Some(entry) if entry.arguments == parameters => {
-                    kernels.push(Arc::new(Kernel { entry: *entry, device: device.ordinal, loaded: AtomicBool::new(driver.settings.eager) }))
+        let kernel = |program| Arc::new(Kernel { program, device: device.ordinal, loaded: AtomicBool::new(driver.settings.eager) });
+        if let Some(image) = image {
+            for (name, parameters) in image.entries() {
+                // A name outlives its module in reports; there are few.
+                let name = String::leak(name.to_owned());
+                kernels.push(kernel(Program::Ptx { image: Arc::clone(&image), name, parameters }));
+            }
+        } else {
+            for (name, parameters) in entries(&text) {
+                match IMAGE.host.iter().find(|entry| entry.name == name) {
+                    Some(entry) if entry.arguments == parameters => kernels.push(kernel(Program::Host(*entry))),
+                    Some(entry) => {
+                        return refuse(&format!("`{name}` has {parameters} parameters, its host build {} arguments", entry.arguments));
+                    }
+                    None => return refuse(&format!("`{name}` has no host build")),
                 }
-                Some(entry) => {
-                    return refuse(&format!("`{name}` has {parameters} parameters, its host build {} arguments", entry.arguments));
-                }
-                None => return refuse(&format!("`{name}` has no host build")),
             }
         }
         if driver.settings.eager {
             // Its kernels are loaded with it.
             driver.engine.idle(Some(device.ordinal), driver.settings.deadline);
         }
-        device.take(8)?;
-        let global = Arc::new(Block::new(Kind::Global, device.ordinal, 8).inspect_err(|_| device.give_back(8))?);
-        let address = driver.space.place(&global);
-        driver.space.resolve(address, 8)?.write(abi, true);
-        Ok(Self { device: device.ordinal, kernels, abi: address })
+        let abi = match abi {
+            Some(hash) => {
+                device.take(8)?;
+                let global = Arc::new(Block::new(Kind::Global, device.ordinal, 8).inspect_err(|_| device.give_back(8))?);
+                let address = driver.space.place(&global);
+                driver.space.resolve(address, 8)?.write(hash, true);
+                Some(address)
+            }
+            None => None,
+        };
+        Ok(Self { device: device.ordinal, kernels, abi })
     }
 
     pub fn kernel(&self, name: &str) -> Answer<&Arc<Kernel>> {
-        self.kernels.iter().find(|kernel| kernel.entry.name == name).ok_or(Code::NOT_FOUND)
+        self.kernels.iter().find(|kernel| kernel.program.name() == name).ok_or(Code::NOT_FOUND)
     }
 
     pub fn has(&self, kernel: &Kernel) -> bool {
@@ -81,7 +130,7 @@ impl Module {
 
     /// Gives its globals back.
     pub fn unload(&self, driver: &Driver) {
-        if driver.space.remove(self.abi).is_some() {
+        if self.abi.is_some_and(|abi| driver.space.remove(abi).is_some()) {
             driver.devices[self.device as usize].give_back(8);
         }
     }

@@ -30,6 +30,10 @@ pub struct Settings {
     /// Whose kernels may be let into whose memory.
     pub peers: Peers,
     pub attributes: Attributes,
+    /// Whether a launch executes the PTX of its module, instead of the host build of the kernel.
+    pub executes_ptx: bool,
+    /// Decides the order in which lanes execute.
+    pub seed: u64,
 }
 
 impl Settings {
@@ -46,7 +50,13 @@ impl Settings {
         let devices = devices as u32;
         let peers = text("RINGMEM_DOUBLE_PEERS");
         let attributes = text("RINGMEM_DOUBLE_ATTRIBUTES");
+        let kernels = text("RINGMEM_DOUBLE_KERNELS");
+        if !["", "host", "ptx"].contains(&kernels.as_str()) {
+            record::give_up(&format!("RINGMEM_DOUBLE_KERNELS={kernels} is neither `host` nor `ptx`"));
+        }
         Self {
+            executes_ptx: kernels == "ptx",
+            seed: number("RINGMEM_DOUBLE_SEED", 1),
             log: env::var_os("RINGMEM_DOUBLE_LOG").filter(|file| !file.is_empty()),
             fail: text("RINGMEM_DOUBLE_FAIL"),
             leaks: text("RINGMEM_DOUBLE_LEAKS") == "1",

@@ -453,7 +453,11 @@ impl<'a> Block<'a> {
         let page = SHADOW_PAGE as u64;
         let first = address / page * page;
         for part in (first..first.saturating_add(pages * page)).step_by(PART as usize) {
-            if let Some(place) = self.host.translate(part, PART) {
+            // Within one allocation with the address.
+            let (from, to) = (part.min(address), (part + PART).max(address));
+            if self.host.translate(from, to - from).is_some()
+                && let Some(place) = self.host.translate(part, PART)
+            {
                 look(&mut lock(self.memory), place, PART);
             }
         }

@@ -83,9 +83,10 @@ impl Image {
         Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned(), executed })
     }
 
-    /// Returns the name and the number of parameters of each entry, in the order of the text.
-    pub fn entries(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.functions.iter().filter(|function| function.is_entry).map(|function| (function.name.as_str(), function.parameters.len()))
+    /// Returns the name of each entry and the sizes of its parameters in bytes, in the order of the text.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, Vec<u64>)> {
+        let sizes = |function: &Function| function.parameters.iter().map(|parameter| parameter.bytes).collect();
+        self.functions.iter().filter(|function| function.is_entry).map(move |function| (function.name.as_str(), sizes(function)))
     }
 
     /// Returns the address and the size in bytes of a variable in global memory.

@@ -8,30 +8,34 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::jit::{ERROR_LOG, INFO_LOG, Log};
 use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
-use crate::module::{ABI_SYMBOL, Module};
+use crate::module::{ABI_SYMBOL, Module, Program};
 use crate::operation::Operation;
 
-/// Threads of a block, the only number that the kernels know.
+/// Threads of a block, the only number that the host builds know.
 const WARP: u32 = 32;
 
-/// As many 64-bit arguments as the entry has: a driver sees no more of them than that.
+/// As many arguments as the entry has, of these sizes in bytes: a driver sees no more of them than that.
 ///
 /// # Safety
 ///
-/// `parameters` is null, or so many pointers, each null or valid for reads of eight bytes.
-unsafe fn arguments(parameters: *mut *mut c_void, count: usize) -> Answer<Vec<u64>> {
-    if parameters.is_null() && count > 0 {
+/// `parameters` is null, or so many pointers, each null or valid for reads of that many bytes.
+unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u64>> {
+    if parameters.is_null() && !sizes.is_empty() {
         return Err(Code::INVALID_VALUE);
     }
-    (0..count)
-        .map(|i| {
+    sizes
+        .iter()
+        .enumerate()
+        .map(|(i, bytes)| {
             // SAFETY: the caller's promise.
             let pointer = unsafe { parameters.add(i).read() };
             if pointer.is_null() {
                 return Err(Code::INVALID_VALUE);
             }
+            let mut value = [0; 8];
             // SAFETY: the caller's promise.
-            Ok(unsafe { pointer.cast::<u64>().read_unaligned() })
+            unsafe { value.as_mut_ptr().copy_from_nonoverlapping(pointer.cast(), (*bytes).min(8) as usize) };
+            Ok(u64::from_le_bytes(value))
         })
         .collect()
 }
@@ -71,13 +75,14 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
         return Err(Code::INVALID_HANDLE);
     }
     let [groups, 1, 1] = shape.grid else { return Err(Code::INVALID_VALUE) };
-    if groups == 0 || shape.block != [WARP, 1, 1] {
+    let [threads, 1, 1] = shape.block else { return Err(Code::INVALID_VALUE) };
+    if groups == 0 || !(1..=1024).contains(&threads) || matches!(function.program, Program::Host(_)) && threads != WARP {
         return Err(Code::INVALID_VALUE);
     }
     // SAFETY: the caller's promise.
-    let arguments = unsafe { arguments(parameters, function.entry.arguments)? };
+    let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
     function.load(driver);
-    let launch = Launch { entry: function.entry, arguments, groups: groups.into() };
+    let launch = Launch { program: function.program.clone(), arguments, groups: groups.into(), threads };
     driver.engine.queue(stream, Operation::Launch(launch), None).map(drop)
 }
 
@@ -134,7 +139,7 @@ calls! {
         }
         if !address.is_null() {
             // SAFETY: the caller's promise.
-            unsafe { give(address, module.abi)? };
+            unsafe { give(address, module.abi.ok_or(Code::NOT_FOUND)?)? };
         }
         Ok(())
     }
