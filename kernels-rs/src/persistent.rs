@@ -242,10 +242,12 @@ pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Laun
     leave_with(&mut control, lanes.lane() == 0, fault);
 }
 
-/// Where this group's control block is mapped. Without one there is nobody to tell.
+/// Returns the address of this group's control block; `None` for every group of a launch without control blocks.
 #[inline(always)]
 fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Option<NonNull<u8>> {
     let size = size_of::<ControlBlock<u64>>() as u64;
+    // A GPU finds no more than null: the address of a later group's block would not be null.
+    machine.at(launch.controls, size, 128)?;
     machine.at(launch.controls.wrapping_add(lanes.group().wrapping_mul(size)), size, 128)
 }
 

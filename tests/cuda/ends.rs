@@ -94,7 +94,7 @@ alone! {
 
     fn what_the_compiler_says_of_a_text_is_in_the_error() {
         let backend = rig::open();
-        let broken = Image { ptx: b".version 6.3\n.target sm_70\n.visible .entry hold(.param .u64 a, .param .u64 b) { ret; }\n", ..IMAGE };
+        let broken = Image { ptx: b".version 6.3\n.target sm_70\n.visible .entry hold(.param .u64 a) { return; }\n", ..IMAGE };
         let error = Module::load(&backend, &broken, &ABI).expect_err("it is no image");
         let Error::Driver { call, code, name, log: Some(log) } = &error else { panic!("{error}") };
         assert_eq!((*call, *code, *name), ("cuModuleLoadDataEx", 218, "CUDA_ERROR_INVALID_PTX"));
