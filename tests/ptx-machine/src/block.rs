@@ -415,7 +415,13 @@ impl<'a> Block<'a> {
         let mut known = true;
         let base = self.read(index, place.base, &mut known);
         demand(known, line, "an address")?;
-        Ok(base.wrapping_add(place.offset))
+        let address = base.wrapping_add(place.offset);
+        // An address of 32 bits in a window is the low half of the generic one.
+        Ok(match place.space {
+            Space::Shared if address < WINDOW => SHARED + address,
+            Space::Local if address < WINDOW => LOCAL + address,
+            _ => address,
+        })
     }
 
     /// An access of `bytes` at an address, as part of one of `whole` bytes.

@@ -315,6 +315,15 @@ fn memory<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
         }
         _ => None,
     };
+    // Coordinates of a texture: no opcode that is implemented has them.
+    if tokens.take(b',') {
+        while !tokens.take(b']') {
+            if tokens.next().is_none() {
+                return Err(tokens.wrong("`]`"));
+            }
+        }
+        return Ok(Operand::List(Vec::new()));
+    }
     let mut offset = 0_u64;
     while !tokens.take(b']') {
         let negative = tokens.take(b'-');

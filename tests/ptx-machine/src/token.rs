@@ -28,7 +28,7 @@ impl<'a> Tokens<'a> {
         for (line, code) in (1..).zip(text.lines()) {
             let mut rest = code;
             // Positions of a debugger, which have no semicolon.
-            if [".loc", ".file"].iter().any(|directive| rest.trim_start().starts_with(directive)) {
+            if matches!(rest.split_whitespace().next(), Some(".loc" | ".file")) {
                 continue;
             }
             loop {

@@ -1,0 +1,193 @@
+//! Kernels with a mistake: each is a fault that names the line, and the other line of a race.
+
+mod host;
+
+use std::thread;
+
+use ringmem_ptx_machine::{Device, Fault, Image, Kind};
+
+use host::{Block, Memory};
+
+/// Every order of lanes that these seeds give finds the mistake.
+const SEEDS: [u64; 4] = [1, 2, 3, 4];
+
+fn image(body: &str) -> Image {
+    let text = format!(
+        ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry f(.param .u64 at)\n{{\n\
+         .reg .pred %p<9>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n.shared .align 8 .b8 tile[256];\n\
+         ld.param.u64 %rd1, [at];\nmov.u32 %r1, %tid.x;\nmul.wide.u32 %rd2, %r1, 8;\nadd.s64 %rd3, %rd1, %rd2;\n{body}\nret;\n}}\n"
+    );
+    Image::parse(&text).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// The line of the body's first instruction.
+const FIRST: u32 = 14;
+
+fn run(body: &str, seed: u64, threads: u32) -> Result<Memory, Fault> {
+    let (image, memory) = (image(body), Memory::filled(64, 0xbad0_bad0_bad0_bad0));
+    Device::new(seed).run(&image, "f", &[memory.address()], &memory, threads).map(|()| memory)
+}
+
+#[track_caller]
+fn faults(body: &str, kind: Kind, line: u32, says: &str) {
+    for seed in SEEDS {
+        let fault = run(body, seed, 32).map(drop).expect_err(body);
+        assert_eq!((fault.kind, fault.line), (kind, FIRST + line), "{fault}");
+        assert!(fault.text.contains(says), "{fault}");
+    }
+}
+
+/// A race is reported by whichever access comes second.
+#[track_caller]
+fn races(body: &str, lines: [u32; 2]) {
+    for seed in SEEDS {
+        let fault = run(body, seed, 32).map(drop).expect_err(body);
+        let lines = lines.map(|line| FIRST + line);
+        assert!(fault.kind == Kind::Race && lines.contains(&fault.line), "{fault}");
+        assert!(lines.iter().any(|line| fault.text.contains(&format!("at line {line}"))), "{fault}");
+    }
+}
+
+#[test]
+fn an_access_outside_all_memory_is_named() {
+    faults("st.b64 [%rd1+1000000], 1;", Kind::OutOfBounds, 0, "stores 8 bytes at");
+    faults("ld.b32 %r2, [0];", Kind::OutOfBounds, 0, "loads 4 bytes at 0x0");
+    faults("st.shared.b64 [tile+256], 1;", Kind::OutOfBounds, 0, "outside all allocations");
+}
+
+#[test]
+fn a_misaligned_vector_is_named() {
+    faults("ld.v4.b32 {%r2, %r3, %r4, %r5}, [%rd1+8];", Kind::Misaligned, 0, "not a multiple of 16");
+    faults("ld.b64 %rd4, [%rd1+4];", Kind::Misaligned, 0, "not a multiple of 8");
+}
+
+#[test]
+fn a_register_that_was_never_written_is_named_where_it_decides() {
+    faults("add.s64 %rd5, %rd4, 1;\nmov.b64 %rd6, %rd5;\nst.b64 [%rd3], %rd6;", Kind::Undefined, 2, "a stored value");
+    faults("@%p1 bra $x;\n$x:", Kind::Undefined, 0, "a predicate");
+    faults("ld.b64 %rd5, [%rd4];", Kind::Undefined, 0, "an address");
+    faults("shfl.sync.idx.b32 %r3, %r2, 0, 31, -1;", Kind::Undefined, 0, "a shuffle");
+    // Not where it decides nothing.
+    assert!(run("add.s64 %rd5, %rd4, 1;\nsetp.eq.s32 %p1, %r1, 99;\n@%p1 st.b64 [%rd3], %rd5;", 1, 32).is_ok());
+}
+
+#[test]
+fn memory_that_was_never_written_is_named() {
+    faults("ld.shared.b32 %r2, [tile+8];", Kind::Unwritten, 0, "never written");
+    let (image, memory) = (image("ld.b64 %rd4, [%rd3];"), Memory::filled(64, u64::from_ne_bytes([0xcd; 8])));
+    let fault = Device::new(1).with_poison(0xcd).run(&image, "f", &[memory.address()], &memory, 32).expect_err("it is poison");
+    assert_eq!((fault.kind, fault.line), (Kind::Unwritten, FIRST));
+}
+
+#[test]
+fn a_divergent_barrier_is_named() {
+    let half = "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $low;\nbar.warp.sync -1;\nbra $end;\n$low:\nvote.sync.any.pred %p2, %p1, -1;\n$end:";
+    for seed in SEEDS {
+        let fault = run(half, seed, 32).map(drop).expect_err("the halves wait for each other");
+        assert!(fault.kind == Kind::Divergent && [FIRST + 2, FIRST + 5].contains(&fault.line), "{fault}");
+    }
+    faults("setp.lt.u32 %p1, %r1, 16;\n@%p1 bar.warp.sync 0xffff0000;", Kind::Divergent, 1, "is not in the mask");
+    // The lanes that have exited count as arrived.
+    assert!(run("setp.lt.u32 %p1, %r1, 16;\n@%p1 exit;\nbar.warp.sync -1;\nst.b64 [%rd3], 1;", 1, 32).is_ok());
+    // The same barrier may be in two places.
+    assert!(run("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $low;\nbar.warp.sync -1;\nbra $end;\n$low:\nbar.warp.sync -1;\n$end:", 1, 32).is_ok());
+}
+
+#[test]
+fn a_trap_is_named() {
+    faults("setp.eq.u32 %p1, %r1, 5;\n@%p1 trap;", Kind::Trap, 1, "lane 5");
+}
+
+#[test]
+fn unordered_accesses_of_two_lanes_are_a_race() {
+    // Every lane stores to the same word.
+    races("st.b64 [%rd1], %rd2;", [0, 0]);
+    // A neighbour's word without a barrier.
+    races("st.b64 [%rd3], %rd2;\nxor.b64 %rd4, %rd2, 8;\nadd.s64 %rd4, %rd4, %rd1;\nld.b64 %rd5, [%rd4];", [0, 3]);
+    // In shared memory too; reading what was never written may come first.
+    let shared = "cvt.u32.u64 %r2, %rd2;\nst.shared.b64 [%r2], 1;\nxor.b32 %r3, %r2, 8;\nld.shared.b64 %rd4, [%r3];";
+    for seed in SEEDS {
+        let fault = run(shared, seed, 32).map(drop).expect_err("there is no barrier");
+        assert!(matches!(fault.kind, Kind::Race | Kind::Unwritten), "{fault}");
+    }
+    // Bytes side by side are no race.
+    assert!(run("cvt.u64.u32 %rd4, %r1;\nadd.s64 %rd4, %rd4, %rd1;\nst.b8 [%rd4], %r1;", 1, 32).is_ok());
+    // With a barrier there is none.
+    let barrier = "st.b64 [%rd3], %rd2;\nbar.warp.sync -1;\nxor.b64 %rd4, %rd2, 8;\nadd.s64 %rd4, %rd4, %rd1;\nld.b64 %rd5, [%rd4];";
+    assert!(SEEDS.iter().all(|seed| run(barrier, *seed, 32).is_ok()));
+    // A warp's barrier does not reach another warp.
+    let across = barrier.replace("xor.b64 %rd4, %rd2, 8", "xor.b64 %rd4, %rd2, 256");
+    assert!(SEEDS.iter().any(|seed| run(&across, *seed, 64).is_err()));
+    let block = across.replace("bar.warp.sync -1", "bar.sync 0");
+    assert!(SEEDS.iter().all(|seed| run(&block, *seed, 64).is_ok()));
+}
+
+/// Lane 0 passes a word to lane 1 through a flag.
+fn pass(store: &str, load: &str) -> String {
+    format!(
+        "setp.gt.u32 %p1, %r1, 1;\n@%p1 exit;\nsetp.eq.u32 %p2, %r1, 1;\n@%p2 bra $wait;\nst.b64 [%rd1+64], 42;\n{store};\nexit;\n\
+         $wait:\n{load};\nsetp.ne.s64 %p3, %rd4, 1;\n@%p3 bra $wait;\nld.b64 %rd5, [%rd1+64];\nst.b64 [%rd1+128], %rd5;"
+    )
+}
+
+fn passes(store: &str, load: &str) -> Result<u64, Fault> {
+    SEEDS.iter().map(|seed| run(&pass(store, load), *seed, 32).map(|memory| memory.word(16))).last().expect("a seed")
+}
+
+#[test]
+fn a_release_and_an_acquire_order_what_is_before_and_after_them() {
+    let (release, acquire) = ("st.release.cta.b64 [%rd1], 1", "ld.acquire.cta.b64 %rd4, [%rd1]");
+    assert_eq!(passes(release, acquire), Ok(42));
+    assert_eq!(passes("fence.acq_rel.cta;\nst.relaxed.cta.b64 [%rd1], 1", "ld.relaxed.cta.b64 %rd4, [%rd1];\nfence.acq_rel.cta"), Ok(42));
+    assert_eq!(passes("atom.release.gpu.exch.b64 %rd6, [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"), Ok(42));
+    for (store, load) in [
+        ("st.relaxed.cta.b64 [%rd1], 1", acquire),
+        (release, "ld.relaxed.cta.b64 %rd4, [%rd1]"),
+        ("st.b64 [%rd1], 1", acquire),
+        ("atom.relaxed.gpu.exch.b64 %rd6, [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"),
+    ] {
+        let fault = passes(store, load).expect_err(store);
+        assert_eq!(fault.kind, Kind::Race, "{store}, {load}: {fault}");
+    }
+}
+
+/// As [`pass`], from block 0 to block 1.
+fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
+    let body = pass(store, &format!("st.relaxed.sys.b64 [%rd1+256], 1;\n{load}"))
+        .replace("%p1, %r1, 1", "%p1, %r1, 0")
+        .replace("%p2, %r1, 1", "%p2, %r2, 1");
+    let image = image(&format!("mov.u32 %r2, %ctaid.x;\n{body}"));
+    let mut last = Ok(0);
+    for seed in SEEDS {
+        let (memory, device) = (Memory::zeroed(64), Device::new(seed));
+        let arguments = [memory.address()];
+        let ended = thread::scope(|scope| {
+            let run = |group| {
+                let block = Block { memory: &memory, group, groups: 2 };
+                let (device, image) = (&device, &image);
+                scope.spawn(move || device.run(image, "f", &arguments, &block, 32))
+            };
+            // Block 1 starts first: a block that has ended is ordered before those that start later.
+            let second = run(1);
+            while memory.word(32) == 0 {
+                thread::yield_now();
+            }
+            let first = run(0).join().expect("no panic");
+            if first.is_err() {
+                // It has not set the flag.
+                memory.set(0, 1);
+            }
+            [first, second.join().expect("no panic")]
+        });
+        last = ended.into_iter().collect::<Result<Vec<()>, Fault>>().map(|_| memory.word(16));
+        last.as_ref().map_err(Clone::clone)?;
+    }
+    last
+}
+
+#[test]
+fn a_release_whose_scope_is_the_block_does_not_reach_another_block() {
+    assert_eq!(across_blocks("st.release.gpu.b64 [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"), Ok(42));
+    let fault = across_blocks("st.release.cta.b64 [%rd1], 1", "ld.acquire.cta.b64 %rd4, [%rd1]").expect_err("the scope is too small");
+    assert_eq!(fault.kind, Kind::Race, "{fault}");
+}
