@@ -22,13 +22,16 @@ const fn of_f64(value: f64) -> u64 {
 }
 
 /// The smaller (or larger) number; a NaN only if both are.
-fn extreme<T: PartialOrd + Copy>(a: T, b: T, a_is_nan: bool, wants_less: bool, sign_of_a: bool) -> T {
-    if a_is_nan {
-        return b;
+fn extreme<T: PartialOrd + Copy>(a: T, b: T, is_nan: [bool; 2], wants_less: bool, sign_of_a: bool) -> T {
+    match is_nan {
+        [true, _] => b,
+        [_, true] => a,
+        _ => {
+            // Zeros differ in their signs alone.
+            let a_is_less = if a == b { sign_of_a } else { a < b };
+            if a_is_less == wants_less { a } else { b }
+        }
     }
-    // Zeros differ in their signs alone.
-    let a_is_less = if a == b { sign_of_a } else { a < b };
-    if b != b || a_is_less == wants_less { a } else { b }
 }
 
 fn binary_float(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
@@ -39,8 +42,8 @@ fn binary_float(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
                 Binary::Add => x + y,
                 Binary::Sub => x - y,
                 Binary::Div => x / y,
-                Binary::Min => extreme(x, y, x.is_nan(), true, x.is_sign_negative()),
-                Binary::Max => extreme(x, y, x.is_nan(), false, x.is_sign_negative()),
+                Binary::Min => extreme(x, y, [x.is_nan(), y.is_nan()], true, x.is_sign_negative()),
+                Binary::Max => extreme(x, y, [x.is_nan(), y.is_nan()], false, x.is_sign_negative()),
                 // PTX names the sign first.
                 Binary::CopySign => y.copysign(x),
                 _ => return None,

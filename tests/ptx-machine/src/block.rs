@@ -309,10 +309,7 @@ impl<'a> Block<'a> {
                     Some((Logic::Or, other)) => holds || other,
                     Some((Logic::Xor, other)) => holds ^ other,
                 };
-                let other = match with {
-                    Some((logic, source, is_negated)) => Some((*logic, (get!(source) & 1 != 0) != *is_negated)),
-                    None => None,
-                };
+                let other = with.as_ref().map(|(logic, source, is_negated)| (*logic, (get!(source) & 1 != 0) != *is_negated));
                 set!(to, combined(holds, other).into());
                 if let Some(negated) = negated {
                     set!(negated, combined(!holds, other).into());
