@@ -104,6 +104,22 @@ fn its_kernel_is_compiled_for_a_gpu() {
     assert!(ptx.contains(".visible .entry step(") && ptx.contains(".visible .global .align 8 .b8 RINGMEM_ABI[8]"), "{ptx}");
     // Its own alone.
     assert_eq!(ptx.matches(".entry ").count(), 1);
+    // The same program on the driver double, which executes this PTX.
+    let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
+    write(package.join("Cargo.toml"), &replaced(&manifest, "features = [\"std\"]", "features = [\"cuda\"]"));
+    let main = fs::read_to_string(package.join("src/main.rs")).unwrap();
+    let main = replaced(&main, "backend::host::HostBackend", "backend::cuda::CudaBackend");
+    write(package.join("src/main.rs"), &replaced(&main, "HostBackend::builder().build()?", "CudaBackend::open()?"));
+    let driver = ringmem_driver_double::libraries().expect("the double is built");
+    let output = command(&package, &["run", "--quiet"])
+        .env("LD_LIBRARY_PATH", driver)
+        .env("RINGMEM_DOUBLE_KERNELS", "ptx")
+        .env("RINGMEM_DOUBLE_LEAKS", "1")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout), "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }\n");
+    assert!(!text(&output.stderr).contains("PTX line"), "{}", text(&output.stderr));
 }
 
 /// A change of the struct, and lines of the error where the other side has not changed. `*` stands for a hash.
