@@ -344,23 +344,57 @@ alone! {
         drop(held);
     }
 
-    fn a_stream_whose_end_could_not_be_marked_is_given_back_when_it_is_over() {
+    fn a_stream_whose_end_could_not_be_marked_returns_to_the_stock_when_it_is_over() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let (id, held) = (stream.id(), Held::on(&stream));
         let behind = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
         double.reset();
         (1..20).for_each(|number| double.fail("cuEventRecord", number, 2));
-        let destroyed = double.calls("cuStreamDestroy_v2");
         backend.close_stream(id);
-        assert_eq!(double.calls("cuStreamDestroy_v2"), destroyed, "it is still to be asked");
         double.reset();
+        let rest: Vec<Stream> = (0..STOCK - 1).map(|_| Stream::new(&backend, 0).expect("a stream")).collect();
+        assert_eq!(double.calls("cuStreamCreate"), 0);
+        let another = Stream::new(&backend, 0).expect("a stream");
+        assert_eq!(double.calls("cuStreamCreate"), 1, "the closed one is in use");
         drop(held);
         behind.wait().expect("done");
-        drop(stream);
+        drop((stream, rest, another));
         backend.memory_info(0).expect("device 0");
-        assert_eq!(double.calls("cuStreamDestroy_v2"), 1);
+        let all: Vec<Stream> = (0..=STOCK).map(|_| Stream::new(&backend, 0).expect("a stream")).collect();
+        assert_eq!(double.calls("cuStreamCreate"), 1);
+        drop(all);
+        assert_eq!(double.calls("cuStreamDestroy_v2"), 0);
     }
+}
+
+/// Streams that a device is opened with, beside the backend's own.
+const STOCK: usize = 28;
+
+/// Under a kernel, with a driver that creates and destroys streams only when no kernel runs, and with 32 hardware queues that streams share.
+fn many_streams_under_a_kernel() {
+    let (backend, double) = (rig::open(), Double::new());
+    let first = Stream::new(&backend, 0).expect("a stream");
+    let held = Held::on(&first);
+    double.reset();
+    for round in 0..100_u8 {
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let buffer = Buffer::<u8, _>::new(Device::new(&backend, 0), 1000).expect("room");
+        let filled = stream.fill(buffer, .., round).expect("a fill").wait().expect("done");
+        assert_eq!(filled.to_vec().expect("a copy"), [round; 1000]);
+    }
+    assert_eq!((double.calls("cuStreamCreate"), double.calls("cuStreamDestroy_v2")), (0, 0));
+    drop(held);
+}
+
+#[test]
+fn streams_are_neither_created_nor_destroyed_under_a_kernel_and_share_no_queue_with_it() {
+    let name = concat!(module_path!(), "::streams_are_neither_created_nor_destroyed_under_a_kernel_and_share_no_queue_with_it");
+    let alone = Alone::new(name)
+        .with("RINGMEM_DOUBLE_WAITS", "cuStreamCreate,cuStreamDestroy_v2")
+        .with("RINGMEM_DOUBLE_QUEUES", 32)
+        .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
+    rig::clean(&alone, many_streams_under_a_kernel);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //!    one.
 //! 2. Blocking operations run on internal streams ([`Lane`]), which do not synchronise with other streams; the legacy default stream is not used.
 //!    [`LANES`] are created with the device. If none is idle, a caller waits for one; it waits for blocking operations only.
+//!    Streams of callers come from a stock of [`STREAMS`] and return to it. Only beyond it is one created, which may wait for a running kernel.
 //! 3. A device is dropped with its backend. If a kernel still runs then, its resources are leaked, since freeing them would wait for that
 //!    kernel.
 
@@ -37,6 +38,10 @@ pub(super) const TRIES: u32 = 1000;
 /// One per copy engine of most devices (two), and one to follow on each.
 const LANES: usize = 4;
 
+/// Streams that are created with the device. Creating one may wait for a running kernel, and streams share hardware queues: with the lanes these
+/// are as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows, so a kernel never occupies the queue of another stream.
+const STREAMS: usize = 28;
+
 /// The bytes of a staging piece: large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
@@ -60,6 +65,8 @@ pub(super) struct Device {
     /// The devices whose memory this one was allowed to access.
     pub peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
+    /// Streams that no queue uses.
+    streams: Mutex<Vec<Handle<CUstream_st>>>,
     lanes: Mutex<Lanes>,
     /// Signalled when a lane becomes idle.
     freed: Condvar,
@@ -100,6 +107,7 @@ impl Device {
             pool: None,
             peers: Mutex::default(),
             context: Handle(context),
+            streams: Mutex::default(),
             lanes: Mutex::default(),
             freed: Condvar::new(),
             is_left: AtomicBool::new(false),
@@ -112,6 +120,10 @@ impl Device {
             let word = device.words.take()?;
             let stream = device.stream()?;
             device.lanes().idle.push(Lane { stream, word });
+        }
+        for _ in 0..STREAMS {
+            let stream = device.stream()?;
+            device.streams().push(stream);
         }
         drop(bound);
         Ok(Arc::new(device))
@@ -141,8 +153,23 @@ impl Device {
         self.context
     }
 
+    /// Returns a stream that no queue uses; creates one if there is none. The context must be bound.
+    pub fn take_stream(&self) -> Result<Handle<CUstream_st>> {
+        let idle = self.streams().pop();
+        idle.map_or_else(|| self.stream(), Ok)
+    }
+
+    /// Takes back a stream without pending work.
+    pub fn return_stream(&self, stream: Handle<CUstream_st>) {
+        self.streams().push(stream);
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Handle<CUstream_st>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Creates a non-blocking stream. The context must be bound.
-    pub fn stream(&self) -> Result<Handle<CUstream_st>> {
+    fn stream(&self) -> Result<Handle<CUstream_st>> {
         let mut stream = ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { self.calls.cuStreamCreate(&raw mut stream, NON_BLOCKING) }?;
@@ -234,6 +261,10 @@ impl Drop for Device {
         for lane in lanes.idle {
             // SAFETY: the stream of an idle lane, which is dropped with it.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(lane.stream()) };
+        }
+        for stream in std::mem::take(&mut *self.streams()) {
+            // SAFETY: no queue uses it.
+            let _ = unsafe { self.calls.cuStreamDestroy_v2(stream.0) };
         }
         self.stagings.give_back();
         self.words.give_back();

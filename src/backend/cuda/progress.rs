@@ -62,11 +62,11 @@ impl Queue {
         // The event may be invalid after a device reset, or its query may fail. The stream can still answer.
         if self.cover(state, number).is_ok() {
             match self.look(state) {
-                Err(error) if !is_final(&error) && !state.is_destroyed => {}
+                Err(error) if !is_final(&error) => {}
                 answer => return answer,
             }
         }
-        // SAFETY: the stream is live: a destroyed one has an event for its last number.
+        // SAFETY: the queue's stream until all operations are complete.
         match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
             Ok(()) => {
                 state.events.clear();

@@ -64,7 +64,7 @@ pub(super) struct Queue {
 }
 
 enum Owned {
-    /// Created by this backend; destroyed when the queue is closed.
+    /// The device's; it returns there once the queue is closed and complete.
     Here(Handle<CUstream_st>),
     /// Adopted from cudarc.
     There(ManuallyDrop<Arc<CudaStream>>),
@@ -106,8 +106,8 @@ pub(super) struct State {
     /// Memory for host functions, shared by the operations of the stream, which run in order. `None` once closed.
     staging: Option<Piece>,
     is_closed: bool,
-    /// The driver's stream is destroyed.
-    pub is_destroyed: bool,
+    /// The driver's stream belongs to the device again.
+    is_finished: bool,
 }
 
 /// The bound on an operation's duration.
@@ -164,7 +164,7 @@ impl Queue {
     /// Creates a stream.
     pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
         let _bound = device.bind()?;
-        Self::new(device, counts, || Ok(Owned::Here(device.stream()?)))
+        Self::new(device, counts, || Ok(Owned::Here(device.take_stream()?)))
     }
 
     /// Adopts a stream of cudarc.
@@ -297,29 +297,17 @@ impl Queue {
         {
             state.lent.push_back((last, staging));
         }
-        // Without an event for its last number, the stream must stay alive to be queried.
-        if self.cover(&mut state, last).is_ok() {
-            self.destroy(&mut state);
-        }
+        // If recording fails, the next query records again.
+        let _ = self.cover(&mut state, last);
         true
     }
 
-    /// Destroys the driver's stream, once. The context must be bound.
-    fn destroy(&self, state: &mut State) {
-        if let (Owned::Here(stream), false) = (&self.stream, mem::replace(&mut state.is_destroyed, true)) {
-            // SAFETY: owned by this queue, which is closed, so no thread queues more. The driver executes the queued operations.
-            let _ = unsafe { self.device.calls.cuStreamDestroy_v2(stream.0) };
-        }
-    }
-
-    /// Releases the resources that `close` could not. All operations must be complete.
+    /// Returns the driver's stream to the device, once. The queue must be closed and all its operations complete.
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();
-        if !state.is_destroyed {
-            // If binding fails, the context may already be bound.
-            let _bound = self.device.bind();
-            self.destroy(&mut state);
+        if let (Owned::Here(stream), false) = (&self.stream, mem::replace(&mut state.is_finished, true)) {
+            self.device.return_stream(*stream);
         }
     }
 

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char};
 use std::fmt;
 
 use crate::code::{Answer, Code};
+use crate::context;
 use crate::driver::Driver;
 use crate::symbol::Symbol;
 
@@ -35,7 +36,12 @@ pub fn enter(symbol: &'static Symbol, needs: Needs, arguments: &[&dyn fmt::Debug
     }
     let answer = match symbol.called() {
         Some(code) => Err(code),
-        None => driver.admits(needs).and_then(|()| body(driver)),
+        None => driver.admits(needs).and_then(|()| {
+            if driver.settings.waits.iter().any(|waits| waits == symbol.name) {
+                driver.engine.idle(context::bound(), driver.settings.deadline);
+            }
+            body(driver)
+        }),
     };
     let code = answer.err().unwrap_or(Code::SUCCESS);
     if driver.record.is_on() {

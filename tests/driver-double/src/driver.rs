@@ -98,7 +98,7 @@ impl Driver {
                 record: Record::open(settings.log.as_deref()),
                 devices: (0..settings.devices).map(device).collect(),
                 space: Space::new(),
-                engine: Engine::new(settings.devices as usize, settings.delay),
+                engine: Engine::new(settings.devices as usize, settings.delay, settings.queues),
                 events: Table::new(0xE7, "event"),
                 modules: Table::new(0x30, "module"),
                 functions: Table::new(0xF0, "function of a module"),
@@ -119,7 +119,7 @@ impl Driver {
         match self.stage.compare_exchange(NEW, INITIALISED, Release, Relaxed) {
             Ok(_) => {
                 settings::announce();
-                PLAIN.store(!self.record.is_on(), Release);
+                PLAIN.store(!self.record.is_on() && self.settings.waits.is_empty(), Release);
             }
             Err(INITIALISED) => {}
             Err(_) => return Err(Code::NOT_INITIALIZED),

@@ -3,6 +3,7 @@
 //! 1. Work of the legacy default stream begins after all earlier work of blocking streams, and later work of those after it.
 //! 2. A wait that a kernel may block forever has a deadline, after which the process aborts with a reason.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -34,6 +35,8 @@ pub struct Engine {
     /// How long every operation is held back.
     delay: Duration,
     ids: AtomicU64,
+    /// Hardware queues of each device; 0 for one per stream.
+    queues: u64,
 }
 
 #[derive(Default)]
@@ -41,10 +44,12 @@ struct Order {
     streams: Vec<Arc<Stream>>,
     /// How many of them were destroyed, and may have nothing left.
     closed: usize,
+    /// The last operation of each hardware queue, by device.
+    queues: BTreeMap<(u32, u64), Ticket>,
 }
 
 impl Engine {
-    pub fn new(devices: usize, delay: Duration) -> Self {
+    pub fn new(devices: usize, delay: Duration, queues: u64) -> Self {
         let legacy = (0..devices).map(|_| OnceLock::new()).collect();
         Self {
             streams: Table::new(0x57, "stream"),
@@ -53,6 +58,7 @@ impl Engine {
             running: Mutex::default(),
             delay,
             ids: AtomicU64::new(1),
+            queues,
         }
     }
 
@@ -115,10 +121,17 @@ impl Engine {
         } else if stream.blocking {
             after.extend(self.legacy[stream.device as usize].get().map(|legacy| legacy.last()));
         }
+        if let Some(queue) = stream.id.checked_rem(self.queues) {
+            // Work of another stream that shares its queue is in front, though nothing ordered the two.
+            after.extend(order.queues.get(&(stream.device, queue)).cloned());
+        }
         let ticket = stream.next(&after, matches!(operation, Operation::Wait { .. }))?;
         operation.note(Driver::the(), &ticket);
         after.retain(|ticket| !ticket.at.is_done());
         stream.queue(operation, &ticket, after)?;
+        if let Some(queue) = stream.id.checked_rem(self.queues) {
+            order.queues.insert((stream.device, queue), ticket.clone());
+        }
         Ok(ticket)
     }
 

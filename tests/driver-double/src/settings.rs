@@ -30,6 +30,10 @@ pub struct Settings {
     /// Whose kernels may be let into whose memory.
     pub peers: Peers,
     pub attributes: Attributes,
+    /// Functions that wait for every kernel of the device, as a real driver's may.
+    pub waits: Vec<String>,
+    /// Hardware queues of a device: streams beyond them share one. 0 for one each.
+    pub queues: u64,
     /// Whether a launch executes the PTX of its module, instead of the host build of the kernel.
     pub executes_ptx: bool,
     /// Decides the order in which lanes execute.
@@ -55,6 +59,8 @@ impl Settings {
             record::give_up(&format!("RINGMEM_DOUBLE_KERNELS={kernels} is neither `host` nor `ptx`"));
         }
         Self {
+            waits: text("RINGMEM_DOUBLE_WAITS").split(',').filter(|symbol| !symbol.is_empty()).map(known).collect(),
+            queues: number("RINGMEM_DOUBLE_QUEUES", 0),
             executes_ptx: kernels == "ptx",
             seed: number("RINGMEM_DOUBLE_SEED", 1),
             log: env::var_os("RINGMEM_DOUBLE_LOG").filter(|file| !file.is_empty()),
@@ -76,6 +82,14 @@ impl Settings {
     pub fn patience(&self) -> Duration {
         self.deadline * 12
     }
+}
+
+/// The name of a function that exists.
+fn known(symbol: &str) -> String {
+    if !crate::symbols().any(|known| known == symbol) {
+        record::give_up(&format!("RINGMEM_DOUBLE_WAITS: {symbol} is not a function of the driver"));
+    }
+    symbol.to_owned()
 }
 
 pub fn announce() {
