@@ -63,12 +63,12 @@ impl Engine {
     }
 
     pub fn create(&self, device: u32, blocking: bool) -> Answer<usize> {
-        let stream = Arc::new(self.open(device, blocking)?);
+        let stream = Arc::new(self.open(device, blocking));
         self.order().streams.push(Arc::clone(&stream));
         Ok(self.streams.insert_arc(stream))
     }
 
-    fn open(&self, device: u32, blocking: bool) -> Answer<Stream> {
+    fn open(&self, device: u32, blocking: bool) -> Stream {
         Stream::new(device, self.ids.fetch_add(1, Relaxed), blocking, self.delay)
     }
 
@@ -98,7 +98,7 @@ impl Engine {
     fn legacy(&self, device: u32) -> Answer<Arc<Stream>> {
         let place = &self.legacy[device as usize];
         if place.get().is_none() {
-            let _ = place.set(Arc::new(self.open(device, true)?));
+            let _ = place.set(Arc::new(self.open(device, true)));
         }
         place.get().cloned().ok_or(Code::UNKNOWN)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,12 +17,15 @@ pub struct Stream {
     pub device: u32,
     /// Never given twice.
     pub id: u64,
+    delay: Duration,
     queue: Mutex<Queue>,
     progress: Arc<Progress>,
 }
 
 struct Queue {
     sender: Option<Sender<Work>>,
+    /// For the thread, until there is work.
+    receiver: Option<Receiver<Work>>,
     queued: u64,
     past: Arc<[Point]>,
     waits_for_words: bool,
@@ -61,30 +64,32 @@ pub struct Ticket {
 }
 
 impl Stream {
-    pub fn new(device: u32, id: u64, blocking: bool, delay: Duration) -> Answer<Self> {
+    pub fn new(device: u32, id: u64, blocking: bool, delay: Duration) -> Self {
         let (executed, observed) = (AtomicU64::new(0), AtomicU64::new(0));
         let progress = Arc::new(Progress { stream: id, executed, waiting: Mutex::new(0), changed: Condvar::new(), observed });
-        let (sender, receiver) = mpsc::channel::<Work>();
-        let executor = {
-            let progress = Arc::clone(&progress);
-            move || {
-                for Work { operation, ticket, after } in receiver {
-                    after.iter().for_each(Ticket::wait);
-                    if !delay.is_zero() {
-                        thread::sleep(delay);
-                    }
-                    if operation.tells_host() {
-                        // Before it: the host may act as soon as it sees it.
-                        ticket.observe();
-                    }
-                    operation.execute(Driver::the(), device, &ticket);
-                    progress.step();
+        let (sender, receiver) = mpsc::channel();
+        let queue = Queue { sender: Some(sender), receiver: Some(receiver), queued: 0, past: Arc::new([]), waits_for_words: false };
+        Self { blocking, device, id, delay, queue: Mutex::new(queue), progress }
+    }
+
+    /// Starts the thread, which many streams never need.
+    fn start(&self, receiver: Receiver<Work>) -> Answer {
+        let (progress, device, delay) = (Arc::clone(&self.progress), self.device, self.delay);
+        let executor = move || {
+            for Work { operation, ticket, after } in receiver {
+                after.iter().for_each(Ticket::wait);
+                if !delay.is_zero() {
+                    thread::sleep(delay);
                 }
+                if operation.tells_host() {
+                    // Before it: the host may act as soon as it sees it.
+                    ticket.observe();
+                }
+                operation.execute(Driver::the(), device, &ticket);
+                progress.step();
             }
         };
-        thread::Builder::new().name("double-stream".into()).spawn(executor).map_err(|_| Code::OPERATING_SYSTEM)?;
-        let queue = Mutex::new(Queue { sender: Some(sender), queued: 0, past: Arc::new([]), waits_for_words: false });
-        Ok(Self { blocking, device, id, queue, progress })
+        thread::Builder::new().name("double-stream".into()).spawn(executor).map(drop).map_err(|_| Code::OPERATING_SYSTEM)
     }
 
     pub fn next(&self, after: &[Ticket], waits: bool) -> Answer<Ticket> {
@@ -107,6 +112,9 @@ impl Stream {
     /// circle, and lets nothing else come between.
     pub fn queue(&self, operation: Operation, ticket: &Ticket, after: Vec<Ticket>) -> Answer {
         let mut queue = self.state();
+        if let Some(receiver) = queue.receiver.take() {
+            self.start(receiver)?;
+        }
         let sender = queue.sender.as_ref().ok_or(Code::INVALID_HANDLE)?;
         sender.send(Work { operation, ticket: ticket.clone(), after }).map_err(|_| Code::UNKNOWN)?;
         queue.queued = ticket.at.number;
