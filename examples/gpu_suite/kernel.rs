@@ -134,7 +134,7 @@ fn allocated() -> Result<String, Failure> {
     Ok(said)
 }
 
-/// Adds vectors with as many groups as requested, or as fit. All run at once, so the driver performs a cooperative launch.
+/// Adds vectors with as many groups as requested, or as fit next to resident kernels.
 fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     const WANTED: u32 = 300;
     const COUNT: usize = 1_000_003;

@@ -119,3 +119,30 @@ alone! {
         beside_a_kernel();
     }
 }
+
+/// What a driver may load at its first use.
+const LAZY: &str = "cuMemsetD8Async:1,cuMemsetD32Async:1,cuMemcpyDtoDAsync_v2:1,cuMemcpyHtoDAsync_v2:1,cuMemcpyDtoHAsync_v2:1,\
+                    cuStreamWriteValue64_v2:1,cuLaunchHostFunc:1,cuMemAllocFromPoolAsync:1,cuMemFreeAsync:1";
+
+/// Fills, copies and publications under a kernel that was launched first of all.
+fn everything_first_under_a_kernel() {
+    let backend = rig::open();
+    let (first, one, other) = (
+        Stream::new(&backend, 0).expect("a stream"),
+        Stream::new(&backend, 0).expect("a stream"),
+        Stream::new(&backend, 0).expect("a stream"),
+    );
+    let held = crate::held::Held::on(&first);
+    there_and_back(&backend, &one, &other, 1);
+    words(&backend, &one);
+    at_once(&backend, 1);
+    drop(held);
+}
+
+#[test]
+fn nothing_that_a_driver_loads_lazily_is_used_first_under_a_kernel() {
+    let alone = rig::Alone::new(concat!(module_path!(), "::nothing_that_a_driver_loads_lazily_is_used_first_under_a_kernel"))
+        .with("RINGMEM_DOUBLE_WAITS", LAZY)
+        .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
+    rig::clean(&alone, everything_first_under_a_kernel);
+}

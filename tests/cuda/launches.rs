@@ -47,6 +47,23 @@ alone! {
         other.close_stream(foreign);
     }
 
+    fn only_a_resident_kernel_of_several_groups_is_launched_cooperatively() {
+        let (backend, double) = (rig::open(), Double::new());
+        let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");
+        let arguments = [bytes.device_address().expect("it has one").get(), 0];
+        let (stream, module) = (backend.open_stream(0).expect("a stream"), backend.load(&IMAGE, &ABI).expect("our ABI"));
+        for (groups, stays, cooperative) in [(1, false, 0), (4, false, 0), (1, true, 0), (4, true, 1)] {
+            double.reset();
+            let launch = Launch { module, name: "increment", arguments: &arguments, groups, stays, operands: &[] };
+            // SAFETY: no byte is touched.
+            let ticket = unsafe { backend.launch(&launch, stream) }.expect("as many as fit");
+            backend.wait(ticket, None).expect("done");
+            let calls = ["cuLaunchCooperativeKernel", "cuLaunchKernel"].map(|symbol| double.calls(symbol));
+            assert_eq!(calls, [cooperative, 1 - cooperative], "{groups} groups, resident: {stays}");
+        }
+        backend.close_stream(stream);
+    }
+
     fn a_stream_keeps_the_events_of_kernels_that_were_queued_in_a_row() {
         let (backend, double) = (rig::open(), Double::new());
         let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");

@@ -102,6 +102,7 @@ alone! {
     fn a_device_without_pools_gets_its_memory_from_the_driver() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=0") {
         let (backend, double) = (rig::open(), Double::new());
         assert!(!backend.capabilities(0).expect("device 0").stream_ordered);
+        double.reset();
         drop(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"));
         assert_eq!((double.calls("cuMemAlloc_v2"), double.calls("cuMemFree_v2")), (1, 1));
     }

@@ -126,6 +126,7 @@ impl Device {
             device.streams().push(stream);
         }
         drop(bound);
+        device.warm_up();
         Ok(Arc::new(device))
     }
 

@@ -57,6 +57,7 @@ mod ranges;
 mod recent;
 mod residents;
 mod tally;
+mod warm;
 mod watch;
 
 use core::fmt;

@@ -132,7 +132,8 @@ impl Shared {
             };
             let (calls, function) = (queue.device.calls, kernel.function.0);
             making.call(|stream| {
-                if groups > 1 && queue.device.facts.cooperative {
+                // A grid that ends needs no guarantee, and whether a cooperative one overlaps a persistent kernel is not documented.
+                if stays && groups > 1 && queue.device.facts.cooperative {
                     // SAFETY: a loaded function, and one pointer for each of its arguments, which the driver copies before it returns; the rest is the caller's
                     // promise.
                     unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }

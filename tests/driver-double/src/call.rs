@@ -37,7 +37,7 @@ pub fn enter(symbol: &'static Symbol, needs: Needs, arguments: &[&dyn fmt::Debug
     let answer = match symbol.called() {
         Some(code) => Err(code),
         None => driver.admits(needs).and_then(|()| {
-            if driver.settings.waits.iter().any(|waits| waits == symbol.name) {
+            if driver.settings.waits.iter().any(|waits| waits.now(symbol.name)) {
                 driver.engine.idle(context::bound(), driver.settings.deadline);
             }
             body(driver)

@@ -27,7 +27,7 @@
 //! | `RINGMEM_DOUBLE_TABLES=BYTES` | memory that page tables take while any memory is allocated; default none |
 //! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes the module's PTX in `ringmem-ptx-machine`; default: the host builds of ringmem's kernels |
 //! | `RINGMEM_DOUBLE_SEED=N` | decides the order in which the lanes of PTX execute; default 1 |
-//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | these functions wait for every kernel of the device, as a real driver's may |
+//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | these functions wait for every kernel of the device, as a real driver's may; `SYMBOL:1`: the first call alone |
 //! | `RINGMEM_DOUBLE_QUEUES=N` | the hardware queues of a device: streams beyond them share one, so one waits for the other; default one each |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | attributes of the devices, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |

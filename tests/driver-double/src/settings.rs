@@ -2,6 +2,8 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::attributes::Attributes;
@@ -31,7 +33,7 @@ pub struct Settings {
     pub peers: Peers,
     pub attributes: Attributes,
     /// Functions that wait for every kernel of the device, as a real driver's may.
-    pub waits: Vec<String>,
+    pub waits: Vec<Waits>,
     /// Hardware queues of a device: streams beyond them share one. 0 for one each.
     pub queues: u64,
     /// Whether a launch executes the PTX of its module, instead of the host build of the kernel.
@@ -84,12 +86,29 @@ impl Settings {
     }
 }
 
-/// The name of a function that exists.
-fn known(symbol: &str) -> String {
+/// A function that waits for kernels.
+pub struct Waits {
+    pub symbol: String,
+    /// Whether its next call does.
+    is_due: AtomicBool,
+    /// Whether its first call alone does.
+    is_lazy: bool,
+}
+
+impl Waits {
+    /// Whether this call waits.
+    pub fn now(&self, symbol: &str) -> bool {
+        self.symbol == symbol && if self.is_lazy { self.is_due.swap(false, Relaxed) } else { true }
+    }
+}
+
+/// `SYMBOL`, or `SYMBOL:1` for its first call alone.
+fn known(entry: &str) -> Waits {
+    let (symbol, is_lazy) = entry.strip_suffix(":1").map_or((entry, false), |symbol| (symbol, true));
     if !crate::symbols().any(|known| known == symbol) {
         record::give_up(&format!("RINGMEM_DOUBLE_WAITS: {symbol} is not a function of the driver"));
     }
-    symbol.to_owned()
+    Waits { symbol: symbol.to_owned(), is_due: AtomicBool::new(true), is_lazy }
 }
 
 pub fn announce() {

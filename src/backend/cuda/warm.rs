@@ -1,0 +1,65 @@
+//! The first use of what the driver loads lazily.
+//!
+//! The driver has kernels and engines of its own: for fills, for copies within a device, for growing a pool. It may load one at its first use, and loading
+//! may wait for every running kernel. So each is used once when a device is opened.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use cudarc::driver::sys::CUdeviceptr;
+
+use super::device::{Device, Lane};
+use crate::Result;
+
+/// The bytes of each half of the memory: larger than what the driver fills or copies by other means.
+const HALF: usize = 256 << 10;
+
+unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+impl Device {
+    /// Uses once what the driver may load lazily. Without memory for it, or where a call fails, the rest stays cold: the first real use reports the error.
+    pub fn warm_up(&self) {
+        let mut address = 0;
+        let allocated = self.now(|lane| match &self.pool {
+            Some(pool) => pool.take(2 * HALF, lane.stream()).map(|memory| address = memory),
+            // SAFETY: writes one address.
+            None => unsafe { self.calls.cuMemAlloc_v2(&raw mut address, 2 * HALF) },
+        });
+        if address == 0 {
+            return;
+        }
+        // Returns when nothing uses the memory any more.
+        let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
+        let free = || {
+            self.now(|lane| match self.pool {
+                // SAFETY: allocated above, and in use no more.
+                Some(_) => unsafe { self.calls.cuMemFreeAsync(address, lane.stream()) },
+                // SAFETY: as above.
+                None => unsafe { self.calls.cuMemFree_v2(address) },
+            })
+        };
+        // A driver that fails twice has lost the context, whose end frees the memory.
+        let _ = free().or_else(|_| free());
+    }
+
+    fn use_all(&self, lane: &Lane, address: CUdeviceptr) -> Result<()> {
+        let (calls, stream, word) = (self.calls, lane.stream(), lane.word().as_ptr());
+        let half = address + HALF as u64;
+        // SAFETY: the lane's own word, on which nothing is queued.
+        unsafe { word.write(0) };
+        // SAFETY: within the memory, which is freed after these; the word is the lane's until it is synchronised. Each call is made whether or not the one
+        // before failed.
+        let outcomes = unsafe {
+            [
+                calls.cuMemsetD8Async(address, 0, 2 * HALF, stream),
+                calls.cuMemsetD32Async.map_or(Ok(()), |_| calls.cuMemsetD32Async(address, 0, HALF / 4, stream)),
+                calls.cuMemcpyDtoDAsync_v2(half, address, HALF, stream),
+                calls.cuMemcpyHtoDAsync_v2(address, word.cast(), size_of::<u64>(), stream),
+                calls.cuMemcpyDtoHAsync_v2(word.cast(), address, size_of::<u64>(), stream),
+                if self.facts.writes_words { calls.cuStreamWriteValue64_v2(stream, address, 0, 0) } else { Ok(()) },
+                calls.cuLaunchHostFunc.map_or(Ok(()), |_| calls.cuLaunchHostFunc(stream, nothing, ptr::null_mut())),
+            ]
+        };
+        outcomes.into_iter().collect()
+    }
+}
