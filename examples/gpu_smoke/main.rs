@@ -31,6 +31,11 @@ const MODES: [(&str, u64); 4] =
     [("relaxed", mode::RELAXED), ("barrier + relaxed", mode::PUBLISH), ("release", mode::RELEASE), ("16-byte pair", mode::PAIR)];
 
 fn main() -> ExitCode {
+    if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
+        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on another.
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
+    }
     let (mut file, mut rows, mut scale) = (None, None, 1);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {

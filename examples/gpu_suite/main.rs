@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringmem::Error;
-use ringmem::backend::cuda::CudaBackend;
+use ringmem::backend::cuda::{CudaBackend, Settings};
 
 use report::{Failure, Report};
 
@@ -42,6 +42,11 @@ const QUICK: Scale = Scale { messages: 2_000, soak: Duration::from_secs(2) };
 const LIMIT: Duration = Duration::from_secs(150);
 
 fn main() -> ExitCode {
+    if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
+        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on another.
+        // SAFETY: no other thread runs yet.
+        unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
+    }
     let begun = Instant::now();
     let mut arguments = std::env::args().skip(1);
     let part = arguments.next().unwrap_or_default();
@@ -84,7 +89,9 @@ fn main() -> ExitCode {
 /// Opens the GPUs and runs a part.
 fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) -> Result<(), Failure>) -> ExitCode {
     let mut report = Report::new(part);
-    let opened = CudaBackend::open().and_then(|backend| Ok((backend.driver().gpus()?, backend)));
+    // A machine with little memory would grant too little for the long rows.
+    let settings = Settings { pinned_budget: 4 << 30, ..Settings::default() };
+    let opened = CudaBackend::with(settings).and_then(|backend| Ok((backend.driver().gpus()?, backend)));
     match opened {
         Ok((gpus, backend)) => {
             report.about(backend.driver().version(), &gpus);

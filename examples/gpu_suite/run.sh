@@ -1,10 +1,10 @@
 #!/bin/sh
 # Finds out what this machine's GPU does: `./run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]`, in less than nine minutes.
 #
-# OUT (./out if none is named) gets results.json, and for each part NAME.json, a line an object, and NAME.log. A part has a limit of time and is a
-# group of processes of its own, all of which are ended when it is over or its time is; the driver ends the kernels of a process that has gone. A part
-# that fails or hangs does not stop the next. One that cannot run is SKIPPED with the reason, which is not passed. results.json is whole after each
-# part; until the last it says "complete":false and has not passed.
+# OUT (./out if none is named) gets three files: results.json, table.txt and logs.tgz with NAME.json (one object per line) and NAME.log of each part.
+# A part has a time limit and a process group of its own, which is killed at the end of the part; the driver then ends its kernels. A part that fails or
+# hangs does not stop the next. One that cannot run is SKIPPED with the reason, which does not count as passed. results.json and logs.tgz are written
+# after each part, so a run that is cut off leaves those of the parts that ended; until the last part results.json has "complete":false.
 #
 #   --quick      little of everything: a look at whether it works, no figures
 #   --part NAME  that part alone; `--parts` prints them, with their limits in seconds
@@ -16,7 +16,8 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
 # With three seconds to end each, less than nine minutes.
-parts='probe 15
+parts='waits 60
+probe 15
 light 35
 conformance 55
 kernel 40
@@ -27,7 +28,7 @@ initcheck 20
 bench 70
 twin 30
 pools 35
-soak 125'
+soak 65'
 
 usage() {
     echo "run.sh: $1" >&2
@@ -64,16 +65,28 @@ bench() {
     exec "$here/ringmem" bench --backend cuda --json "$@"
 }
 
-# A short run under a tool of compute-sanitizer's, whose own words go to OUT/TOOL.txt.
+# A short run under a tool of compute-sanitizer's, whose report goes to TOOL.txt.
 sanitizer() {
     program=$(command -v compute-sanitizer) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name compute-sanitizer 2> /dev/null | head -n 1)
     [ -n "$program" ] || skip 'no compute-sanitizer in PATH, /usr/local/cuda* or /opt/cuda*'
     need_gpu
-    rm -f "$out/$1.txt"
-    "$program" --tool "$1" --error-exitcode 9 --log-file "$out/$1.txt" "$here/gpu_suite" short
+    rm -f "$work/logs/$1.txt"
+    "$program" --tool "$1" --error-exitcode 9 --log-file "$work/logs/$1.txt" "$here/gpu_suite" short
     code=$?
-    [ $code -eq 0 ] || [ ! -f "$out/$1.txt" ] || tail -n 1 "$out/$1.txt" >&2
+    [ $code -eq 0 ] || [ ! -f "$work/logs/$1.txt" ] || tail -n 1 "$work/logs/$1.txt" >&2
     exit $code
+}
+
+# Which driver calls wait for a running kernel, with as many hardware queues as possible and with the default.
+waits() {
+    program=$(command -v python3) || skip 'no python3'
+    "$program" -c '' || skip "$program does not start"
+    need_gpu
+    for connections in 32 8; do
+        echo "{\"connections\":$connections}"
+        CUDA_DEVICE_MAX_CONNECTIONS=$connections "$program" "$here/waits.py" "$here/ringmem.ptx" || exit $?
+    done
+    exit 0
 }
 
 # The echo in C++, compiled here.
@@ -117,6 +130,7 @@ body() {
     bench) bench ;;
     twin) twin ;;
     pools) pools ;;
+    waits) waits ;;
     esac
 }
 
@@ -154,7 +168,8 @@ $only "*) ;;
 *) [ -z "$only" ] || usage "there is no part $only; there are: $(echo "$parts" | cut -d ' ' -f 1 | tr '\n' ' ')" ;;
 esac
 command -v timeout > /dev/null || usage 'timeout, which coreutils has, is missing: parts cannot be ended'
-{ mkdir -p "$out" && out=$(cd "$out" && pwd) && work=$(mktemp -d "$out/.run.XXXXXX"); } || usage "nothing can be written into $out"
+{ mkdir -p "$out" && out=$(cd "$out" && pwd) && work=$(mktemp "$out/.run.XXXXXX") && rm -f "$work"; } || usage "nothing can be written into $out"
+{ work=$(mktemp -d "${TMPDIR:-/tmp}/ringmem.XXXXXX") && mkdir "$work/logs"; } || usage "nothing can be written into ${TMPDIR:-/tmp}"
 RINGMEM_BUNDLE_WORK=$work
 # The kernels are compiled once, also where a home cannot be written.
 CUDA_CACHE_PATH=$work/cache
@@ -220,10 +235,17 @@ results() {
         printf '"date":"%s","gpu":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
             "$gpu" "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
             "$(head -n 1 /proc/driver/nvidia/version 2> /dev/null | quoted)" "$objects"
-    } > "$work/results" && mv "$work/results" "$out/results.json" && return
+    } > "$out/.results" && mv "$out/.results" "$out/results.json" && return
     echo "run.sh: $out/results.json cannot be written" >&2
     exit 1
 }
+
+# Writes logs.tgz at once; without tar, a folder.
+logs() {
+    tar czf "$out/.logs" -C "$work/logs" . && mv "$out/.logs" "$out/logs.tgz" && return
+    rm -f "$out/.logs"
+    cp -R "$work/logs" "$out/"
+} 2> /dev/null
 
 begun=$(now)
 results false
@@ -233,7 +255,7 @@ while read -r name limit; do
     if [ -n "$most" ] && [ "$most" -lt "$limit" ]; then limit=$most; fi
     echo "== $name, at most $limit s" >&2
     from=$(now)
-    timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$out/$name.json" 2> "$out/$name.log" < /dev/null &
+    timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$work/logs/$name.json" 2> "$work/logs/$name.log" < /dev/null &
     running=$!
     # One that hangs within the system cannot be ended, and `timeout` would wait for it.
     timeout 1000 /bin/sh -c "sleep $((limit + 5)); kill -s KILL $running" > /dev/null 2>&1 < /dev/null &
@@ -243,8 +265,8 @@ while read -r name limit; do
     end_part
     took=$(($(now) - from))
     # The last fact that does not hold, else whatever was said last.
-    reason=$(grep '^failed ' "$out/$name.log" | tail -n 1 | quoted)
-    reason=${reason:-$(grep -v '^[[:space:]]*$' "$out/$name.log" | tail -n 1 | quoted)}
+    reason=$(grep '^failed ' "$work/logs/$name.log" | tail -n 1 | quoted)
+    reason=${reason:-$(grep -v '^[[:space:]]*$' "$work/logs/$name.log" | tail -n 1 | quoted)}
     case $code in
     0) result=passed reason='' ;;
     3 | 4) result=SKIPPED skipped=$((skipped + 1)) ;;
@@ -255,13 +277,14 @@ while read -r name limit; do
     ran=$((ran + 1))
     printf '%-12s %-8s %6s s  %s\n' "$name" "$result" "$took" "$reason" >> "$work/table"
     printf '   %s %s\n' "$result" "$reason" >&2
-    objects_of "$out/$name.json" > "$work/objects"
+    objects_of "$work/logs/$name.json" > "$work/objects"
     case $name in light | bench | twin | pools) cat "$work/objects" >> "$work/rows" ;; esac
     gpu=${gpu:-$(gpu_of "$work/objects")}
     lines=$(tr '\n' ',' < "$work/objects")
     objects="$objects${objects:+,
 }{\"part\":\"$name\",\"result\":\"$result\",\"exit\":$code,\"seconds\":$took,\"limit\":$limit,\"reason\":\"$reason\",\"out\":[${lines%,}]}"
     results false
+    logs
 done << END
 $parts
 END
@@ -270,7 +293,8 @@ if [ $failed -gt 0 ] || [ $ran -eq 0 ]; then code=1; elif [ $skipped -gt 0 ]; th
 results true
 
 # The value of a key in an object of one level.
-awk '
+{
+    awk '
     function value(key, at) {
         if (!match($0, "\"" key "\":(\"[^\"]*\"|[^,}]*)")) return ""
         at = substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
@@ -287,6 +311,9 @@ awk '
     }
     END { if (rows) print "" }
 ' "$work/rows"
-cat "$work/table"
-echo "$failed failed, $skipped skipped, $(($(now) - begun)) s; $out/results.json"
+    cat "$work/table"
+    echo "$failed failed, $skipped skipped, $(($(now) - begun)) s; $out/results.json"
+} > "$work/said"
+cat "$work/said" > "$out/table.txt"
+cat "$work/said"
 exit $code

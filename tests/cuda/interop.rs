@@ -6,7 +6,9 @@ use ringmem::Error;
 use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Uses};
 use ringmem::memory::{Device, GpuBuffer};
+use ringmem::stream::Stream;
 
+use crate::held::Held;
 use crate::rig::{self, alone};
 
 alone! {
@@ -17,6 +19,16 @@ alone! {
         let ours = backend.context(0).expect("device 0");
         assert_eq!((ours.cu_ctx(), backend.raw_context(0).expect("device 0")), (theirs.cu_ctx(), theirs.cu_ctx()));
         assert!(matches!(backend.context(7), Err(Error::NoDevice { asked: 7, .. })));
+    }
+
+    fn a_context_is_not_passed_on_while_a_kernel_runs() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        assert!(matches!(backend.context(0), Err(Error::Busy { .. })), "its first stream would wait for the kernel");
+        drop(held);
+        stream.synchronize().expect("done");
+        backend.context(0).expect("device 0");
     }
 
     fn a_stream_of_cudarc_s_takes_operations_and_outlives_its_adoption() {

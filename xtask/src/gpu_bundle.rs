@@ -1,7 +1,7 @@
 //! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine that has a GPU and a driver.
 //!
 //! `target/gpu-bundle` holds the programs (`ringmem`, `gpu_suite`, `gpu_smoke`), the PTX, the cubins if an assembler is installed,
-//! `run.sh`, and the C++ and Python twins as source, which are built and run there if possible.
+//! `run.sh`, `waits.py`, and the C++ and Python twins as source, which are built and run there if possible.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::{Failure, image, ptxas, root, target};
 
 /// Maximum size of the bundle, which is copied to another machine.
 const MOST: u64 = 60 << 20;
-const TEXTS: [&str; 3] = ["run.sh", "echo_twin.cu", "pools.py"];
+const TEXTS: [&str; 4] = ["run.sh", "echo_twin.cu", "pools.py", "waits.py"];
 
 /// Builds the programs and copies everything to `target/gpu-bundle`.
 pub fn run() -> Result<(), Failure> {

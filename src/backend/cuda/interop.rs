@@ -42,11 +42,20 @@ impl CudaBackend {
 
     /// Returns a device's primary context as a cudarc context.
     ///
+    /// The first stream that cudarc creates in a context synchronises that context. Create it before a persistent kernel runs.
+    ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), the driver's error.
+    /// [`Busy`](Error::Busy) while a kernel is queued or running, because cudarc's first stream would wait for it; [`NoDevice`](Error::NoDevice), the
+    /// driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.shared.device(device)?;
+        let _alone = self.shared.alone();
+        if self.shared.has_kernels() {
+            return Err(Error::Busy {
+                what: "a kernel is running, and cudarc's first stream in a context waits for it: take the context first",
+            });
+        }
         match CudaContext::new(device as usize) {
             Ok(context) => Ok(context),
             Err(error) => Err(check("CudaContext::new", error.0).err().unwrap_or(Error::Closed { what: "stream" })),
