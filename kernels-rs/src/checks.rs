@@ -37,7 +37,7 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
     }
 }
 
-/// Adds 1 to each of `count` bytes, wrapping.
+/// Adds 1 to each of `count` bytes, wrapping. Every group of a launch works on all of them, so a launch has one group.
 ///
 /// # Safety
 ///

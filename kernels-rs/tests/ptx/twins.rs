@@ -88,9 +88,7 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool) -> Result<(), 
 /// The lines of `echo` that a conversation executes, from 0.
 fn executed() -> Vec<usize> {
     let image = Image::parse(ptx()).unwrap_or_else(|fault| panic!("{fault}"));
-    for seed in 0..SEEDS {
-        assert_eq!(converse(&image, seed), Ok(()), "seed {seed}");
-    }
+    assert_eq!(converse(&image, 0), Ok(()));
     image.executed().map(|line| line as usize - 1).collect()
 }
 
