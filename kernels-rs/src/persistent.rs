@@ -40,7 +40,7 @@ pub const ACCOUNT_ROUNDS: u64 = 128;
 /// The longest time of these rounds in nanoseconds, without the last of them.
 pub const ACCOUNT_NS: u32 = 1_000_000;
 /// The age of a telemetry record after which a busy kernel writes the next, in nanoseconds.
-pub const TELEMETRY_NS: u64 = 100_000;
+pub const TELEMETRY_NS: u64 = 1_000_000;
 
 /// The work of a persistent kernel on a batch of messages.
 ///
@@ -246,8 +246,10 @@ pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Laun
 #[inline(always)]
 fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Option<NonNull<u8>> {
     let size = size_of::<ControlBlock<u64>>() as u64;
-    // A GPU finds no more than null: the address of a later group's block would not be null.
-    machine.at(launch.controls, size, 128)?;
+    // A GPU finds no more than null, and the address of a later group's block is not null.
+    if launch.controls == 0 {
+        return None;
+    }
     machine.at(launch.controls.wrapping_add(lanes.group().wrapping_mul(size)), size, 128)
 }
 

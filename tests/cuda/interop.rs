@@ -1,6 +1,7 @@
 //! cudarc and this backend in one program.
 
 use std::alloc::Layout;
+use std::sync::Arc;
 
 use ringmem::Error;
 use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
@@ -49,6 +50,36 @@ alone! {
         for refused in [context.default_stream(), context.per_thread_stream()] {
             assert!(matches!(backend.adopt_stream(&refused), Err(Error::Unsupported { .. })), "{:?}", refused.cu_stream());
         }
+    }
+
+    fn a_stream_of_another_library_is_adopted_by_its_handle_and_kept_as_long_as_it_is_used() {
+        let backend = rig::open();
+        let stream = CudaContext::new(0).expect("cudarc's").new_stream().expect("a stream");
+        let (raw, keeps) = (stream.cu_stream(), Arc::new(stream));
+        // SAFETY: the stream lives as long as `keeps`.
+        let id = unsafe { backend.adopt_raw_stream(0, raw, Box::new(Arc::clone(&keeps))) }.expect("of the primary context");
+        let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
+        let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
+        // SAFETY: the buffer's bytes, waited for.
+        let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");
+        backend.wait(ticket, None).expect("done");
+        assert_eq!((buffer.to_vec().expect("a copy"), Arc::strong_count(&keeps)), (vec![6; 100], 2));
+        backend.close_stream(id);
+        backend.memory_info(0).expect("device 0");
+        assert_eq!(Arc::strong_count(&keeps), 1, "the backend has let go of it");
+        for (refused, device) in [(0, 0), (1, 0), (2, 0), (raw.addr(), 7)] {
+            // SAFETY: refused before the handle is used.
+            let error = unsafe { backend.adopt_raw_stream(device, std::ptr::without_provenance_mut(refused), Box::new(())) };
+            assert!(matches!(error, Err(Error::Unsupported { .. } | Error::NoDevice { .. })), "{refused} on {device}");
+        }
+    }
+
+    fn a_stream_of_another_device_is_refused() with("RINGMEM_DOUBLE_DEVICES" = "2") {
+        let backend = rig::open();
+        let stream = CudaContext::new(1).expect("cudarc's").new_stream().expect("a stream");
+        // SAFETY: a live stream.
+        let error = unsafe { backend.adopt_raw_stream(0, stream.cu_stream(), Box::new(Arc::clone(&stream))) }.expect_err("of device 1");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
     fn memory_of_cudarc_s_is_copied_like_any_other_until_it_is_let_go() {

@@ -178,6 +178,7 @@ functions! {
         );
         fn cuMemsetD32Async(to: CUdeviceptr, word: c_uint, count: usize, stream: CUstream);
         fn cuStreamWriteValue64_v2(stream: CUstream, address: CUdeviceptr, value: u64, flags: c_uint);
+        fn cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
         fn cuLaunchHostFunc(stream: CUstream, function: HostFunction, data: *mut c_void);
         fn cuLaunchCooperativeKernel(
             function: CUfunction,

@@ -80,13 +80,34 @@ impl CudaBackend {
     /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy default stream, which synchronises with every other,
     /// and for the per-thread stream, whose handle means a different stream in each thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
-        match stream.cu_stream().addr() {
-            0 | LEGACY => return Err(Error::Unsupported { what: "the legacy default stream" }),
-            PER_THREAD => return Err(Error::Unsupported { what: "the per-thread default stream" }),
-            _ => {}
-        }
+        let raw = named(stream.cu_stream())?;
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
-        Queue::adopt(home, &self.shared.counts, Arc::clone(stream)).map(|queue| self.shared.list(queue))
+        Queue::adopt(home, &self.shared.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.shared.list(queue))
+    }
+
+    /// Adopts a stream of another library by its handle, as [`adopt_stream`](Self::adopt_stream) adopts one of cudarc. The backend drops `keeps` when it
+    /// no longer uses the stream.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) for a stream of another context than the device's primary one, for the default
+    /// streams, and for a driver without `cuStreamGetCtx`; the driver's error.
+    ///
+    /// # Safety
+    ///
+    /// The handle is a stream of this process until `keeps` is dropped.
+    pub unsafe fn adopt_raw_stream(&self, device: u32, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<StreamId> {
+        let stream = named(stream)?;
+        let home = self.shared.device(device)?;
+        let bound = home.bind()?;
+        let mut context = ptr::null_mut();
+        // SAFETY: a live stream, by the caller's promise; writes one handle.
+        unsafe { home.calls.cuStreamGetCtx(stream, &raw mut context) }?;
+        drop(bound);
+        if context != home.context().0 {
+            return Err(Error::Unsupported { what: "a stream of a context other than the device's primary context" });
+        }
+        Queue::adopt(home, &self.shared.counts, stream, keeps).map(|queue| self.shared.list(queue))
     }
 
     /// Returns the driver's handle of a stream, valid until it is closed.
@@ -148,6 +169,15 @@ impl CudaBackend {
         let request = Request { location: MemoryLocation::Pinned, device, layout, options: Options::empty() };
         let block = self.shared.list_range(start, Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))));
         Ok(Registered { backend: Arc::clone(self), block, uses: Uses::NONE })
+    }
+}
+
+/// Returns the handle unless it is one of the default streams, which name no stream of their own.
+fn named(stream: CUstream) -> Result<CUstream> {
+    match stream.addr() {
+        0 | LEGACY => Err(Error::Unsupported { what: "the legacy default stream" }),
+        PER_THREAD => Err(Error::Unsupported { what: "the per-thread default stream" }),
+        _ => Ok(stream),
     }
 }
 

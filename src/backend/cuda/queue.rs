@@ -13,12 +13,12 @@ use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::boxed::Box;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::LocalKey;
 use std::vec::Vec;
 
-use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::call::Handle;
@@ -66,18 +66,18 @@ pub(super) struct Queue {
 enum Owned {
     /// The device's; it returns there once the queue is closed and complete.
     Here(Handle<CUstream_st>),
-    /// Adopted from cudarc.
-    There(ManuallyDrop<Arc<CudaStream>>),
+    /// Adopted, with the value that keeps it alive.
+    There { stream: Handle<CUstream_st>, keeps: ManuallyDrop<Box<dyn Send + Sync>> },
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // cudarc would call the driver even in a fork.
-        if let Self::There(stream) = self
+        // Its owner might call the driver even in a fork.
+        if let Self::There { keeps, .. } = self
             && process::is_home()
         {
             // SAFETY: dropped only here, and not used afterwards.
-            unsafe { ManuallyDrop::drop(stream) };
+            unsafe { ManuallyDrop::drop(keeps) };
         }
     }
 }
@@ -167,10 +167,10 @@ impl Queue {
         Self::new(device, counts, || Ok(Owned::Here(device.take_stream()?)))
     }
 
-    /// Adopts a stream of cudarc.
-    pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: Arc<CudaStream>) -> Result<Self> {
+    /// Adopts a stream of another owner, which lives as long as `keeps`.
+    pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<Self> {
         let _bound = device.bind()?;
-        Self::new(device, counts, || Ok(Owned::There(ManuallyDrop::new(stream))))
+        Self::new(device, counts, || Ok(Owned::There { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
     }
 
     /// Allocates now what later operations need, since those allocations could block behind a running kernel. The context must be bound.
@@ -185,8 +185,7 @@ impl Queue {
 
     pub fn handle(&self) -> CUstream {
         match &self.stream {
-            Owned::Here(stream) => stream.0,
-            Owned::There(stream) => stream.cu_stream(),
+            Owned::Here(stream) | Owned::There { stream, .. } => stream.0,
         }
     }
 

@@ -40,6 +40,11 @@ calls! {
         create(driver, stream, flags)
     }
 
+    Context fn cuStreamGetCtx(stream: usize, context: *mut usize) |driver| {
+        // SAFETY: the caller's promise.
+        unsafe { give(context, crate::context::handle(driver.engine.stream(stream)?.device)) }
+    }
+
     Context fn cuStreamGetId(stream: usize, id: *mut u64) |driver| {
         // SAFETY: the caller's promise.
         unsafe { give(id, driver.engine.stream(stream)?.id) }
