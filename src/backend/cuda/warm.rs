@@ -30,16 +30,25 @@ impl Device {
         }
         // Returns when nothing uses the memory any more.
         let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
+        // True if the call succeeded, also where waiting for it failed.
         let free = || {
-            self.now(|lane| match self.pool {
-                // SAFETY: allocated above, and in use no more.
-                Some(_) => unsafe { self.calls.cuMemFreeAsync(address, lane.stream()) },
-                // SAFETY: as above.
-                None => unsafe { self.calls.cuMemFree_v2(address) },
-            })
+            let mut is_freed = false;
+            let _ = self.now(|lane| {
+                let freed = match self.pool {
+                    // SAFETY: allocated above, in use no more, and not freed yet.
+                    Some(_) => unsafe { self.calls.cuMemFreeAsync(address, lane.stream()) },
+                    // SAFETY: as above.
+                    None => unsafe { self.calls.cuMemFree_v2(address) },
+                };
+                is_freed = freed.is_ok();
+                freed
+            });
+            is_freed
         };
         // A driver that fails twice has lost the context, whose end frees the memory.
-        let _ = free().or_else(|_| free());
+        if !free() {
+            free();
+        }
     }
 
     fn use_all(&self, lane: &Lane, address: CUdeviceptr) -> Result<()> {
