@@ -362,7 +362,7 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
     let at_most = groups.min(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
     let share = groups.div_ceil(at_most);
     let threads = groups.div_ceil(share);
-    let each = (if shape.batch == 1 { 50_000 } else { 400_000 } / scale / groups.min(8) as u64).max(2 * CAPACITY);
+    let each = (if shape.batch == 1 { 50_000 } else { 400_000 } / scale / groups.min(8) as u64).max(2 * CAPACITY / scale.min(16));
     let mut rig = Rig::launch(gpu, shape)?;
     let mut rates = Vec::new();
     for _ in 0..TURNS {
