@@ -10,7 +10,7 @@ use ringmem_ptx_machine::{Device as Gpu, Image};
 
 use crate::echo::message;
 use crate::memory::Device;
-use crate::rig::{Rig, Shape};
+use crate::rig::{LIMIT, Rig, Shape};
 
 /// A twin that sends nothing more counts as found after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -22,7 +22,7 @@ fn ptx() -> &'static str {
 }
 
 /// Runs conversations through small and large rings, and one whose messages come singly: what was found first.
-fn converse(image: &Image, seed: u64) -> Result<(), String> {
+fn converse(image: &Image, seed: u64, patience: Duration) -> Result<(), String> {
     for (capacity, count, is_slow) in [(4, 60, false), (64, 150, false), (64, 40, true)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
         let memory = shape.memory::<Echo, Echo>();
@@ -33,7 +33,7 @@ fn converse(image: &Image, seed: u64) -> Result<(), String> {
         let mut run = Ok(());
         let kernel = || run = Gpu::new(seed).run(image, "echo", &arguments, &device, 32);
         let (talk, ended) = rig.run(kernel, |rig| {
-            let talk = talk(rig, count, is_slow);
+            let talk = talk(rig, count, is_slow, patience);
             rig.control.abandon();
             talk
         });
@@ -44,7 +44,7 @@ fn converse(image: &Image, seed: u64) -> Result<(), String> {
 }
 
 /// `is_slow`: the kernel polls in vain before each message.
-fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool) -> Result<(), String> {
+fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Duration) -> Result<(), String> {
     let begun = Instant::now();
     let mut last: Option<TelemetryBuffer<u64>> = None;
     let mut wait = |rig: &Rig<'_, Echo, Echo>, what: &dyn Fn() -> String| {
@@ -55,7 +55,7 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool) -> Result<(), 
             last = Some(seen);
         }
         std::thread::yield_now();
-        if begun.elapsed() > PATIENCE { Err(what()) } else { Ok(()) }
+        if begun.elapsed() > patience { Err(what()) } else { Ok(()) }
     };
     rig.control.command(Command::ACTIVATE);
     let (mut sent, mut answered) = (0, 0);
@@ -88,7 +88,7 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool) -> Result<(), 
 /// The lines of `echo` that a conversation executes, from 0.
 fn executed() -> Vec<usize> {
     let image = Image::parse(ptx()).unwrap_or_else(|fault| panic!("{fault}"));
-    assert_eq!(converse(&image, 0), Ok(()));
+    assert_eq!(converse(&image, 0, LIMIT), Ok(()));
     image.executed().map(|line| line as usize - 1).collect()
 }
 
@@ -100,7 +100,7 @@ fn twin(at: usize, by: &str) -> Image {
 
 fn assert_found(at: usize, by: &str) {
     let image = twin(at, by);
-    let found = (0..SEEDS).find_map(|seed| converse(&image, seed).err());
+    let found = (0..SEEDS).find_map(|seed| converse(&image, seed, PATIENCE).err());
     let line = ptx().lines().nth(at).unwrap_or_default();
     assert!(found.is_some(), "line {}: `{}` as `{}` is not found", at + 1, line.trim(), by.trim());
 }
