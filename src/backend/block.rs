@@ -76,7 +76,8 @@ bitflags! {
     pub struct Options: u32 {
         /// Zeroed memory. Host-readable memory always is.
         const ZEROED = 1;
-        /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it.
+        /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it. Its device address may
+        /// differ from its host address; copies and fills name it by the host address, as [`Block::place`] does.
         const WRITE_COMBINED = 2;
         /// Pinned: fails if the system cannot lock the pages, instead of returning pageable memory with `is_pinned` false.
         const MUST_PIN = 4;

@@ -28,6 +28,8 @@ pub(crate) struct Range<O> {
     pub device: u32,
     /// The address in this process; for device memory that the process cannot access, only a number.
     pub place: NonNull<u8>,
+    /// The device address minus the host address, wrapping: not 0 only for write-combined memory.
+    pub shift: u64,
     /// Dropped to release the memory.
     pub owner: O,
     /// Freed, with incomplete uses: new calls do not find it.
@@ -40,6 +42,7 @@ pub(crate) struct Span {
     pub start: u64,
     pub bytes: u64,
     pub place: NonNull<u8>,
+    pub shift: u64,
     pub location: MemoryLocation,
     pub device: u32,
 }
@@ -53,6 +56,7 @@ unsafe impl<O: Sync> Sync for Range<O> {}
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub place: NonNull<u8>,
+    pub shift: u64,
     pub location: MemoryLocation,
     pub device: u32,
     /// The start of its range, and the offset in it.
@@ -148,7 +152,9 @@ impl<O> Listed<'_, O> {
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),
-            None => Ok(Found { place: host, location: MemoryLocation::Host, device: 0, start: address, offset: 0, in_no_range: true }),
+            None => {
+                Ok(Found { place: host, shift: 0, location: MemoryLocation::Host, device: 0, start: address, offset: 0, in_no_range: true })
+            }
         }
     }
 
@@ -168,14 +174,14 @@ impl<O> Range<O> {
     /// Returns the live range that was allocated for a request.
     pub fn of(request: &Request, place: NonNull<u8>, owner: O) -> Self {
         let Request { location, device, layout, options } = *request;
-        Self { layout, location, options, device, place, owner, is_dead: false }
+        Self { layout, location, options, device, place, shift: 0, owner, is_dead: false }
     }
 
     /// Returns the block of this range at its address.
     pub fn block(&self, address: u64) -> Block {
-        let Self { layout, location, device, place, .. } = *self;
+        let Self { layout, location, device, place, shift, .. } = *self;
         Block {
-            device_address: (location != MemoryLocation::Host).then_some(DeviceAddress::new(address)),
+            device_address: (location != MemoryLocation::Host).then_some(DeviceAddress::new(address.wrapping_add(shift))),
             host: (location != MemoryLocation::Device).then_some(place),
             layout,
             location,
@@ -209,7 +215,14 @@ impl<O> Range<O> {
     }
 
     pub(super) fn span(&self, start: u64) -> Span {
-        Span { start, bytes: self.bytes(), place: self.place, location: self.location, device: self.device }
+        Span { start, bytes: self.bytes(), place: self.place, shift: self.shift, location: self.location, device: self.device }
+    }
+}
+
+impl Found {
+    /// Returns the address on devices.
+    pub fn device_address(&self) -> u64 {
+        (self.place.as_ptr().addr() as u64).wrapping_add(self.shift)
     }
 }
 
@@ -217,14 +230,14 @@ impl Span {
     /// Resolves `bytes` bytes at an address in this range.
     #[inline]
     pub fn found(&self, address: u64, bytes: u64) -> Result<Found> {
-        let Self { start, place, location, device, .. } = *self;
+        let Self { start, place, shift, location, device, .. } = *self;
         let offset = address - start;
         if bytes > self.bytes - offset {
             return Err(Error::Range { offset, len: bytes, size: self.bytes });
         }
         // No range wraps around the address space, so the place is never null.
         let place = NonNull::new(place.as_ptr().wrapping_add(offset as usize)).unwrap_or(place);
-        Ok(Found { place, location, device, start, offset, in_no_range: false })
+        Ok(Found { place, shift, location, device, start, offset, in_no_range: false })
     }
 }
 

@@ -19,8 +19,13 @@ pub struct Held {
 
 impl Held {
     pub fn on(stream: &Stream) -> Self {
+        Self::with(stream, Pinned::new(stream.backend(), 0))
+    }
+
+    /// Keeps the kernel's two words in this memory.
+    pub fn with(stream: &Stream, memory: Pinned) -> Self {
         let backend = stream.backend();
-        let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("room");
+        let mut words = PinnedBuffer::<u64>::new(memory, 2).expect("room");
         let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
         let address = words.device_address().expect("it has one").get();
         // SAFETY: two words that both sides use as atomics; they list the launch.

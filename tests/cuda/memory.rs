@@ -11,7 +11,7 @@ use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Req
 use ringmem::bridge::TransferStrategy;
 use ringmem::error::LimitOf;
 use ringmem::manager::{BufferConfig, MemoryManager};
-use ringmem::memory::{Buffer, Device, Limited, Pinned, Prefetching, Unified, UnifiedBuffer};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Pinned, PinnedBuffer, Prefetching, Unified, UnifiedBuffer};
 use ringmem::pool::{PinnedPool, Pool};
 use ringmem::stream::Stream;
 use ringmem::{Error, MemoryVisibility};
@@ -43,6 +43,14 @@ impl Drop for Slow {
         let _ = self.0.send(());
         let _ = self.1.recv_timeout(rig::LIMIT);
     }
+}
+
+/// # Safety
+///
+/// The offset in bytes is within the buffer.
+unsafe fn backend_place(words: &PinnedBuffer<u64>, offset: usize) -> Place {
+    // SAFETY: the caller's promise.
+    Place::Host(unsafe { words.as_ptr().expect("host memory").cast::<u8>().add(offset) })
 }
 
 fn eventually(fact: &str, holds: impl Fn() -> bool) {
@@ -131,6 +139,36 @@ alone! {
         // SAFETY: refused.
         let error = unsafe { backend.copy_now(&Copy { to: place, from: place, bytes: 1 }) }.expect_err("it is gone");
         assert!(matches!(error, Error::Foreign { call: "copy", layouts: None, .. }), "{error}");
+    }
+
+    fn write_combined_memory_has_another_address_on_devices() {
+        let backend = rig::open();
+        let memory = Pinned::new(&backend, 0).with(Options::WRITE_COMBINED);
+        let mut words = PinnedBuffer::<u64>::new(memory.clone(), 4).expect("room");
+        let host = words.as_ptr().expect("host memory").as_ptr().addr() as u64;
+        assert_ne!(words.device_address().expect("it is mapped").get(), host, "the double's addresses differ, as a driver's may");
+
+        let mut device = GpuBuffer::<u64>::new(Device::new(&backend, 0), 4).expect("room");
+        words.copy_from(&[1, 2, 3, 4]).expect("a copy");
+        device.as_view_mut().copy_from_view(words.as_view()).expect("a copy to the device");
+        assert_eq!(device.to_vec().expect("a copy"), [1, 2, 3, 4]);
+        device.fill(7).expect("a fill");
+        words.as_view_mut().copy_from_view(device.as_view()).expect("a copy from the device");
+        assert_eq!(words.to_vec().expect("a copy"), [7; 4]);
+
+        // SAFETY: within the buffer.
+        let word = unsafe { backend_place(&words, 8) };
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let since = backend.mark(stream.id()).expect("a mark");
+        // SAFETY: the second word, which no other code uses.
+        let ticket = unsafe { backend.publish(word, 9, since, stream.id()) }.expect("queued");
+        backend.wait(ticket, None).expect("done");
+        assert_eq!(words.to_vec().expect("a copy"), [7, 9, 7, 7]);
+
+        // A kernel writes one word and polls the other.
+        let held = Held::with(&stream, memory);
+        held.release();
+        stream.synchronize().expect("the kernel has seen the word");
     }
 
     fn what_a_driver_says_of_a_free_is_told_and_the_block_is_gone() {

@@ -80,10 +80,10 @@ impl Shared {
     /// Issues the copy call for a path on which no pageable memory is waited for.
     pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, way } = ends;
-        let (target, source) = (address(to), address(from));
+        let (target, source) = (to.device_address(), from.device_address());
         let calls = home.calls;
         // SAFETY: both ends are live for this many bytes: found in this backend's memory, or promised by the caller, who keeps them until
-        // the copy is complete. Pinned memory has one address on both sides.
+        // the copy is complete. A host end is named by its host address where the call takes a pointer.
         unsafe {
             match way {
                 Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),

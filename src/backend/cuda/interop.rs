@@ -12,6 +12,7 @@ use cudarc::driver::{CudaContext, CudaStream};
 use super::call::{Handle, check};
 use super::device::Device;
 use super::memory::Owner;
+use super::pieces::shift;
 use super::queue::Queue;
 use super::{CudaBackend, Shared, process};
 use crate::backend::ranges::Range;
@@ -146,7 +147,7 @@ impl CudaBackend {
     /// # Errors
     ///
     /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), the driver's error; [`Unsupported`](Error::Unsupported) for memory
-    /// that is listed already, or that has another address on the device.
+    /// that is listed already.
     ///
     /// # Safety
     ///
@@ -162,12 +163,9 @@ impl CudaBackend {
         self.shared.is_new(start, layout)?;
         self.shared.budget.take(bytes as u64)?;
         // SAFETY: the caller's promise.
-        if let Err(error) = unsafe { lock(home, place, bytes) } {
-            self.shared.budget.give(bytes as u64);
-            return Err(error);
-        }
+        let shift = unsafe { lock(home, place, bytes) }.inspect_err(|_| self.shared.budget.give(bytes as u64))?;
         let request = Request { location: MemoryLocation::Pinned, device, layout, options: Options::empty() };
-        let block = self.shared.list_range(start, Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))));
+        let block = self.shared.list_range(start, Range { shift, ..Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))) });
         Ok(Registered { backend: Arc::clone(self), block, uses: Uses::NONE })
     }
 }
@@ -181,24 +179,20 @@ fn named(stream: CUstream) -> Result<CUstream> {
     }
 }
 
-/// Page-locks memory and maps it for every device at the host's address.
+/// Page-locks memory and maps it for every device. Returns the device address minus the host address.
 ///
 /// # Safety
 ///
 /// The bytes are valid until they are unregistered.
-unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<()> {
-    let (_bound, mut address) = (home.bind()?, 0);
+unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
+    let _bound = home.bind()?;
     // SAFETY: the caller's promise.
     unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
-    // SAFETY: just registered; writes one address.
-    let mapped = unsafe { home.calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) };
-    if mapped.is_err() || address != place.as_ptr().addr() as u64 {
-        // SAFETY: just registered, and unused.
-        unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) }?;
-        mapped?;
-        return Err(Error::Unsupported { what: "registered memory whose device address differs from its host address" });
-    }
-    Ok(())
+    // SAFETY: just registered, and mapped.
+    unsafe { shift(home.calls, place) }.inspect_err(|_| {
+        // SAFETY: just registered, and unused. Its result is ignored in favour of the first error.
+        let _ = unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) };
+    })
 }
 
 impl Shared {

@@ -13,7 +13,7 @@ use super::call::Handle;
 use super::code::number;
 use super::device::Device;
 use super::facts::LARGEST_ALIGN;
-use super::pieces::locked;
+use super::pieces::{locked, shift};
 use super::process;
 use super::queue::Lasts;
 use crate::backend::ranges::Range;
@@ -55,6 +55,8 @@ struct Given {
     owner: Owner,
     /// The start of the driver's allocation.
     base: u64,
+    /// The device address minus the host address.
+    shift: u64,
     ready: Option<Ticket>,
 }
 
@@ -89,7 +91,8 @@ impl Shared {
             _ => ptr::without_provenance_mut(start as usize),
         };
         let Some(place) = NonNull::new(place) else { return Err(Error::Unsupported { what: "memory at address 0" }) };
-        Ok(Block { ready: given.ready, ..self.list_range(start, Range::of(request, place, given.owner)) })
+        let range = Range { shift: given.shift, ..Range::of(request, place, given.owner) };
+        Ok(Block { ready: given.ready, ..self.list_range(start, range) })
     }
 
     /// Lists and counts a new range; returns its block.
@@ -118,7 +121,7 @@ impl Shared {
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
             }
-            return Ok(Given { owner: Owner::Driver(address), base: address, ready: None });
+            return Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None });
         };
         let mut address = 0;
         let mut take = |stream: CUstream| {
@@ -139,7 +142,7 @@ impl Shared {
             }
         };
         match outcome {
-            Ok(ready) => Ok(Given { owner: Owner::Pool(address), base: address, ready }),
+            Ok(ready) => Ok(Given { owner: Owner::Pool(address), base: address, shift: 0, ready }),
             Err(error) => {
                 if address != 0 {
                     self.give_back(home, address)?;
@@ -158,9 +161,15 @@ impl Shared {
             self.budget.give(asked);
             self.short(error, home, request)
         })?;
+        // SAFETY: just allocated, mapped and pinned.
+        let shift = unsafe { shift(home.calls, place) }.inspect_err(|_| {
+            // SAFETY: just allocated, and unused. Its result is ignored in favour of the first error.
+            let _ = unsafe { home.calls.cuMemFreeHost(place.as_ptr().cast()) };
+            self.budget.give(asked);
+        })?;
         // SAFETY: just allocated, with this size.
         unsafe { place.write_bytes(0, bytes) };
-        Ok(Given { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, ready: None })
+        Ok(Given { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, shift, ready: None })
     }
 
     fn give_managed(&self, home: &Device, request: &Request, bytes: usize) -> Result<Given> {
@@ -177,7 +186,7 @@ impl Shared {
         let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
         // SAFETY: just allocated with this size, at one address for both sides; the check above found no conflicting kernel.
         unsafe { place.write_bytes(0, bytes) };
-        Ok(Given { owner: Owner::Driver(address), base: address, ready: None })
+        Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
     /// Frees the memory of a range that is no longer listed.
@@ -266,5 +275,5 @@ fn give_pageable(layout: Layout) -> Result<Given> {
     let Some(place) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
     };
-    Ok(Given { owner: Owner::Pageable(Handle(place.as_ptr()), layout), base: place.as_ptr().addr() as u64, ready: None })
+    Ok(Given { owner: Owner::Pageable(Handle(place.as_ptr()), layout), base: place.as_ptr().addr() as u64, shift: 0, ready: None })
 }

@@ -15,25 +15,25 @@ use crate::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
 
-/// Allocates uninitialised pinned memory that every device accesses at the host's address. A context must be bound.
+/// Allocates uninitialised pinned memory that every device accesses. A context must be bound.
 pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
-    let (mut pointer, mut address) = (ptr::null_mut::<c_void>(), 0);
+    let mut pointer = ptr::null_mut::<c_void>();
     // SAFETY: writes one pointer.
     unsafe { calls.cuMemHostAlloc(&raw mut pointer, bytes, EVERYWHERE | flags) }?;
-    // SAFETY: just allocated, and mapped; writes one address.
-    let mapped = unsafe { calls.cuMemHostGetDevicePointer_v2(&raw mut address, pointer, 0) };
-    match NonNull::new(pointer.cast::<u8>()) {
-        Some(place) if mapped.is_ok() && address == place.as_ptr().addr() as u64 => Ok(place),
-        place => {
-            if let Some(place) = place {
-                // SAFETY: just allocated, and unused.
-                unsafe { calls.cuMemFreeHost(place.as_ptr().cast()) }?;
-            }
-            mapped?;
-            // Happens only without unified addressing, which every 64-bit system has.
-            Err(Error::Unsupported { what: "pinned memory whose device address differs from its host address" })
-        }
-    }
+    NonNull::new(pointer.cast()).ok_or(Error::Unsupported { what: "memory at address 0" })
+}
+
+/// Returns the number to add to a host address for the device address, wrapping. It is 0 but for write-combined memory, and for registered
+/// memory on devices that do not use host pointers. A context must be bound.
+///
+/// # Safety
+///
+/// `place` is live memory that is pinned and mapped.
+pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<u64> {
+    let mut address = 0;
+    // SAFETY: the caller's promise; writes one address.
+    unsafe { calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) }?;
+    Ok(address.wrapping_sub(place.as_ptr().addr() as u64))
 }
 
 /// A pool of pieces of `bytes` bytes each.

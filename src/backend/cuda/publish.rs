@@ -39,12 +39,14 @@ impl Shared {
             home.now(|lane| {
                 if home.facts.writes_words && found.location != MemoryLocation::Unified {
                     // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
-                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) };
+                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), found.device_address(), value, WITH_BARRIER) };
                 }
                 // SAFETY: the lane's own word.
                 unsafe { lane.word().write(value) };
                 // SAFETY: as above; the lane is synchronised before another thread uses it.
-                unsafe { home.calls.cuMemcpyHtoDAsync_v2(address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream()) }
+                unsafe {
+                    home.calls.cuMemcpyHtoDAsync_v2(found.device_address(), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream())
+                }
             })?;
         } else {
             store(Spot::new(found.place), value);
@@ -76,14 +78,16 @@ impl Shared {
                 }
                 if device.facts.writes_words && !is_managed {
                     // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
-                    return making
-                        .call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
+                    return making.call(|stream| unsafe {
+                        device.calls.cuStreamWriteValue64_v2(stream, found.device_address(), value, WITH_BARRIER)
+                    });
                 }
                 let own = making.word()?;
                 // SAFETY: belongs to this operation.
                 unsafe { own.write(value) };
                 // SAFETY: as above; the word belongs to this operation until it is complete.
-                making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
+                making
+                    .call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(found.device_address(), own.as_ptr().cast(), bytes, stream) })
             },
         )?;
         Ok(Ticket { stream: on, number })
@@ -124,7 +128,7 @@ impl Shared {
                 self.issue(ends, *bytes as usize, home, lane.stream())?;
             }
             // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
-            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) }
+            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), found.device_address(), value, WITH_BARRIER) }
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
         ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));

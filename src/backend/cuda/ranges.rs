@@ -102,7 +102,7 @@ mod tests {
 
     fn range(bytes: usize) -> Range<()> {
         let (options, place) = (Options::empty(), NonNull::without_provenance(core::num::NonZero::new(START as usize).expect("not 0")));
-        Range { layout: layout(bytes), location: MemoryLocation::Device, options, device: 0, place, owner: (), is_dead: false }
+        Range { layout: layout(bytes), location: MemoryLocation::Device, options, device: 0, place, shift: 0, owner: (), is_dead: false }
     }
 
     fn block(bytes: usize) -> Block {

@@ -62,7 +62,7 @@ struct Spans {
 
 thread_local! {
     static SPANS: Spans = const {
-        const NONE: Span = Span { start: 0, bytes: 0, place: NonNull::dangling(), location: MemoryLocation::Host, device: 0 };
+        const NONE: Span = Span { start: 0, bytes: 0, place: NonNull::dangling(), shift: 0, location: MemoryLocation::Host, device: 0 };
         Spans { rows: [const { Cell::new((0, NONE)) }; MANY], next: Cell::new(0) }
     };
 }

@@ -19,6 +19,9 @@ const ALIGN_SMALL: u64 = 512;
 /// Smaller memory that the host sees begins off a page, as where a driver cuts it from larger pieces: it promises no more than 256 bytes.
 const CUT: u64 = 64 << 10;
 
+/// `CU_MEMHOSTALLOC_WRITECOMBINED`.
+const WRITE_COMBINED: u32 = 4;
+
 /// Bytes of a block: all of them are written, so the machine must have them.
 const MOST: u64 = 4 << 30;
 
@@ -91,6 +94,11 @@ impl Block {
 
     pub const fn place(&self) -> NonNull<u8> {
         self.place
+    }
+
+    /// Returns true if devices know it by an address of its own.
+    pub const fn is_write_combined(&self) -> bool {
+        matches!(self.kind, Kind::Pinned) && self.flags & WRITE_COMBINED != 0
     }
 
     /// Whether it is memory of the host's own.

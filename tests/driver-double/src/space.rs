@@ -1,7 +1,8 @@
 //! [`Space`]: the blocks by address.
 //!
 //! 1. A device address is in a window that a process does not use, is never reused, and has a gap on both sides.
-//! 2. Host memory has its own address, which the devices use too.
+//! 2. Host memory has its own address, which the devices use too. Write-combined memory has another one on devices, in the window; a device
+//!    that uses its host address finds nothing.
 //! 3. An address range is within one live block, or an error. Memory is no longer valid as soon as its stream-ordered free is queued.
 
 use std::collections::BTreeMap;
@@ -35,6 +36,13 @@ struct Listed {
     made: u64,
 }
 
+impl Listed {
+    /// Returns true for the second entry of write-combined memory, at its address on devices.
+    fn is_alias(&self, address: u64) -> bool {
+        self.block.is_write_combined() && in_window(address)
+    }
+}
+
 /// A block that is still there.
 pub struct Live {
     pub address: u64,
@@ -58,11 +66,25 @@ impl Space {
         address
     }
 
-    /// Lists memory that host and devices know by its own address.
+    /// Lists memory that host and devices know by its own address; write-combined memory at its address on devices too.
     pub fn place_host(&self, block: Block) -> u64 {
-        let address = block.place().addr().get() as u64;
-        self.write().list(address, Arc::new(block));
+        let (address, has_alias) = (host_address(&block), block.is_write_combined());
+        let block = Arc::new(block);
+        if has_alias {
+            self.place(&block);
+        }
+        self.write().list(address, block);
         address
+    }
+
+    /// Returns the address on devices of host memory.
+    pub fn device_address(&self, span: &Span) -> Option<u64> {
+        let base = if span.block.is_write_combined() {
+            *self.read().blocks.iter().find(|(start, listed)| in_window(**start) && Arc::ptr_eq(&listed.block, &span.block))?.0
+        } else {
+            host_address(&span.block)
+        };
+        Some(base + span.offset())
     }
 
     /// Host memory of the caller, from now on known to the device.
@@ -81,11 +103,20 @@ impl Space {
 
     /// The block of this kind that begins at this address.
     pub fn begins(&self, address: u64, kind: Kind) -> Option<Arc<Block>> {
-        self.read().blocks.get(&address).filter(|listed| listed.block.kind == kind).map(|listed| Arc::clone(&listed.block))
+        self.read()
+            .blocks
+            .get(&address)
+            .filter(|listed| listed.block.kind == kind && !listed.is_alias(address))
+            .map(|listed| Arc::clone(&listed.block))
     }
 
     pub fn remove(&self, address: u64) -> Option<Arc<Block>> {
-        self.write().blocks.remove(&address).map(|listed| listed.block)
+        let mut state = self.write();
+        let block = state.blocks.remove(&address).map(|listed| listed.block)?;
+        if block.is_write_combined() {
+            state.blocks.retain(|_, listed| !Arc::ptr_eq(&listed.block, &block));
+        }
+        Some(block)
     }
 
     /// Takes out everything of a device's context.
@@ -112,8 +143,18 @@ impl Space {
         }
     }
 
-    /// What there is at an address.
+    /// Returns the memory at an address of a device.
     pub fn reach(&self, address: u64, len: u64) -> Answer<Span> {
+        let span = self.listed(address, len)?;
+        if span.block.is_write_combined() && !in_window(address) {
+            Driver::the().violations.of_call(&format!("uses {address:#x}, the host's address of write-combined memory, on a device"));
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(span)
+    }
+
+    /// Returns the memory at an address of the host or of a device.
+    pub fn listed(&self, address: u64, len: u64) -> Answer<Span> {
         let state = self.read();
         let (&start, listed) = state.blocks.range(..=address).next_back().ok_or(Code::INVALID_VALUE)?;
         Span::new(&listed.block, address - start, len).ok_or(Code::INVALID_VALUE)
@@ -139,7 +180,7 @@ impl Space {
             return Err(Code::INVALID_VALUE);
         }
         if self.read().touches(address, len) {
-            return self.resolve(address, len);
+            return self.listed(address, len);
         }
         Span::new(&Arc::new(Block::borrowed(Kind::Pageable, 0, place, len)), 0, len).ok_or(Code::INVALID_VALUE)
     }
@@ -147,7 +188,7 @@ impl Space {
     pub fn live(&self) -> Vec<Live> {
         let state = self.read();
         let owed = |block: &Block| block.kind != Kind::Global && block.ordered.as_ref().is_none_or(|ordered| !ordered.is_freed());
-        let live = state.blocks.iter().filter(|(_, listed)| owed(&listed.block));
+        let live = state.blocks.iter().filter(|(address, listed)| owed(&listed.block) && !listed.is_alias(**address));
         live.map(|(&address, listed)| {
             let Block { kind, len, device, .. } = *listed.block;
             Live { address, kind, len, device, made: listed.made }
@@ -179,6 +220,10 @@ impl State {
 /// Where the next block begins.
 fn after(address: u64, len: u64) -> u64 {
     (address + len).next_multiple_of(ALIGN) + ALIGN
+}
+
+fn host_address(block: &Block) -> u64 {
+    block.place().addr().get() as u64
 }
 
 fn in_window(address: u64) -> bool {

@@ -95,6 +95,34 @@ fn a_foreign_pointer_is_refused() {
 }
 
 #[test]
+fn write_combined_memory_has_another_address_on_devices() {
+    alone("write_combined_memory_has_another_address_on_devices", &[], || {
+        begin();
+        let (mut host, mut address, mut again) = (null_mut::<c_void>(), 0, 0);
+        // SAFETY: live memory of 64 bytes at either address.
+        unsafe {
+            ok(cuMemHostAlloc(&raw mut host, 64, 7));
+            ok(cuMemHostGetDevicePointer_v2(&raw mut address, host, 0));
+            ok(cuMemHostGetDevicePointer_v2(&raw mut again, host.byte_add(8), 0));
+            assert_ne!(address, host.addr() as u64);
+            assert_eq!(again, address + 8);
+            ok(cuMemsetD8_v2(address, 3, 64));
+            ok(cuCtxSynchronize());
+            assert_eq!(host.cast::<[u8; 64]>().read(), [3; 64]);
+            // A copy takes the host's address where it takes a pointer.
+            let at = device(64);
+            ok(cuMemcpyHtoD_v2(at, host, 64));
+            assert_eq!(bytes_at(at, 64), [3; 64]);
+            assert_eq!((ringmem_double_violations(), cuMemsetD8_v2(host.addr() as u64, 0, 1), ringmem_double_violations()), (0, 1, 1));
+            assert_eq!(cuMemFreeHost(std::ptr::without_provenance_mut(address as usize)), 1);
+            let live = ringmem_double_live();
+            ok(cuMemFreeHost(host));
+            assert_eq!((ringmem_double_live(), cuMemsetD8_v2(address, 0, 1)), (live - 1, 1));
+        }
+    });
+}
+
+#[test]
 fn host_memory_is_registered_once() {
     alone("host_memory_is_registered_once", &[], || {
         begin();

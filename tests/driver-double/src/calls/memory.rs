@@ -11,8 +11,8 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::ordered::Ordered;
 
-/// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`. None changes anything: all pinned memory is both of the first, and write-combining
-/// is not modelled.
+/// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`. All pinned memory is both of the first. Write-combined memory has another address on
+/// devices; its slow reads and late stores are not modelled.
 const HOST_ALLOC_FLAGS: u32 = 7;
 /// `CU_MEMHOSTALLOC_DEVICEMAP`, which all pinned memory is where addresses are unified.
 const DEVICE_MAP: u32 = 2;
@@ -94,16 +94,16 @@ calls! {
 
     Context fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: u32) |driver| {
         allowed(flags, 0)?;
-        let known = driver.space.resolve(pointer.addr() as u64, 1)?;
+        let known = driver.space.listed(pointer.addr() as u64, 1)?;
         if !matches!(known.block.kind, Kind::Pinned | Kind::Registered) {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller's promise.
-        unsafe { give(address, pointer.addr() as u64) }
+        unsafe { give(address, driver.space.device_address(&known).ok_or(Code::INVALID_VALUE)?) }
     }
 
     Context fn cuMemHostGetFlags(flags: *mut u32, pointer: *mut c_void) |driver| {
-        let known = driver.space.resolve(pointer.addr() as u64, 1)?;
+        let known = driver.space.listed(pointer.addr() as u64, 1)?;
         if known.block.kind != Kind::Pinned {
             return Err(Code::INVALID_VALUE);
         }

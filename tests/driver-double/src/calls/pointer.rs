@@ -32,11 +32,14 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
             let of_host = block.is_some_and(|block| block.kind != Kind::Managed) && is_host;
             Ok(Value::Number(block.map_or(0, |_| if of_host { HOST } else { DEVICE }.cast_signed())))
         }
-        3 => word(block.map(|_| address)),
+        3 => word(known.filter(|_| is_host).map_or(block.map(|_| address), |span| match span.block.kind {
+            Kind::Managed => Some(address),
+            _ => driver.space.device_address(span),
+        })),
         // A device's has none.
-        4 => match (block, is_host) {
+        4 => match (known, is_host) {
             (Some(_), false) => Err(Code::INVALID_VALUE),
-            _ => word(block.map(|_| address)),
+            (known, _) => word(known.map(|span| span.place().addr().get() as u64)),
         },
         7 => word(start.map(|(_, made)| made)),
         8 => Ok(Value::Flag(block.is_some_and(|block| block.kind == Kind::Managed))),
@@ -68,7 +71,7 @@ unsafe fn write(place: *mut c_void, value: Value) -> Answer {
 
 calls! {
     Context fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) |driver| {
-        let block = driver.space.resolve(address, 1).map_err(|_| Code::NOT_FOUND)?.block;
+        let block = driver.space.listed(address, 1).map_err(|_| Code::NOT_FOUND)?.block;
         let (start, _) = driver.space.start(address).ok_or(Code::NOT_FOUND)?;
         if !base.is_null() {
             // SAFETY: the caller's promise.
@@ -82,7 +85,7 @@ calls! {
     }
 
     Context fn cuPointerGetAttribute(data: *mut c_void, number: u32, address: u64) |driver| {
-        let span = driver.space.resolve(address, 1)?;
+        let span = driver.space.listed(address, 1)?;
         // SAFETY: the caller's promise.
         unsafe { write(data, attribute(driver, number, address, Some(&span))?) }
     }
@@ -91,7 +94,7 @@ calls! {
         if numbers.is_null() || data.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let span = driver.space.resolve(address, 1).ok();
+        let span = driver.space.listed(address, 1).ok();
         for i in 0..count as usize {
             // SAFETY: the caller's promise: so many of both.
             let number = unsafe { numbers.add(i).read() };
