@@ -74,6 +74,28 @@ alone! {
         assert!(matches!(stay(&backend, &held, 65, &streams[2]), Err(Error::Size { asked: 65, least: 1, most: MOST, .. })));
     }
 
+    fn a_kernel_that_would_enlarge_the_local_memory_is_refused_beside_a_resident_one() with("RINGMEM_DOUBLE_LOCAL" = "increment=256,hold=64", "RINGMEM_DOUBLE_DEADLINE_MS" = "2000") {
+        let backend = rig::open();
+        let streams: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        // SAFETY: no byte is touched.
+        let increment = || unsafe { streams[1].launch(&module, "increment", &[0, 0]) };
+        let held = words(&backend);
+        let end = |ticket| {
+            word(&held, 1).store(1, Release);
+            assert!(backend.wait(ticket, Some(LIMIT)).expect("done"));
+            word(&held, 1).store(0, Release);
+        };
+        let resident = stay(&backend, &held, 1, &streams[0]).expect("it fits");
+        let refused = increment().expect_err("the driver would wait for the resident kernel");
+        assert!(matches!(refused, Error::Busy { what } if what.contains("local memory")), "{refused}");
+        end(resident);
+        increment().expect("no kernel is resident").wait().expect("done");
+        let resident = stay(&backend, &held, 1, &streams[0]).expect("it fits");
+        increment().expect("the memory is there").wait().expect("done");
+        end(resident);
+    }
+
     fn a_channel_s_kernel_stays_and_one_that_takes_an_epoch() {
         let backend = rig::open();
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");

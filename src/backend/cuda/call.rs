@@ -141,6 +141,7 @@ functions! {
         fn cuModuleUnload(module: CUmodule);
         fn cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
         fn cuModuleGetGlobal_v2(address: *mut CUdeviceptr, bytes: *mut usize, module: CUmodule, name: *const c_char);
+        fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: CUfunction);
         fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize);
         fn cuLaunchKernel(
             function: CUfunction,

@@ -10,8 +10,8 @@
 
 use core::ptr;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
@@ -60,6 +60,8 @@ pub(super) struct Device {
     pub words: Arc<Pieces>,
     /// The persistent kernels.
     pub residents: Residents,
+    /// The most local memory of each thread that a launched kernel needed, in bytes: what the driver has allocated.
+    pub local: AtomicU32,
     /// The source of device memory; `None` if the driver allocates each block.
     pub pool: Option<Pool>,
     /// The devices whose memory this one was allowed to access.
@@ -104,6 +106,7 @@ impl Device {
             stagings: Arc::new(Pieces::new(calls, STAGING, 1)),
             words: Arc::new(Pieces::new(calls, size_of::<u64>(), WORDS)),
             residents: Residents::default(),
+            local: AtomicU32::new(0),
             pool: None,
             peers: Mutex::default(),
             context: Handle(context),

@@ -3,10 +3,13 @@
 //! 1. A module stays loaded as long as the backend, because unloading waits for every running kernel. An image is a constant, so there are
 //!    few.
 //! 2. Every function is loaded with its module. Loading at its first launch would wait for every running kernel.
-//! 3. Loading while a kernel runs is refused, because it may wait for that kernel, lazy or not.
+//! 3. A kernel that needs more local memory than any launched before it is refused while a persistent kernel runs: the driver allocates local
+//!    memory for the whole device, which waits for every kernel.
+//! 4. Loading while a kernel runs is refused, because it may wait for that kernel, lazy or not.
 
 use core::cell::Cell;
 use core::ptr;
+use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
 use std::ffi::{CString, c_int, c_void};
 use std::string::String;
@@ -32,6 +35,9 @@ const FEW: usize = 16;
 
 /// The lanes of a group: one warp.
 const WARP: u32 = 32;
+
+/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
+const LOCAL_SIZE: c_int = 3;
 
 /// An image that was loaded on at least one device.
 pub(super) struct Loaded {
@@ -62,6 +68,8 @@ struct There {
 struct Kernel {
     function: Handle<CUfunc_st>,
     fit: Fit,
+    /// The local memory of each thread, in bytes.
+    local: u32,
 }
 
 impl Shared {
@@ -112,6 +120,11 @@ impl Shared {
             None => {
                 let mut others = queue.device.residents.lock();
                 self.fits(&mut others, kernel.fit, groups, on)?;
+                if kernel.local > queue.device.local.load(Relaxed) && !others.is_empty() {
+                    return Err(Error::Busy {
+                        what: "a persistent kernel is running, and allocating more local memory for this one may wait for it: launch this one once before",
+                    });
+                }
                 if stays {
                     // Held until the kernel is listed: two kernels that each fit alone may not fit together.
                     (residents, reason) = (Some(others), Some(self.reason()));
@@ -143,13 +156,16 @@ impl Shared {
                 }
             })
         })?;
+        if kernel.local > 0 {
+            queue.device.local.fetch_max(kernel.local, Relaxed);
+        }
         let ticket = Ticket { stream: on, number };
         drop(launching);
         if let (Some(residents), Some(reason)) = (&mut residents, reason) {
             residents.push(Resident::new(ticket, kernel.fit, groups));
             reason.stays();
         }
-        self.counts.launches.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        self.counts.launches.fetch_add(1, Relaxed);
         #[cfg(feature = "tracing")]
         tracing::debug!(stream = on.get(), kernel = entry.name, "launch queued");
         #[cfg(not(feature = "tracing"))]
@@ -302,7 +318,10 @@ impl There {
         // SAFETY: as above; writes one integer.
         unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut groups, function, WARP.cast_signed(), 0) }?;
         let fit = Fit { each: groups.try_into().unwrap_or(0), processors: device.facts.processors };
-        Ok(Kernel { function: Handle(function), fit })
+        let mut local = 0;
+        // SAFETY: as above; writes one integer.
+        unsafe { calls.cuFuncGetAttribute(&raw mut local, LOCAL_SIZE, function) }?;
+        Ok(Kernel { function: Handle(function), fit, local: local.try_into().unwrap_or(0) })
     }
 
     fn unload(&self, calls: &Calls) {

@@ -14,19 +14,34 @@ pub struct Device {
     /// Bytes that it has.
     pub total: u64,
     used: AtomicU64,
+    /// The local memory of each thread that it has allocated, in bytes.
+    local: AtomicU64,
     /// A bit for each device whose memory its kernels may reach.
     reaches: AtomicU64,
 }
 
 impl Device {
     pub const fn new(ordinal: u32, total: u64, pool: usize) -> Self {
-        Self { ordinal, context: Context::new(), pool, total, used: AtomicU64::new(0), reaches: AtomicU64::new(0) }
+        Self {
+            ordinal,
+            context: Context::new(),
+            pool,
+            total,
+            used: AtomicU64::new(0),
+            local: AtomicU64::new(0),
+            reaches: AtomicU64::new(0),
+        }
     }
 
     /// Takes bytes of its memory.
     pub fn take(&self, bytes: u64) -> Answer {
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.total);
         self.used.fetch_update(AcqRel, Acquire, more).map(drop).map_err(|_| Code::OUT_OF_MEMORY)
+    }
+
+    /// Returns true if a kernel needs more local memory than any before it.
+    pub fn grows_local(&self, bytes: u64) -> bool {
+        self.local.fetch_max(bytes, AcqRel) < bytes
     }
 
     pub fn give_back(&self, bytes: u64) {

@@ -26,6 +26,7 @@
 //! | `RINGMEM_DOUBLE_MEMORY=BYTES` | the memory of each device; default 2 GiB |
 //! | `RINGMEM_DOUBLE_TABLES=BYTES` | memory that page tables take while any memory is allocated; default none |
 //! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes the module's PTX in `ringmem-ptx-machine`; default: the host builds of ringmem's kernels |
+//! | `RINGMEM_DOUBLE_LOCAL=KERNEL=BYTES,...` | local memory per thread of kernels, in addition to that in the executed PTX |
 //! | `RINGMEM_DOUBLE_SEED=N` | decides the order in which the lanes of PTX execute; default 1 |
 //! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | these functions wait for every kernel of the device, as a real driver's may; `SYMBOL:1`: the first call alone |
 //! | `RINGMEM_DOUBLE_QUEUES=N` | the hardware queues of a device: streams beyond them share one, so one waits for the other; default one each |

@@ -46,6 +46,14 @@ impl Program {
         }
     }
 
+    /// The local memory of each thread in bytes, that of called functions not included.
+    fn local(&self) -> u64 {
+        match self {
+            Self::Host(_) => 0,
+            Self::Ptx { image, name, .. } => image.local_bytes(name),
+        }
+    }
+
     /// The size of each parameter in bytes.
     pub fn parameters(&self) -> Vec<u64> {
         match self {
@@ -58,6 +66,8 @@ impl Program {
 pub struct Kernel {
     pub program: Program,
     pub device: u32,
+    /// The local memory of each thread, in bytes.
+    pub local: u64,
     loaded: AtomicBool,
 }
 
@@ -85,7 +95,11 @@ impl Module {
             None => return refuse(&format!("it has no {ABI_SYMBOL}")),
         };
         let mut kernels = Vec::new();
-        let kernel = |program| Arc::new(Kernel { program, device: device.ordinal, loaded: AtomicBool::new(driver.settings.eager) });
+        let kernel = |program: Program| {
+            let stated = driver.settings.local.iter().find(|(kernel, _)| kernel == program.name()).map_or(0, |(_, bytes)| *bytes);
+            let local = stated.max(program.local());
+            Arc::new(Kernel { program, device: device.ordinal, local, loaded: AtomicBool::new(driver.settings.eager) })
+        };
         if let Some(image) = image {
             for (name, parameters) in image.entries() {
                 // A name outlives its module in reports; there are few.

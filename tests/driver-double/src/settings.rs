@@ -38,6 +38,8 @@ pub struct Settings {
     pub queues: u64,
     /// Whether a launch executes the PTX of its module, instead of the host build of the kernel.
     pub executes_ptx: bool,
+    /// The local memory of each thread of some kernels, in bytes.
+    pub local: Vec<(String, u64)>,
     /// Decides the order in which lanes execute.
     pub seed: u64,
 }
@@ -64,6 +66,7 @@ impl Settings {
             waits: text("RINGMEM_DOUBLE_WAITS").split(',').filter(|symbol| !symbol.is_empty()).map(known).collect(),
             queues: number("RINGMEM_DOUBLE_QUEUES", 0),
             executes_ptx: kernels == "ptx",
+            local: text("RINGMEM_DOUBLE_LOCAL").split(',').filter(|entry| !entry.is_empty()).map(local).collect(),
             seed: number("RINGMEM_DOUBLE_SEED", 1),
             log: env::var_os("RINGMEM_DOUBLE_LOG").filter(|file| !file.is_empty()),
             fail: text("RINGMEM_DOUBLE_FAIL"),
@@ -109,6 +112,12 @@ fn known(entry: &str) -> Waits {
         record::give_up(&format!("RINGMEM_DOUBLE_WAITS: {symbol} is not a function of the driver"));
     }
     Waits { symbol: symbol.to_owned(), is_due: AtomicBool::new(true), is_lazy }
+}
+
+/// `KERNEL=BYTES`.
+fn local(entry: &str) -> (String, u64) {
+    let parsed = entry.split_once('=').and_then(|(kernel, bytes)| Some((kernel.to_owned(), bytes.parse().ok()?)));
+    parsed.unwrap_or_else(|| record::give_up(&format!("RINGMEM_DOUBLE_LOCAL: {entry} is not KERNEL=BYTES")))
 }
 
 pub fn announce() {

@@ -89,6 +89,12 @@ impl Image {
         self.functions.iter().filter(|function| function.is_entry).map(move |function| (function.name.as_str(), sizes(function)))
     }
 
+    /// Returns the local memory of each thread of a kernel in bytes, without that of the functions that it calls.
+    #[must_use]
+    pub fn local_bytes(&self, name: &str) -> u64 {
+        self.functions.iter().find(|function| function.name == name).map_or(0, |function| function.local_bytes)
+    }
+
     /// Returns the address and the size in bytes of a variable in global memory.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {

@@ -11,6 +11,9 @@ use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
 use crate::module::{ABI_SYMBOL, Module, Program};
 use crate::operation::Operation;
 
+/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
+const LOCAL_SIZE: i32 = 3;
+
 /// Threads of a block, the only number that the host builds know.
 const WARP: u32 = 32;
 
@@ -82,6 +85,10 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     // SAFETY: the caller's promise.
     let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
     function.load(driver);
+    if driver.devices[function.device as usize].grows_local(function.local) {
+        // Local memory is allocated for all threads that the device holds, when no kernel uses it.
+        driver.engine.idle(Some(function.device), driver.settings.deadline);
+    }
     let launch = Launch { program: function.program.clone(), arguments, groups: groups.into(), threads };
     driver.engine.queue(stream, Operation::Launch(launch), None).map(drop)
 }
@@ -147,6 +154,15 @@ calls! {
     Context fn cuFuncLoad(function: usize) |driver| {
         driver.functions.find(function)?.load(driver);
         Ok(())
+    }
+
+    Context fn cuFuncGetAttribute(value: *mut i32, attribute: i32, function: usize) |driver| {
+        let function = driver.functions.find(function)?;
+        if attribute != LOCAL_SIZE {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(value, i32::try_from(function.local).unwrap_or(i32::MAX)) }
     }
 
     Context fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, block_size: i32, _shared: usize) |driver| {
