@@ -92,6 +92,10 @@ fn its_kernel_is_compiled_for_a_gpu() {
         "?; std::fs::copy(std::path::Path::new(&std::env::var_os(\"OUT_DIR\").unwrap()).join(\"kernels.ptx\"), {out:?}).ok(); Ok(()) }} //"
     );
     write(package.join("build.rs"), &(replaced(&build, " // for the GPU", &copied).replace("\n}\n", "\n")));
+    // The kernel panics for one value.
+    let kernels = fs::read_to_string(package.join("src/lib.rs")).unwrap();
+    let panics = "assert!(now.velocity[1] < 1000.0);\n        *then = *now;";
+    write(package.join("src/lib.rs"), &replaced(&kernels, "*then = *now;", panics));
     let output = command(&package, &["build", "-vv", "--lib"]).output().unwrap();
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success(), "{said}");
@@ -109,7 +113,16 @@ fn its_kernel_is_compiled_for_a_gpu() {
     write(package.join("Cargo.toml"), &replaced(&manifest, "features = [\"std\"]", "features = [\"cuda\"]"));
     let main = fs::read_to_string(package.join("src/main.rs")).unwrap();
     let main = replaced(&main, "backend::host::HostBackend", "backend::cuda::CudaBackend");
-    write(package.join("src/main.rs"), &replaced(&main, "HostBackend::builder().build()?", "CudaBackend::open()?"));
+    let main = replaced(&main, "HostBackend::builder().build()?", "CudaBackend::open()?");
+    // Of two launches of one module, the one that panics reports it.
+    let two = "
+    let mut other = Channel::open(&backend, 0, STEP)?;
+    channel.send(Particle { position: [0.0; 3], velocity: [0.0, 1001.0, 0.0] })?;
+    println!(\"{}\", channel.recv().unwrap_err());
+    other.send(Particle { position: [0.0; 3], velocity: [1.0; 3] })?;
+    println!(\"{:?}\", other.recv()?.position);
+    Ok(())";
+    write(package.join("src/main.rs"), &replaced(&main, "\n    Ok(())", two));
     let driver = ringmem_driver_double::libraries().expect("the double is built");
     let output = command(&package, &["run", "--quiet"])
         .env("LD_LIBRARY_PATH", driver)
@@ -118,7 +131,11 @@ fn its_kernel_is_compiled_for_a_gpu() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout), "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }\n");
+    let said = text(&output.stdout);
+    let [first, panicked, second] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert_eq!(first, "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }");
+    assert!(panicked.contains("Faulted") && panicked.ends_with(": a panic (1 fault)"), "{panicked}");
+    assert_eq!(second, "[1.0, 1.0, 1.0]");
     assert!(!text(&output.stderr).contains("PTX line"), "{}", text(&output.stderr));
 }
 

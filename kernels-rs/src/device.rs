@@ -193,24 +193,38 @@ mod rustc {
         }
         #[inline(always)]
         fn remember(&self, control: u64, epoch: u32) {
-            if let Some([place, launch]) = CONTROLS.get(self.group() as usize) {
-                launch.store(u64::from(epoch), Relaxed);
-                place.store(control, Relaxed);
-            }
+            let [place, launch, grid] = row(self.group());
+            launch.store(u64::from(epoch), Relaxed);
+            place.store(control, Relaxed);
+            grid.store(grid_number(), Relaxed);
         }
     }
 
-    /// For the panic handler: per block, the address of its kernel's control block (0 for none) and the epoch of its launch.
-    static CONTROLS: [[AtomicU64; 2]; 1024] = [const { [const { AtomicU64::new(0) }; 2] }; 1024];
+    /// For the panic handler: per block, the address of its kernel's control block (0 for none), the epoch of its launch, and the number of its grid.
+    /// Several launches of a module run at the same time. If two blocks have the same row, the first finds the number of the other, and reports nothing.
+    static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
+
+    /// Returns the number of this launch, which no other launch of the context has.
+    #[inline(always)]
+    fn grid_number() -> u64 {
+        let grid: u64;
+        // SAFETY: reads a special register.
+        unsafe { asm!("mov.u64 {}, %gridid;", out(reg64) grid, options(pure, nomem, nostack)) };
+        grid
+    }
+
+    #[inline(always)]
+    fn row(group: u64) -> &'static [AtomicU64; 3] {
+        // Distributes the launches over the table; the golden ratio, for consecutive numbers.
+        let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
+        &CONTROLS[(start + group) as usize % CONTROLS.len()]
+    }
 
     /// Records `Faulted` and exits. The warp notices at its next ballot; the context stays usable.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        let [place, epoch] = match CONTROLS.get(Warp.group() as usize) {
-            Some([place, epoch]) => [place.load(Relaxed), epoch.load(Relaxed)],
-            None => [0, 0],
-        };
-        if place != 0 {
+        let [place, epoch, grid] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
+        if place != 0 && grid == grid_number() {
             // SAFETY: a kernel of this block remembered it and has not exited.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
             // SAFETY: it is the only kernel on the block, and this panicking lane exits below.

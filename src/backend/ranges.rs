@@ -56,6 +56,7 @@ unsafe impl<O: Sync> Sync for Range<O> {}
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub place: NonNull<u8>,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "host and devices have the same addresses"))]
     pub shift: u64,
     pub location: MemoryLocation,
     pub device: u32,
@@ -216,13 +217,6 @@ impl<O> Range<O> {
 
     pub(super) fn span(&self, start: u64) -> Span {
         Span { start, bytes: self.bytes(), place: self.place, shift: self.shift, location: self.location, device: self.device }
-    }
-}
-
-impl Found {
-    /// Returns the address on devices.
-    pub fn device_address(&self) -> u64 {
-        (self.place.as_ptr().addr() as u64).wrapping_add(self.shift)
     }
 }
 

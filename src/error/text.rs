@@ -129,7 +129,7 @@ impl Display for Stopped<'_> {
             (None, false) => f.write_str("has an unknown state")?,
         }
         match self.fault {
-            Some(fault) => write!(f, ": {fault} ({} faults)", self.faults),
+            Some(fault) => write!(f, ": {fault} ({} {})", self.faults, if *self.faults == 1 { "fault" } else { "faults" }),
             None => Ok(()),
         }
     }

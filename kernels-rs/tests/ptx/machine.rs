@@ -12,7 +12,7 @@ static DEVICE: LazyLock<Device> = LazyLock::new(|| Device::new(0x5eed));
 
 /// Runs a block of a kernel of the image on this thread.
 pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
-    DEVICE.run(&PTX, name, arguments, host, 32).unwrap_or_else(|fault| panic!("{fault}"));
+    DEVICE.run(&PTX, name, arguments, host, 32, 1).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
 /// Rows with addresses that are not mapped: none, because a kernel on a device cannot refuse them.

@@ -31,7 +31,7 @@ fn converse(image: &Image, seed: u64, patience: Duration) -> Result<(), String> 
         let device = Device::new([memory.range()]);
         let arguments = [launch.controls, launch.epoch.into(), launch.idle_ns, launch.batch];
         let mut run = Ok(());
-        let kernel = || run = Gpu::new(seed).run(image, "echo", &arguments, &device, 32);
+        let kernel = || run = Gpu::new(seed).run(image, "echo", &arguments, &device, 32, 1);
         let (talk, ended) = rig.run(kernel, |rig| {
             let talk = talk(rig, count, is_slow, patience);
             rig.control.abandon();

@@ -50,6 +50,11 @@ pub(super) fn address(found: &Found) -> u64 {
     found.place.as_ptr().addr() as u64
 }
 
+/// Returns the address on devices, which differs for write-combined memory.
+pub(super) fn device_address(found: &Found) -> u64 {
+    address(found).wrapping_add(found.shift)
+}
+
 impl Shared {
     // Inlined for the reason given at `Ranges::end`.
     #[inline(always)]
@@ -80,7 +85,7 @@ impl Shared {
     /// Issues the copy call for a path on which no pageable memory is waited for.
     pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, way } = ends;
-        let (target, source) = (to.device_address(), from.device_address());
+        let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
         // SAFETY: both ends are live for this many bytes: found in this backend's memory, or promised by the caller, who keeps them until
         // the copy is complete. A host end is named by its host address where the call takes a pointer.

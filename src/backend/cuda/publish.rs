@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
 
 use super::Shared;
-use super::copy::{Ends, Spot, address, drain};
+use super::copy::{Ends, Spot, address, device_address, drain};
 use super::process;
 use super::queue::Lasts;
 use super::tally::{Done, Way};
@@ -39,13 +39,13 @@ impl Shared {
             home.now(|lane| {
                 if home.facts.writes_words && found.location != MemoryLocation::Unified {
                     // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
-                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), found.device_address(), value, WITH_BARRIER) };
+                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) };
                 }
                 // SAFETY: the lane's own word.
                 unsafe { lane.word().write(value) };
                 // SAFETY: as above; the lane is synchronised before another thread uses it.
                 unsafe {
-                    home.calls.cuMemcpyHtoDAsync_v2(found.device_address(), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream())
+                    home.calls.cuMemcpyHtoDAsync_v2(device_address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream())
                 }
             })?;
         } else {
@@ -79,7 +79,7 @@ impl Shared {
                 if device.facts.writes_words && !is_managed {
                     // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
                     return making.call(|stream| unsafe {
-                        device.calls.cuStreamWriteValue64_v2(stream, found.device_address(), value, WITH_BARRIER)
+                        device.calls.cuStreamWriteValue64_v2(stream, device_address(&found), value, WITH_BARRIER)
                     });
                 }
                 let own = making.word()?;
@@ -87,7 +87,7 @@ impl Shared {
                 unsafe { own.write(value) };
                 // SAFETY: as above; the word belongs to this operation until it is complete.
                 making
-                    .call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(found.device_address(), own.as_ptr().cast(), bytes, stream) })
+                    .call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(device_address(&found), own.as_ptr().cast(), bytes, stream) })
             },
         )?;
         Ok(Ticket { stream: on, number })
@@ -128,7 +128,7 @@ impl Shared {
                 self.issue(ends, *bytes as usize, home, lane.stream())?;
             }
             // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
-            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), found.device_address(), value, WITH_BARRIER) }
+            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) }
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
         ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));

@@ -49,7 +49,8 @@ impl Launch {
         let name = program.name();
         let device = &driver.devices[device as usize];
         driver.engine.runs(name);
-        let next = AtomicU64::new(0);
+        static GRIDS: AtomicU64 = AtomicU64::new(1);
+        let (next, grid) = (AtomicU64::new(0), GRIDS.fetch_add(1, Relaxed));
         let multiprocessor = || {
             loop {
                 let index = next.fetch_add(1, Relaxed);
@@ -60,7 +61,7 @@ impl Launch {
                 let entry = match &program {
                     Program::Host(entry) => entry,
                     Program::Ptx { image, .. } => {
-                        if let Err(fault) = driver.machine.run(image, name, &arguments, &group, threads) {
+                        if let Err(fault) = driver.machine.run(image, name, &arguments, &group, threads, grid) {
                             group.fail(&fault);
                         }
                         continue;

@@ -50,6 +50,8 @@ pub struct Block<'a> {
     image: &'a Image,
     host: &'a dyn KernelHost,
     memory: &'a Mutex<Memory>,
+    /// The number of the launch.
+    grid: u64,
     number: u32,
     lanes: Vec<Lane>,
     shared: Option<SharedMemory>,
@@ -70,7 +72,7 @@ impl<'a> Block<'a> {
         arguments: &[u64],
         host: &'a dyn KernelHost,
         memory: &'a Mutex<Memory>,
-        threads: u32,
+        (threads, grid): (u32, u64),
         seed: u64,
     ) -> Self {
         let (number, now) = {
@@ -83,7 +85,7 @@ impl<'a> Block<'a> {
         };
         let random = Random::new(seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let shared = SharedMemory::new(image.shared_bytes);
-        Self { image, host, memory, number, lanes: (0..threads).map(lane).collect(), shared, random, recent: Cell::new(0) }
+        Self { image, host, memory, number, grid, lanes: (0..threads).map(lane).collect(), shared, random, recent: Cell::new(0) }
     }
 
     pub fn run(mut self) -> Answer {
@@ -160,6 +162,7 @@ impl<'a> Block<'a> {
             Special::Blocks(0) => self.host.groups(),
             Special::Thread(_) | Special::Block(_) => 0,
             Special::Threads(_) | Special::Blocks(_) => 1,
+            Special::Grid => self.grid,
             Special::Multiprocessor => self.host.group(),
             Special::Time => self.host.now_ns(),
             Special::TimeHigh => self.host.now_ns() >> 32,

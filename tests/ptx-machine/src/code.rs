@@ -65,6 +65,8 @@ pub enum Special {
     Block(u8),
     Blocks(u8),
     Multiprocessor,
+    /// The number of the launch.
+    Grid,
     /// Nanoseconds, of which the right number of bits is taken.
     Time,
     TimeHigh,

@@ -592,6 +592,7 @@ fn special(name: &str) -> Option<Special> {
         "%laneid" => Special::Lane,
         "%warpid" => Special::Warp,
         "%nwarpid" => Special::Warps,
+        "%gridid" => Special::Grid,
         "%smid" => Special::Multiprocessor,
         "%globaltimer" | "%globaltimer_lo" | "%clock" | "%clock64" => Special::Time,
         "%globaltimer_hi" | "%clock_hi" => Special::TimeHigh,

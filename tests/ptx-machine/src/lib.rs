@@ -12,7 +12,7 @@
 //! # }
 //!
 //! let image = Image::parse(".version 6.3 .target sm_70 .address_size 64\n.visible .entry f() {\n st.b32 [16], 1;\n ret; }")?;
-//! let fault = Device::new(1).run(&image, "f", &[], &Nowhere, 32).unwrap_err();
+//! let fault = Device::new(1).run(&image, "f", &[], &Nowhere, 32, 1).unwrap_err();
 //! assert_eq!((fault.kind, fault.line), (Kind::OutOfBounds, 3));
 //! # Ok::<(), ringmem_ptx_machine::Fault>(())
 //! ```
@@ -69,7 +69,8 @@ impl Device {
         self
     }
 
-    /// Runs one block of a grid to its end: the block [`KernelHost::group`] of [`KernelHost::groups`], with so many threads.
+    /// Runs one block of a grid to its end: the block [`KernelHost::group`] of [`KernelHost::groups`], with so many threads. `grid` is the number of the
+    /// launch, which all its blocks have in common.
     ///
     /// The blocks of a grid run on threads of the caller's.
     ///
@@ -80,9 +81,9 @@ impl Device {
     /// # Memory
     ///
     /// What the kernel accesses lives until the call returns, as [`KernelHost::translate`] promises.
-    pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32) -> Result<(), Fault> {
+    pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
         let entry = image.entry(entry, arguments.len())?;
-        let block = block::Block::new(image, entry, arguments, host, &self.memory, threads, self.seed);
+        let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid), self.seed);
         block.run().map_err(|fault| image.explain(fault))
     }
 }

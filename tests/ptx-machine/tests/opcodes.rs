@@ -158,6 +158,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("rcp.rn.f32 %f9, %f1;", [F2, 0, 0], 0x3f00_0000),
     ("copysign.f32 %f9, %f1, %f2;", [F_MINUS_2_5, F1, 0], 0xbf80_0000),
     ("mov.u32 %r9, %laneid;", [0; 3], 0),
+    ("mov.u64 %rd9, %gridid;", [0; 3], 1),
     ("mov.u32 %r9, %ntid.x;", [0; 3], 32),
     ("mov.u32 %r9, %ctaid.y;", [0; 3], 0),
     ("mov.u32 %r9, %lanemask_gt;", [0; 3], ALL32 - 1),
@@ -306,7 +307,7 @@ fn every_opcode_computes_what_the_isa_says() {
     let mut wrong = Vec::new();
     for (number, (case, [a, b, c], expected)) in expected.enumerate() {
         let memory = Memory::zeroed(64);
-        let ended = Device::new(3).run(&image, &format!("case_{number}"), &[memory.address(), a, b, c], &memory, 32);
+        let ended = Device::new(3).run(&image, &format!("case_{number}"), &[memory.address(), a, b, c], &memory, 32, 1);
         let found = memory.word(0);
         if ended.is_err() || found != expected {
             wrong.push(format!("{case} with {a:#x}, {b:#x}, {c:#x}: {found:#x} instead of {expected:#x}, {ended:?}"));

@@ -25,7 +25,7 @@ const FIRST: u32 = 14;
 
 fn run(body: &str, seed: u64, threads: u32) -> Result<Memory, Fault> {
     let (image, memory) = (image(body), Memory::filled(64, 0xbad0_bad0_bad0_bad0));
-    Device::new(seed).run(&image, "f", &[memory.address()], &memory, threads).map(|()| memory)
+    Device::new(seed).run(&image, "f", &[memory.address()], &memory, threads, 1).map(|()| memory)
 }
 
 #[track_caller]
@@ -75,7 +75,7 @@ fn a_register_that_was_never_written_is_named_where_it_decides() {
 fn memory_that_was_never_written_is_named() {
     faults("ld.shared.b32 %r2, [tile+8];", Kind::Unwritten, 0, "never written");
     let (image, memory) = (image("ld.b64 %rd4, [%rd3];"), Memory::filled(64, u64::from_ne_bytes([0xcd; 8])));
-    let fault = Device::new(1).with_poison(0xcd).run(&image, "f", &[memory.address()], &memory, 32).expect_err("it is poison");
+    let fault = Device::new(1).with_poison(0xcd).run(&image, "f", &[memory.address()], &memory, 32, 1).expect_err("it is poison");
     assert_eq!((fault.kind, fault.line), (Kind::Unwritten, FIRST));
 }
 
@@ -173,7 +173,7 @@ fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
             let run = |group| {
                 let block = Block { memory: &memory, group, groups: 2 };
                 let (device, image) = (&device, &image);
-                scope.spawn(move || device.run(image, "f", &arguments, &block, 32))
+                scope.spawn(move || device.run(image, "f", &arguments, &block, 32, 1))
             };
             // Block 1 starts first: a block that has ended is ordered before those that start later.
             let second = run(1);
