@@ -16,7 +16,7 @@ use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
-use super::place::Wanted;
+use super::place::Selection;
 use super::{Failure, Outcome, counted, nanoseconds, percentile, percentiles, size};
 
 #[derive(clap::Args)]
@@ -24,9 +24,8 @@ pub(super) struct Arguments {
     /// Number of messages
     #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=1_000_000_000_000))]
     messages: u64,
-    /// Where the kernel runs
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
-    backend: Wanted,
+    #[command(flatten)]
+    place: Selection,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -47,7 +46,7 @@ struct Tally {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
-    let place = arguments.backend.open(HostBackend::builder().device_memory(1 << 20), err)?;
+    let place = arguments.place.open(HostBackend::builder().device_memory(1 << 20), err)?;
     let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no arguments of its own.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&place.backend, 0, &module, &Options::new("echo"))? };

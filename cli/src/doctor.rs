@@ -10,14 +10,13 @@ use ringmem::stream::Stream;
 use ringmem::visibility::{self, Detected};
 use serde_json::{Value, json};
 
-use super::place::Wanted;
+use super::place::Selection;
 use super::{Outcome, counted, gpu, plain, size};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The backend to examine
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
-    backend: Wanted,
+    #[command(flatten)]
+    place: Selection,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -40,14 +39,14 @@ struct Way {
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     // Warnings are discarded here: the report prints them with the setting concerned.
-    let place = arguments.backend.open(HostBackend::builder(), &mut std::io::sink())?;
+    let place = arguments.place.open(HostBackend::builder(), &mut std::io::sink())?;
     let backend = &place.backend;
     let detected = MemoryVisibility::detect(backend, 0)?;
     let strategy = TransferStrategy::for_device(detected.visibility, &backend.capabilities(0)?);
     let devices = (0..backend.devices())
         .map(|device| Ok(json!({ "ordinal": device, "memory": backend.memory_info(device)?.map(|memory| memory.total) })))
         .collect::<ringmem::Result<Vec<Value>>>()?;
-    let (driver, limits) = (gpu::driver(), limits());
+    let (driver, limits) = (gpu::driver(), limits(arguments.place.pinned));
     let ways = ways(&Stream::new(backend, 0)?, detected.visibility)?;
     if arguments.json {
         let ways: Vec<Value> = ways
@@ -123,12 +122,12 @@ fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
 }
 
 #[cfg(unix)]
-fn limits() -> Vec<Limit> {
+fn limits(pinned: Option<u64>) -> Vec<Limit> {
     use rustix::process::{Resource, getrlimit};
     const ENOUGH: u64 = 256 << 20;
     // A process that may lock more than the limit is unlimited.
     let locked = getrlimit(Resource::Memlock).current.filter(|&locked| !is_more_locked(locked));
-    let budget = pinned_budget(host_memory());
+    let budget = pinned.unwrap_or_else(|| pinned_budget(host_memory()));
     let short = locked.is_some_and(|locked| locked < ENOUGH);
     vec![
         Limit {
@@ -164,6 +163,6 @@ const fn is_more_locked(_: u64) -> bool {
 }
 
 #[cfg(not(unix))]
-fn limits() -> Vec<Limit> {
-    vec![Limit { name: "pinned", bytes: Some(pinned_budget(host_memory())), advice: None }]
+fn limits(pinned: Option<u64>) -> Vec<Limit> {
+    vec![Limit { name: "pinned", bytes: Some(pinned.unwrap_or_else(|| pinned_budget(host_memory()))), advice: None }]
 }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use ringmem::Result;
 use ringmem::backend::cuda::cudarc::driver::sys::{self, CUmemPool_attribute};
-use ringmem::backend::cuda::{CudaBackend, Driver, check};
+use ringmem::backend::cuda::{CudaBackend, Driver, Settings, check};
 use ringmem::backend::{self, Copy, StreamId};
 use serde_json::{Value, json};
 
 use super::place::{Calls, Place};
 use super::{chain, plain};
 
-/// Opens the CUDA backend.
-pub(super) fn open() -> Result<Place> {
-    let backend = CudaBackend::open()?;
+/// Opens the CUDA backend. `pinned` is the memory that may be pinned at once, if it is not the default.
+pub(super) fn open(pinned: Option<u64>) -> Result<Place> {
+    let default = Settings::default();
+    let backend = CudaBackend::with(Settings { pinned_budget: pinned.unwrap_or(default.pinned_budget), ..default })?;
     let gpus: Vec<String> = backend.driver().gpus()?.into_iter().map(|gpu| gpu.name).collect();
     let why = gpus.join(", ");
     Ok(Place { backend: backend.clone(), driver: Some(Box::new(Bare(backend))), gpus, why })

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::place::Place;
 
-pub(super) fn open() -> Result<Place> {
+pub(super) fn open(_pinned: Option<u64>) -> Result<Place> {
     Err(Error::Unsupported { what: "CUDA without the feature `cuda` of ringmem-cli (rebuild with it)" })
 }
 

@@ -9,7 +9,7 @@ use ringmem::backend::{Backend, Copy, StreamId};
 use ringmem::visibility::{self, Detected};
 use ringmem::{MemoryVisibility, Result};
 
-use super::{chain, gpu, plain};
+use super::{chain, gpu, plain, size};
 
 /// Where the kernel runs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -20,6 +20,17 @@ pub(super) enum Wanted {
     Host,
     /// A GPU
     Cuda,
+}
+
+/// The options of a command that opens a backend.
+#[derive(clap::Args)]
+pub(super) struct Selection {
+    /// Where the kernels run
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
+    /// Memory that may be pinned at once; by default a quarter of the machine's memory, at most 2 GiB
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = size::parse)]
+    pub pinned: Option<u64>,
 }
 
 /// An open backend, and the reason for its choice.
@@ -51,11 +62,22 @@ pub(super) trait Calls {
     fn block(&self, bytes: usize) -> Result<()>;
 }
 
+impl Selection {
+    /// As [`Wanted::open`].
+    pub fn open(&self, host: Builder, err: &mut dyn Write) -> Result<Place> {
+        self.backend.with(host, self.pinned, err)
+    }
+}
+
 impl Wanted {
     /// Opens the backend, with `host` as the configuration of the host backend. Prints a warning if the environment overrides the detected
     /// visibility.
     pub fn open(self, host: Builder, err: &mut dyn Write) -> Result<Place> {
-        let place = self.look(host)?;
+        self.with(host, None, err)
+    }
+
+    fn with(self, host: Builder, pinned: Option<u64>, err: &mut dyn Write) -> Result<Place> {
+        let place = self.look(pinned.into_iter().fold(host, Builder::pinned_budget), pinned)?;
         let Detected { overruled, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
         if let (Some(said), Some(warning)) = (overruled, warning) {
             // A closed error stream is no failure.
@@ -64,12 +86,12 @@ impl Wanted {
         Ok(place)
     }
 
-    fn look(self, host: Builder) -> Result<Place> {
+    fn look(self, host: Builder, pinned: Option<u64>) -> Result<Place> {
         let simulated = |why| Ok(Place { backend: host.build()?, driver: None, gpus: Vec::new(), why });
         match self {
             Self::Host => simulated("asked for".to_owned()),
-            Self::Cuda => gpu::open().map(|place| Place { why: format!("asked for, {}", place.why), ..place }),
-            Self::Auto => gpu::open().or_else(|error| simulated(format!("no GPU: {}", plain(&chain(&error))))),
+            Self::Cuda => gpu::open(pinned).map(|place| Place { why: format!("asked for, {}", place.why), ..place }),
+            Self::Auto => gpu::open(pinned).or_else(|error| simulated(format!("no GPU: {}", plain(&chain(&error))))),
         }
     }
 }

@@ -25,7 +25,7 @@ use ringmem::{DeviceBytes, Image};
 use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
 
-use super::place::Wanted;
+use super::place::Selection;
 use super::{Failure, Outcome, absurd, size};
 use input::Input;
 
@@ -51,9 +51,8 @@ pub(super) struct Arguments {
     /// Operation of the kernel on each byte, with --out: add:N or xor:N
     #[arg(long, requires = "out", value_parser = operation)]
     transform: Option<Operation>,
-    /// Where the kernel runs
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
-    backend: Wanted,
+    #[command(flatten)]
+    place: Selection,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -146,7 +145,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     }
     let shape = arguments.shape(source.length())?;
     let place = arguments
-        .backend
+        .place
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let mut progress = report::Progress::new(source.length(), arguments);

@@ -38,7 +38,7 @@ use ringmem::backend::host::HostBackend;
 use ringmem::stream::Module;
 use table::{Subject, Table, Workload};
 
-use super::place::{Calls, Wanted};
+use super::place::{Calls, Selection};
 use super::{Failure, Outcome, absurd, size};
 
 #[derive(clap::Args)]
@@ -46,9 +46,8 @@ pub(super) struct Arguments {
     /// Run only these workloads
     #[arg(value_parser = NAMES)]
     workloads: Vec<String>,
-    /// Where the kernels run
-    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
-    backend: Wanted,
+    #[command(flatten)]
+    place: Selection,
     /// Size of a large copy
     #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
     bytes: u64,
@@ -103,7 +102,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     }
     // Up to two large buffers and a ring of that size, blocks of a gigabyte, rings.
     let place = arguments
-        .backend
+        .place
         .open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)), err)
         .map_err(|error| absurd("--bytes", error))?;
     let source = match place.gpus.first() {

@@ -56,7 +56,7 @@ pub(super) fn run(
     }
     let shape = arguments.shape(source.length())?;
     let place = arguments
-        .backend
+        .place
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let (mut sink, _partial) = Partial::create(to).map_err(Failure::fact)?;

@@ -43,6 +43,18 @@ fn the_doctor_says_what_there_is() {
 }
 
 #[test]
+fn the_budget_of_pinned_memory_is_an_option() {
+    let said = call(&IMAGE, ["doctor", "--backend", "host", "--pinned", "3GiB", "--json"]).json();
+    let limits = said["limits"].as_array().expect("a list");
+    let pinned = limits.iter().find(|limit| limit["name"] == "pinned").expect("the budget");
+    assert_eq!(pinned["bytes"].as_u64(), Some(3 << 30), "{said}");
+    // 256 MiB in each direction do not fit.
+    let refused = call(&IMAGE, ["bench", "--backend", "host", "--pinned", "1MiB", "h2d"]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains("pinned memory limit reached"), "{}", refused.err);
+}
+
+#[test]
 fn the_environment_is_obeyed_with_a_warning() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["doctor", "--backend", "host"]).env("RINGMEM_VISIBILITY", "dma");
