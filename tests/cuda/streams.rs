@@ -12,9 +12,10 @@ use ringmem::Error;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Ticket};
 use ringmem::bridge::{Opened, Options, Placement, Receiver, RingAddresses, RingBufferBridge, TransferStrategy};
-use ringmem::memory::{Buffer, Device, Host, Pinned, PinnedBuffer};
-use ringmem::stream::Stream;
+use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Pinned, PinnedBuffer};
+use ringmem::stream::{Module, Stream};
 use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{ABI, IMAGE};
 
 use crate::held::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
@@ -102,6 +103,49 @@ fn fetched() -> [u64; 3] {
 }
 
 alone! {
+    fn the_free_of_a_block_is_queued_on_the_stream_that_used_it_last() {
+        let (backend, double) = (rig::open(), Double::new());
+        let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
+        let filled = |on: &Stream| on.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered();
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        let held = Held::on(&stream);
+        double.reset();
+        let frees = |expected: u64, why: &str| assert_eq!(double.calls("cuMemFreeAsync"), expected, "{why}");
+
+        drop(filled(&stream));
+        frees(1, "behind its use, which is behind the kernel");
+        assert_eq!(backend.waiting(), 0, "nothing is deferred");
+
+        let (late, mut both) = (filled(&stream), filled(&stream));
+        // SAFETY: no byte is touched.
+        let second = unsafe { stream.launch(&module, "increment", &[0, 0]) }.expect("a launch");
+        drop(late);
+        frees(1, "the free would wait for the second kernel");
+        both.used_by(&other).expect("a mark");
+        drop(both);
+        frees(1, "two streams use it");
+        assert_eq!(backend.waiting(), 2);
+
+        let live = backend.counters().device_live.bytes;
+        drop(held);
+        second.wait().expect("done");
+        stream.synchronize().expect("done");
+        other.synchronize().expect("done");
+        assert_eq!((backend.waiting(), backend.counters().device_live.bytes), (0, 0), "{live} bytes were live");
+        frees(3, "all");
+
+        // A driver that refuses: freed later.
+        let held = Held::on(&stream);
+        double.reset();
+        double.fail("cuMemFreeAsync", 1, 999);
+        drop(filled(&stream));
+        assert_eq!((double.calls("cuMemFreeAsync"), backend.waiting()), (1, 1));
+        drop(held);
+        stream.synchronize().expect("done");
+        assert_eq!((backend.waiting(), backend.counters().device_live.bytes), (0, 0));
+        frees(2, "again, on an internal stream");
+    }
+
     fn who_waits_for_a_copy_does_not_wait_for_the_kernel_behind_it() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");

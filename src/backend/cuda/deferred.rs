@@ -1,5 +1,7 @@
 //! Deferred frees and drops: after their uses, and if the driver's free synchronises with kernels, after every kernel.
 //!
+//! Pool memory that one stream used last is not deferred: its free is queued on that stream.
+//!
 //! CUDA host callbacks must not call the driver, so deferred frees are drained lazily by the next wait, allocate, free, close or read of the counters, and
 //! by [`Watch`](super::watch::Watch) while values are kept.
 
@@ -48,7 +50,11 @@ struct Value {
 impl Deferred {
     /// Frees a block that is marked as freed, now or when it is safe. Returns the driver's result if it is freed now.
     pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
-        let given = if may_go(&block, backend, uses) { let_go(&block, backend) } else { None };
+        let given = if may_go(&block, backend, uses) {
+            let_go(&block, backend)
+        } else {
+            uses.only().filter(|last| backend.free_after(*last, &block)).map(|_| Ok(()))
+        };
         given.unwrap_or_else(|| {
             let mut waiting = self.waiting();
             waiting.blocks.push((*uses, block));

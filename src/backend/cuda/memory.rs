@@ -2,6 +2,7 @@
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::Relaxed;
 use std::alloc::{alloc_zeroed, dealloc};
 use std::boxed::Box;
 use std::io;
@@ -16,6 +17,7 @@ use super::facts::LARGEST_ALIGN;
 use super::pieces::{locked, shift};
 use super::process;
 use super::queue::Lasts;
+use super::tally::Done;
 use crate::backend::ranges::Range;
 use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
@@ -187,6 +189,30 @@ impl Shared {
         // SAFETY: just allocated with this size, at one address for both sides; the check above found no conflicting kernel.
         unsafe { place.write_bytes(0, bytes) };
         Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
+    }
+
+    /// Queues the free of a block, which is marked as freed, behind its last use. Returns false, and changes nothing, for memory outside the pool, for a
+    /// use on a stream of another device, and if a kernel or a wait was queued on the stream after the use: the free would wait for it.
+    pub(super) fn free_after(&self, last: Ticket, block: &Block) -> bool {
+        let (Ok(queue), Ok(home)) = (self.stream(last.stream), self.device(block.device)) else { return false };
+        let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));
+        let (true, true, Ok(bound)) = (is_pool, queue.device.ordinal == home.ordinal, home.bind()) else { return false };
+        let state = queue.state();
+        if queue.lasting.load(Relaxed) > last.number {
+            return false;
+        }
+        // Before the call: afterwards the driver may return the address to another thread.
+        let Some(range) = self.ranges.remove(block) else { return false };
+        let address = block.address();
+        let done = Done::free(range.bytes());
+        let queued = queue.push_bound(&bound, state, None, Lasts::Bytes(0), Some(done), |making| {
+            // SAFETY: from the device's pool, and freed once. The stream reaches the free after the last use.
+            making.call(|stream| unsafe { home.calls.cuMemFreeAsync(address, stream) })
+        });
+        if queued.is_err() {
+            self.ranges.insert(address, range);
+        }
+        queued.is_ok()
     }
 
     /// Frees the memory of a range that is no longer listed.

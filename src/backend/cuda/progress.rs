@@ -223,7 +223,8 @@ impl Queue {
             state.broken = Some((self.done.load(Relaxed), call, code));
         }
         state.events.clear();
-        state.done.clear();
+        // The memory that was freed is lost with the context.
+        state.done.drain(..).filter(|(_, done)| done.is_free()).for_each(|(_, done)| done.count(&self.counts));
         state.lent.clear();
         self.done.fetch_max(state.last, Release);
     }

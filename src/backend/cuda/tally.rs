@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::backend::MemoryLocation;
 use crate::backend::counters::Counts;
 
 /// The path of a copy.
@@ -42,6 +43,8 @@ enum What {
     Fill,
     Publication,
     Prefetch,
+    /// Of device memory.
+    Free,
 }
 
 impl Done {
@@ -66,6 +69,14 @@ impl Done {
         Self { what: What::Fill, bytes }
     }
 
+    pub const fn free(bytes: u64) -> Self {
+        Self { what: What::Free, bytes }
+    }
+
+    pub const fn is_free(self) -> bool {
+        matches!(self.what, What::Free)
+    }
+
     pub const fn prefetch(bytes: u64) -> Self {
         Self { what: What::Prefetch, bytes }
     }
@@ -86,6 +97,10 @@ impl Done {
             What::Fill => &counts.fills,
             What::Publication => {
                 counts.publications.fetch_add(1, Relaxed);
+                return;
+            }
+            What::Free => {
+                counts.of(MemoryLocation::Device).freed(self.bytes);
                 return;
             }
             What::Prefetch => &counts.prefetches,
