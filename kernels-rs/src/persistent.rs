@@ -4,8 +4,8 @@
 //!    the values of lane 0 by broadcast.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
 //!    released slots together.
-//! 3. Commands are read every [`COMMAND_POLL_ROUNDS`] rounds, busy or dry. Over a bus, each such read costs as much as a poll and delays a message that arrives
-//!    meanwhile. The heartbeat is stored then, and in each dry round.
+//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, busy or dry, the epoch and the command are loaded together with the poll of the rings, because each load costs a
+//!    round trip of the bus. The kernel acts on a new command before the next round. The heartbeat is stored in the same rounds, and with each timed batch.
 //! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry and on leaving,
 //!    unless the epoch is over. Only the count in flight is stored for each batch. After a panic the counters may lack the last batches; the indices of
 //!    the rings do not.
@@ -22,7 +22,7 @@ mod rings;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use ringmem_layouts::control::{self, Command, DeviceSide, Fault, State};
+use ringmem_layouts::control::{self, Command, DeviceSide, Fault, Glance, State};
 use ringmem_layouts::kernel::{DevicePointer, Epoch};
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
@@ -377,29 +377,37 @@ where
         let batch = launch.batch.max(1);
         let mut mode = Mode::Wait;
         let mut idle_times: u32 = 0;
+        let mut glance = Glance::default();
         let mut active_ns = self.lanes.now_ns();
         if self.leader {
             self.control.enter(State::Ready);
         }
         loop {
-            let looks = self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into());
+            let phase = self.rounds % u64::from(COMMAND_POLL_ROUNDS);
             let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
             // Of the times lane 0's alone are ever due.
             let is_due = H::ACCOUNTS && self.times.are_due(now);
-            if looks || is_due {
-                if H::ACCOUNTS && self.leader {
-                    self.control.beat(self.rounds);
-                    if is_due || self.rounds.is_multiple_of(ACCOUNT_ROUNDS) {
+            if phase <= 1 || is_due {
+                let looks = phase == 0;
+                if self.leader {
+                    if looks || self.rings.taken() != self.times.counted {
+                        self.control.beat(self.rounds);
+                    }
+                    if H::ACCOUNTS && (is_due || self.rounds.is_multiple_of(ACCOUNT_ROUNDS)) {
                         self.account(now);
                     }
-                }
-                if looks && self.leader {
-                    if let Some(told) = self.look() {
-                        mode = told;
-                        active_ns = self.lanes.now_ns();
-                    }
-                    if H::ACCOUNTS {
-                        now = self.lanes.now_ns();
+                    if looks {
+                        // In flight together with the poll of the rings, and compared a round later: a look of its own would cost two round
+                        // trips of the bus.
+                        glance = self.control.glance();
+                    } else if phase == 1 && self.control.is_news(glance, self.acted) {
+                        if let Some(told) = self.look() {
+                            mode = told;
+                            active_ns = self.lanes.now_ns();
+                        }
+                        if H::ACCOUNTS {
+                            now = self.lanes.now_ns();
+                        }
                     }
                 }
                 if H::ACCOUNTS && self.times.due_after_ns == 0 {
@@ -449,7 +457,6 @@ where
                     self.settle(active_ns, 0);
                 }
                 if self.leader {
-                    self.control.beat(self.rounds);
                     self.times.wet = 0;
                     self.times.due_after_ns = 0;
                 }

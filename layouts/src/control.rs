@@ -16,7 +16,7 @@ use core::fmt;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 pub use crate::read_only::ReadOnly;
-pub use device_side::{DeviceSide, panicked};
+pub use device_side::{DeviceSide, Glance, panicked};
 pub use host_side::{HostSide, Launch};
 pub use words::{Capabilities, Command, Fault, State};
 

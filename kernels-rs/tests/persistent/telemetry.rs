@@ -13,6 +13,9 @@ use crate::memory::Device;
 use crate::rig::{Rig, Shape, until};
 use crate::traced::{handled, trace};
 
+/// The heartbeat is stored every so many rounds.
+const BEAT_ROUNDS: u64 = 16;
+
 #[test]
 fn after_the_end_telemetry_is_what_was_sent() {
     for ending in [Command::DRAIN, Command::TERMINATE] {
@@ -187,7 +190,9 @@ fn the_heart_counts_idle_rounds_and_batches() {
     // Each round without messages paused once, except the last; the others answered one message each. A GPU does not sleep in all of them.
     let rounds = device.pauses.load(Relaxed) + 1 + 60;
     let heartbeat = rig.snapshot().heartbeat;
-    if SLEEPS_IN_EACH_DRY_ROUND { assert_eq!(heartbeat, rounds) } else { assert!(heartbeat >= rounds, "{heartbeat}, {rounds}") }
+    // It is stored every few rounds.
+    assert!(heartbeat + BEAT_ROUNDS >= rounds, "{heartbeat}, {rounds}");
+    assert!(heartbeat <= rounds || !SLEEPS_IN_EACH_DRY_ROUND, "{heartbeat}, {rounds}");
 }
 
 #[test]
@@ -269,7 +274,9 @@ fn batches_are_written_down_together_for_a_millisecond_at_most() {
         let told = rig.telemetry.snapshot().expect("nobody writes any more");
         let each = took.min(u32::MAX.into());
         assert_eq!((told.processed, told.latency_min_ns, told.latency_max_ns, told.latency_total_ns), (10, each, each, 10 * each));
-        assert_eq!(rig.snapshot().heartbeat, 5 + 1 + device.pauses.load(Relaxed), "rounds");
+        let rounds = 5 + 1 + device.pauses.load(Relaxed);
+        let behind = rounds.checked_sub(rig.snapshot().heartbeat);
+        assert!(behind.is_some_and(|behind| behind <= BEAT_ROUNDS), "{behind:?} of {rounds} rounds");
     }
 }
 

@@ -45,6 +45,19 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.epoch.load() == u64::from(self.epoch)
     }
 
+    /// Loads the epoch and the command without waiting for either, so that other loads are in flight at the same time. See [`is_news`](Self::is_news).
+    #[must_use]
+    pub fn glance(&self) -> Glance {
+        Glance { epoch: self.block.epoch.load(), command: self.block.command.load() }
+    }
+
+    /// Returns true if a glance saw another epoch, or a command other than the one with this sequence number. Nothing else is visible yet: read
+    /// [`is_current`](Self::is_current) and [`command`](Self::command) then.
+    #[must_use]
+    pub fn is_news(&self, glance: Glance, acted: u32) -> bool {
+        glance.epoch != u64::from(self.epoch) || (glance.command >> 32) as u32 != acted
+    }
+
     /// Returns the sequence number and the bits of the last command; sequence 0 before the first.
     #[must_use]
     pub fn command(&self) -> (u32, u32) {
@@ -106,6 +119,13 @@ impl<'a, W: Word> DeviceSide<'a, W> {
     pub fn beat(&mut self, rounds: u64) {
         self.block.heartbeat.word().store(rounds);
     }
+}
+
+/// The epoch and the command of a control block, as a kernel has loaded them without order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Glance {
+    epoch: u64,
+    command: u64,
 }
 
 impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
