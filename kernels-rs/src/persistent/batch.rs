@@ -67,9 +67,18 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
 #[repr(C, align(16))]
 struct Piece(u64, u64);
 
+/// The loads of a lane that are in flight together: their values take 64 of its registers.
+const MOST: u64 = 16;
+
+/// Calls a function with each pair of arguments.
+macro_rules! for_each {
+    ($function:ident: $($number:literal $value:ident),+) => { $($function($number, $value);)+ };
+}
+
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes, so each access of a warp covers whole
-    /// lines. Each lane issues four loads before its first store. The size and alignment of a message must be multiples of 16 bytes: others
+    /// lines. Each lane issues [`MOST`] loads before its first store, so 8 KiB cross the bus in one round trip; four for
+    /// the rest. The size and alignment of a message must be multiples of 16 bytes: others
     /// do not compile.
     ///
     /// # Safety
@@ -78,29 +87,42 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     #[inline(always)]
     pub unsafe fn return_all<L: Lanes>(&self, lanes: &L) {
         const { assert!(size_of::<T>().is_multiple_of(16) && align_of::<T>().is_multiple_of(16)) };
-        let (width, all) = (u64::from(L::WIDTH), self.count * pieces::<T>());
-        let mut first = u64::from(lanes.lane());
+        let (width, all, each) = (u64::from(L::WIDTH), self.count * pieces::<T>(), pieces::<T>());
+        let (mut first, mut left) = (u64::from(lanes.lane()), all);
+        while width.is_multiple_of(each) && left >= MOST * width {
+            // A lane moves the same piece of all its messages, so it divides once.
+            let (index, within) = (first / each, first % each);
+            let load = |number| self.load(index + number * (width / each), within);
+            // By name: an array would go through local memory.
+            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+            let (e, f, g, h) = (load(4), load(5), load(6), load(7));
+            let (i, j, k, l) = (load(8), load(9), load(10), load(11));
+            let (m, n, o, p) = (load(12), load(13), load(14), load(15));
+            let store = |number, value| self.store(index + number * (width / each), within, value);
+            for_each!(store: 0 a, 1 b, 2 c, 3 d, 4 e, 5 f, 6 g, 7 h, 8 i, 9 j, 10 k, 11 l, 12 m, 13 n, 14 o, 15 p);
+            first += MOST * width;
+            left -= MOST * width;
+        }
         while first < all {
-            let [a, b, c, d] = [first, first + width, first + 2 * width, first + 3 * width];
-            let load = |piece| if piece < all { self.load(piece) } else { (0, 0) };
-            let (of_a, of_b, of_c, of_d) = (load(a), load(b), load(c), load(d));
-            let store = |piece, value| {
+            let load = |number| {
+                let piece = first + number * width;
+                if piece < all { self.load(piece / each, piece % each) } else { (0, 0) }
+            };
+            let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+            let store = |number, value| {
+                let piece = first + number * width;
                 if piece < all {
-                    self.store(piece, value);
+                    self.store(piece / each, piece % each, value);
                 }
             };
-            store(a, of_a);
-            store(b, of_b);
-            store(c, of_c);
-            store(d, of_d);
+            for_each!(store: 0 a, 1 b, 2 c, 3 d);
             first += 4 * width;
         }
     }
 
     /// Returns a pair instead of a [`Piece`]: a struct of that alignment would go through local memory.
     #[inline(always)]
-    fn load(&self, piece: u64) -> (u64, u64) {
-        let (index, within) = (piece / pieces::<T>(), piece % pieces::<T>());
+    fn load(&self, index: u64, within: u64) -> (u64, u64) {
         self.input.at(index).with(|message| {
             // SAFETY: within the message, aligned, initialised and not written: the batch's invariant.
             let Piece(low, high) = unsafe { &*message.cast::<Piece>().add(within as usize) };
@@ -109,8 +131,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     }
 
     #[inline(always)]
-    fn store(&self, piece: u64, (low, high): (u64, u64)) {
-        let (index, within) = (piece / pieces::<T>(), piece % pieces::<T>());
+    fn store(&self, index: u64, within: u64, (low, high): (u64, u64)) {
         // SAFETY: within the slot and aligned; each piece belongs to one lane.
         self.output.at(index).with_mut(|slot| unsafe { slot.cast::<Piece>().add(within as usize).write(Piece(low, high)) });
     }

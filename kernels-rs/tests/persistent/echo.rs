@@ -45,6 +45,20 @@ fn every_message_is_answered_in_order_whatever_the_batch() {
 }
 
 #[test]
+fn batches_of_every_size_are_answered_at_once_across_the_end_of_the_ring() {
+    for count in [1, 31, 33, 127, 128, 129, 255, 256, 300] {
+        let shape = Shape { batch: 512, input: 512, output: 512, start: u64::MAX - 100 };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        (0..count).for_each(|id| rig.send(message(id)));
+        rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| {
+            rig.command(Command::DRAIN);
+        });
+        assert_eq!(rig.received(), (0..count).map(message).collect::<Vec<_>>(), "{count} messages");
+    }
+}
+
+#[test]
 fn rings_of_different_capacities_lose_nothing() {
     for (input, output) in [(1, 64), (64, 1), (2, 8), (8, 2)] {
         let shape = Shape { batch: 32, input, output, ..Shape::default() };
