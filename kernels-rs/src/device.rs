@@ -335,9 +335,87 @@ pub mod rust_cuda {
         }
     }
 
-    /// A group of one lane.
+    /// The hash of the layouts that this image was compiled with; the host compares it when it loads the image.
+    #[cfg(target_os = "cuda")]
+    #[unsafe(no_mangle)]
+    #[used]
+    pub static RINGMEM_ABI: u64 = ABI.hash;
+
+    // By name, as `cuda_std` declares its barrier: its shuffles and votes are inline assembly, which is not marked convergent.
+    #[cfg(target_os = "cuda")]
+    #[allow(improper_ctypes)]
+    unsafe extern "C" {
+        #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+        fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+        #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+        fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
+        #[link_name = "llvm.nvvm.bar.warp.sync"]
+        fn bar_warp_sync(mask: u32);
+        #[link_name = "llvm.nvvm.vote.ballot.sync"]
+        fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+    }
+
+    #[cfg(target_os = "cuda")]
+    const ALL: u32 = u32::MAX;
+    #[cfg(target_os = "cuda")]
+    const CLAMP: u32 = 31;
+
+    /// The 32 lanes of a warp; a single lane in a check on a host, where nothing of this module runs.
     pub struct Warp;
 
+    #[cfg(target_os = "cuda")]
+    impl Lanes for Warp {
+        const WIDTH: u32 = 32;
+
+        fn lane(&self) -> u32 {
+            cuda_std::warp::lane_id()
+        }
+        fn group(&self) -> u64 {
+            u64::from(cuda_std::thread::block_idx_x())
+        }
+        fn groups(&self) -> u64 {
+            u64::from(cuda_std::thread::grid_dim_x())
+        }
+        fn broadcast(&self, value: u64) -> u64 {
+            // SAFETY: all lanes call it, by the contract of `Lanes`.
+            let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
+            u64::from(high) << 32 | u64::from(low)
+        }
+        fn sum(&self, mut value: u64) -> u64 {
+            let mut distance = 16;
+            while distance > 0 {
+                // SAFETY: as above.
+                let (low, high) = unsafe {
+                    (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
+                };
+                value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
+                distance /= 2;
+            }
+            value
+        }
+        fn ballot(&self, answer: bool) -> u32 {
+            // SAFETY: all lanes that have not exited call it.
+            unsafe { vote_ballot_sync(ALL, answer) }
+        }
+        fn barrier(&self) {
+            // SAFETY: all lanes call it, by the contract of `Lanes`.
+            unsafe { bar_warp_sync(ALL) };
+        }
+        fn pause(&self, times: u32) {
+            let ns = back_off_ns(times);
+            if ns > 0 {
+                // `cuda_std::thread::nanosleep` writes an instruction without its type and its end.
+                // SAFETY: sleeps.
+                unsafe { core::arch::asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
+            }
+        }
+        fn now_ns(&self) -> u64 {
+            globaltimer()
+        }
+        fn remember(&self, _control: u64, _epoch: u32) {}
+    }
+
+    #[cfg(not(target_os = "cuda"))]
     impl Lanes for Warp {
         const WIDTH: u32 = 1;
 
@@ -345,10 +423,10 @@ pub mod rust_cuda {
             0
         }
         fn group(&self) -> u64 {
-            u64::from(cuda_std::thread::block_idx_x())
+            0
         }
         fn groups(&self) -> u64 {
-            u64::from(cuda_std::thread::grid_dim_x())
+            1
         }
         fn broadcast(&self, value: u64) -> u64 {
             value
@@ -360,12 +438,7 @@ pub mod rust_cuda {
             u32::from(answer)
         }
         fn barrier(&self) {}
-        fn pause(&self, times: u32) {
-            let ns = back_off_ns(times);
-            if ns > 0 {
-                cuda_std::thread::nanosleep(ns);
-            }
-        }
+        fn pause(&self, _times: u32) {}
         fn now_ns(&self) -> u64 {
             globaltimer()
         }

@@ -82,6 +82,7 @@
     // Warp intrinsics have no other name: inline assembly is not marked convergent.
     allow(internal_features)
 )]
+#![cfg_attr(all(target_os = "cuda", feature = "rust-cuda"), feature(asm_experimental_arch, link_llvm_intrinsics), allow(internal_features))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 // `kernels!` and `SharedLayout` name this crate by its name.
