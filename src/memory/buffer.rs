@@ -103,15 +103,23 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
             return Ok(Self { memory, block, len, uses: Listed::new(Uses::NONE), _elements: PhantomData });
         }
         let block = memory.alloc(layout, on)?;
-        let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
-        let buffer = Self { memory, block, len, uses, _elements: PhantomData };
-        // The memory does not know which operations failed on a reused block, or will fail.
-        buffer.forget_contents();
-        if let Some(ready) = buffer.block.ready {
-            let reached = |ticket| buffer.memory.backend().reached(ticket);
-            buffer.with_taints(|taints, place, bytes| taints.reuse(place, bytes, ready, reached));
+        if !Taints::are_none() || block.ready.is_some() {
+            // SAFETY: the start is within the block.
+            Self::reuse(&memory, unsafe { block.place(0) }, block.layout.size() as u64, block.ready);
         }
-        Ok(buffer)
+        let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
+        Ok(Self { memory, block, len, uses, _elements: PhantomData })
+    }
+
+    /// Marks the contents of a new block as valid: the memory does not know which operations failed on a reused block, or will fail.
+    #[cold]
+    #[inline(never)]
+    fn reuse(memory: &M, place: Option<Place>, bytes: u64, ready: Option<Ticket>) {
+        let (Some(taints), Some(place)) = (memory.backend().extension().taints(), place) else { return };
+        taints.remove(place, bytes);
+        if let Some(ready) = ready {
+            taints.reuse(place, bytes, ready, |ticket| memory.backend().reached(ticket));
+        }
     }
 
     /// Reinterprets the bytes as elements of another type.

@@ -42,6 +42,7 @@ use core::ptr;
 use core::time::Duration;
 use std::sync::Arc;
 
+use cache::Entry;
 use central::Central;
 
 use crate::backend::{Backend, Block, Uses};
@@ -157,17 +158,20 @@ impl<M: Memory> Pool<M> {
         if let Some(stream) = on {
             stream.on(&**self.backend())?;
         }
-        match self.take_newest(layout) {
-            Some(block) => Ok(block),
-            None => self.make(layout, on, waits, Location::caller()),
-        }
+        // Both paths end in an entry, of whole words, from which the block is built once. A block that one of them returned would be copied through
+        // memory, and its fields of less than a word block store forwarding.
+        let (entry, layout) = match self.take_newest(layout) {
+            Some(idle) => (Entry { idle, used: None }, layout),
+            None => self.make(layout, on, waits, Location::caller())?,
+        };
+        Ok(self.shared.block(&entry, layout))
     }
 
     /// Allocates a block without the fast path. A leak report of an upstream [`Tracked`](crate::memory::Tracked) names `caller` for the
     /// slab, unless an [`Origin`] is set.
     #[inline(never)]
-    fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<Block> {
-        Origin::current_or(caller, || self.allocate(layout, on, waits)).map(|(entry, layout)| self.shared.block(&entry, layout))
+    fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<(Entry, Layout)> {
+        Origin::current_or(caller, || self.allocate(layout, on, waits))
     }
 
     /// Adds `more` to this thread's share of the handle count; a wrapped -1 subtracts. Returns whether the share is open.

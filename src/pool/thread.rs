@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::vec::Vec;
 
 use super::Pool;
-use super::cache::{Bin, Cache, Counted, Entry};
+use super::cache::{Bin, Cache, Counted, Entry, Idle};
 use super::central::{Central, Moving, Wanted};
 use super::local;
 use super::tag::Tag;
@@ -18,14 +18,14 @@ impl<M: Memory> Pool<M> {
     /// Takes the newest block of this thread's cache, if it has no open use and needs no preparation. Copies word by word: a wide load of
     /// words that were stored one by one blocks store forwarding. So it does not copy `used`, which is known to be `None`.
     #[inline(always)]
-    pub(super) fn take_newest(&self, layout: Layout) -> Option<Block> {
+    pub(super) fn take_newest(&self, layout: Layout) -> Option<Idle> {
         let shared = &*self.shared;
         let take = |bin: &mut Bin| {
             let [.., Entry { used: None, idle }] = bin.entries.as_slice() else { return None };
-            let block = shared.block(&Entry { idle: *idle, used: None }, layout);
+            let idle = *idle;
             bin.entries.pop();
             bin.counted.request(layout.size() as u64, true);
-            Some(block)
+            Some(idle)
         };
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
