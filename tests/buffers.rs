@@ -272,7 +272,7 @@ unsafe impl Memory for Broken {
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         if self.gives { self.memory.alloc(layout, on) } else { Err(Error::Injected { call: "alloc", number: 1 }) }
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.free(block, uses) }?;
         Err(Error::Injected { call: "free", number: self.frees.fetch_add(1, Relaxed) + 1 })

@@ -86,7 +86,7 @@ fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
     }
     for block in kept {
         // SAFETY: freed once, and unused.
-        unsafe { pool.free(block, &Uses::NONE) }?;
+        unsafe { pool.free(&block, &Uses::NONE) }?;
     }
     Ok(())
 }

@@ -297,7 +297,7 @@ pub mod rust_cuda {
 
     use ringmem_layouts::kernel::DevicePointer;
 
-    use crate::{ABI, Lanes, Launch, back_off_ns, echo, histogram, persistent};
+    use crate::{ABI, Lanes, Launch, echo, histogram, persistent};
 
     use super::Device;
 
@@ -402,7 +402,7 @@ pub mod rust_cuda {
             unsafe { bar_warp_sync(ALL) };
         }
         fn pause(&self, times: u32) {
-            let ns = back_off_ns(times);
+            let ns = crate::back_off_ns(times);
             if ns > 0 {
                 // `cuda_std::thread::nanosleep` writes an instruction without its type and its end.
                 // SAFETY: sleeps.

@@ -95,11 +95,11 @@ unsafe impl<M: Memory> Memory for Aligned<M> {
         Ok(block)
     }
 
-    unsafe fn free(&self, mut block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         // It was a layout when the block was allocated, so it is one.
-        block.layout = self.raised(block.layout).unwrap_or(block.layout);
+        let block = Block { layout: self.raised(block.layout).unwrap_or(block.layout), ..*block };
         // SAFETY: the caller's promise; the block is as the upstream memory returned it.
-        unsafe { self.memory.free(block, uses) }
+        unsafe { self.memory.free(&block, uses) }
     }
 
     fn backend(&self) -> &Arc<dyn Backend> {

@@ -123,11 +123,11 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         })
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         if uses.is_empty() {
-            self.shared.give(&block);
+            self.shared.give(block);
         } else {
-            let block = Block { ready: None, ..block };
+            let block = Block { ready: None, ..*block };
             let part = Part { arena: Arc::clone(&self.shared), block: Block { ..block } };
             self.backend().keep(Box::new(part), uses, Some(&block));
         }
@@ -172,7 +172,7 @@ impl<M: Memory> Drop for Shared<M> {
         let block = mem::replace(&mut self.block, Block::empty(MemoryLocation::Host, 1));
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
         // SAFETY: of this memory by the invariant, freed only here; all parts are freed and their uses complete.
-        if let Err(error) = unsafe { self.memory.free(block, &uses) } {
+        if let Err(error) = unsafe { self.memory.free(&block, &uses) } {
             self.memory.backend().unreported(error);
         }
     }

@@ -231,7 +231,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn close(self) -> Result<()> {
         let (memory, block, uses) = self.into_parts();
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
-        unsafe { give_back(&memory, block, &uses) }
+        unsafe { give_back(&memory, &block, &uses) }
     }
 
     /// Waits for its uses.
@@ -279,7 +279,7 @@ impl<T, M: Memory> Buffer<T, M> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
-        unsafe { give_back(&self.memory, block, self.uses.uses()) }
+        unsafe { give_back(&self.memory, &block, self.uses.uses()) }
     }
 
     fn into_parts(self) -> (M, Block, Uses) {
@@ -363,7 +363,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
-        if let Err(error) = unsafe { give_back(&self.memory, Block { ..self.block }, self.uses.uses()) } {
+        if let Err(error) = unsafe { give_back(&self.memory, &self.block, self.uses.uses()) } {
             self.memory.backend().unreported(error);
         }
     }
@@ -374,7 +374,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
 /// # Safety
 ///
 /// As [`Memory::free`].
-unsafe fn give_back<M: Memory>(memory: &M, block: Block, uses: &Uses) -> Result<()> {
+unsafe fn give_back<M: Memory>(memory: &M, block: &Block, uses: &Uses) -> Result<()> {
     if block.layout.size() == 0 {
         return Ok(());
     }

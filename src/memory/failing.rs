@@ -137,7 +137,7 @@ unsafe impl<M: Memory> Memory for Failing<M> {
         self.shared.memory.alloc(layout, on)
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let injected = self.frees.check(&self.shared.frees, "free", block.layout.size());
         // SAFETY: the caller's promise.
         unsafe { self.shared.memory.free(block, uses) }.and(injected)

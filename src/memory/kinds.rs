@@ -52,9 +52,9 @@ macro_rules! kinds {
                 let request = Request { location: MemoryLocation::$name, device: self.device, layout, options: self.options };
                 self.backend.allocate(&request, on.map(|stream| stream.on(&*self.backend)).transpose()?)
             }
-            unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+            unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
                 // SAFETY: the caller's promise.
-                unsafe { self.backend.free(&block, uses) }
+                unsafe { self.backend.free(block, uses) }
             }
             fn backend(&self) -> &Arc<dyn Backend> {
                 &self.backend

@@ -101,9 +101,9 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         Ok(block)
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let Shared { memory, budget } = &*self.shared;
-        let (bytes, left) = (block.layout.size() as u64, Block { ready: None, ..block });
+        let (bytes, left) = (block.layout.size() as u64, Block { ready: None, ..*block });
         let mut outcome = Ok(());
         let give = |_| {
             let backend = memory.backend();

@@ -111,7 +111,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
         outcome
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         {
             // Before the upstream free: an allocation that reuses the address must be logged later.
             let mut log = self.log();

@@ -152,7 +152,7 @@ pub unsafe trait Memory: Send + Sync + 'static {
     /// # Safety
     ///
     /// The block is of this memory and is freed once, and only the operations in `uses` still use it.
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()>;
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
     /// Returns the backend that copies and fills it.
     fn backend(&self) -> &Arc<dyn Backend>;
@@ -217,7 +217,7 @@ macro_rules! forwards {
                 (**self).alloc(layout, on)
             }
             #[inline(always)]
-            unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+            unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).free(block, uses) }
             }

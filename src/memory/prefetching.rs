@@ -62,7 +62,7 @@ impl<M: Memory> Prefetching<M> {
     fn give_back(&self, block: &Block) {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
         // SAFETY: of this memory and not handed out; only the work before `ready` was queued on it.
-        if let Err(lost) = unsafe { self.memory.free(Block { ready: block.ready, ..*block }, &uses) } {
+        if let Err(lost) = unsafe { self.memory.free(block, &uses) } {
             self.memory.backend().unreported(lost);
         }
     }
@@ -93,7 +93,7 @@ unsafe impl<M: Memory> Memory for Prefetching<M> {
         }
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.free(block, uses) }
     }

@@ -173,7 +173,7 @@ unsafe impl<M: Memory> Memory for Statistics<M> {
         outcome
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         {
             let scope = &mut self.scopes().innermost;
             scope.bytes.remove(block.layout.size());

@@ -248,7 +248,7 @@ impl<M: Memory> Run<'_, M> {
             Err(ready) => self.memory.backend().wait(ready, None),
         };
         // SAFETY: of this memory, and owned by this function; no operation was queued on it.
-        unsafe { self.memory.free(block, &uses) }.and(waited.map(drop))
+        unsafe { self.memory.free(&block, &uses) }.and(waited.map(drop))
     }
 }
 

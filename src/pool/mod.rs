@@ -208,8 +208,8 @@ unsafe impl<M: Memory> Memory for Pool<M> {
     }
 
     #[inline(always)]
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
-        if uses.is_empty() && self.put(&block) {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        if uses.is_empty() && self.put(block) {
             return Ok(());
         }
         // SAFETY: the caller's promise.

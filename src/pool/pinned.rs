@@ -170,7 +170,7 @@ unsafe impl Memory for PinnedPool {
         })
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         // SAFETY: the caller's promise; the layout selects the pool that allocated the block.
         unsafe { self.pools(block.layout).0.free(block, uses) }
     }
@@ -215,7 +215,7 @@ mod tests {
         let [short, long] = [1000, MIB].map(|bytes| pool.alloc(layout(bytes), None).expect("the budget"));
         let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
         // SAFETY: each is freed once; no operation uses `short`, and `uses` lists the uses of `long`.
-        unsafe { pool.free(short, &Uses::NONE).and_then(|()| pool.free(long, &uses)) }.expect("its own");
+        unsafe { pool.free(&short, &Uses::NONE).and_then(|()| pool.free(&long, &uses)) }.expect("its own");
         let (sender, receiver) = mpsc::channel();
         thread::spawn({
             let pool = pool.clone();
@@ -226,7 +226,7 @@ mod tests {
         used.synchronize().expect("both are executed");
         let block = got.expect("nobody is waited for").expect("what the other kind had");
         // SAFETY: freed once, with no uses.
-        unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
+        unsafe { pool.free(&block, &Uses::NONE) }.expect("its own");
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
             let block = pool.alloc(layout(first), None).expect("the budget");
             let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
             // SAFETY: freed once; `uses` lists its uses.
-            unsafe { pool.free(block, &uses) }.expect("its own");
+            unsafe { pool.free(&block, &uses) }.expect("its own");
             let (sender, receiver) = mpsc::channel();
             thread::spawn({
                 let pool = pool.clone();
@@ -254,7 +254,7 @@ mod tests {
             let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
             let block = got.expect("what the other kind had");
             // SAFETY: freed once, with no uses.
-            unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
+            unsafe { pool.free(&block, &Uses::NONE) }.expect("its own");
         }
     }
 }

@@ -102,7 +102,7 @@ impl<M: Memory> Pool<M> {
     ///
     /// The promise of `Memory::free`.
     #[inline(never)]
-    pub(super) unsafe fn give(&self, block: Block, uses: &Uses) -> Result<()> {
+    pub(super) unsafe fn give(&self, block: &Block, uses: &Uses) -> Result<()> {
         if !self.shared.process.is_this() {
             return Ok(());
         }
@@ -114,7 +114,7 @@ impl<M: Memory> Pool<M> {
         let used = uses.only();
         let put = |bin: &mut Bin| {
             let older = self.make_room(class, bin);
-            bin.push(Entry::of(&block, used));
+            bin.push(Entry::of(block, used));
             bin.counted.give(requested);
             older
         };
@@ -124,7 +124,7 @@ impl<M: Memory> Pool<M> {
             Some((_, None)) => {}
             None => {
                 self.count(class, |counted| counted.give(requested));
-                self.shared.give_one(uses, &Entry::of(&block, None));
+                self.shared.give_one(uses, &Entry::of(block, None));
             }
         }
         Ok(())

@@ -219,7 +219,7 @@ fn blocks_are_aligned_and_rounded_and_go_back_whole() {
     let wide = memory.alloc(Layout::from_size_align(1, 4096).expect("a layout"), None).expect("room");
     assert_eq!((wide.layout.size(), wide.layout.align()), (1, 4096));
     // SAFETY: just given, and no code uses it.
-    unsafe { memory.free(wide, &Uses::NONE) }.expect("live");
+    unsafe { memory.free(&wide, &Uses::NONE) }.expect("live");
     drop((buffers, odd));
     assert_eq!(arena.free_bytes(), 1 << 16);
 }

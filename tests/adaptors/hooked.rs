@@ -47,7 +47,7 @@ unsafe impl Memory for Hooked {
         self.memory.alloc(layout, on)
     }
 
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         // SAFETY: the caller's promise.
         let outcome = unsafe { self.memory.free(block, uses) };
         call(&self.after_free);

@@ -329,7 +329,7 @@ fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
     for (_, block) in live {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
         // SAFETY: a block of this memory, freed once; only the operation that made it ready uses it.
-        unsafe { memory.free(block, &uses) }.unwrap_or_else(|error| panic!("{stack}: {error}"));
+        unsafe { memory.free(&block, &uses) }.unwrap_or_else(|error| panic!("{stack}: {error}"));
     }
 }
 

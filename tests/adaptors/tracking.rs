@@ -173,7 +173,7 @@ fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
     let block = memory.alloc(layout, None).expect("room");
     here(line!() - 1, 5, caller(&memory));
     // SAFETY: just given, and no code uses it.
-    unsafe { memory.free(block, &Uses::NONE) }.expect("live");
+    unsafe { memory.free(&block, &Uses::NONE) }.expect("live");
     // Behind everything that passes it on.
     let behind =
         Aligned::new(Statistics::new(Limited::new(Logged::new(Failing::new(memory.clone())), 1 << 16)), 64).expect("a power of two");

@@ -98,7 +98,7 @@ unsafe impl Memory for Halting {
         }
         self.below.alloc(layout, on)
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.below.free(block, uses) }
     }

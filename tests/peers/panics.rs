@@ -28,7 +28,7 @@ unsafe impl Memory for Late {
         let ready = *self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(Block { ready, ..self.memory.alloc(layout, on)? })
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.free(block, uses) }
     }

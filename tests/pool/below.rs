@@ -172,7 +172,7 @@ unsafe impl Memory for Late {
         self.has_given.store(true, Relaxed);
         Ok(block)
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         self.freed.lock().unwrap().push(uses.iter().count());
         // SAFETY: the caller's promise.
         unsafe { self.memory.free(block, uses) }
@@ -228,7 +228,7 @@ unsafe impl Memory for Panicking {
         assert!(!self.1.load(Relaxed), "told to");
         self.0.alloc(layout, on)
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         // SAFETY: the caller's promise.
         let outcome = unsafe { self.0.free(block, uses) };
         assert!(!self.1.load(Relaxed), "told to");
@@ -312,7 +312,7 @@ unsafe impl Memory for Empty {
         answered.recv_timeout(LIMIT).expect("in time");
         Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0 })
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.memory.free(block, uses) }
     }

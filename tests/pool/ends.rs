@@ -190,7 +190,7 @@ unsafe impl Memory for Nosy {
         self.probe();
         self.memory.alloc(layout, on)
     }
-    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         self.probe();
         // SAFETY: the caller's promise.
         unsafe { self.memory.free(block, uses) }

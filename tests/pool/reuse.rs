@@ -115,7 +115,7 @@ fn slabs_serve_every_alignment_up_to_two_mebibytes() {
         assert_eq!((allocations(&backend), pool.statistics().slabs), (1, 1));
         for block in blocks {
             // SAFETY: a block of this pool, freed once; no other code uses it.
-            unsafe { pool.free(block, &Uses::NONE) }.unwrap();
+            unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
         }
         assert_eq!(pool.statistics().live, 1);
         drop(first);
@@ -154,7 +154,7 @@ fn a_memory_of_small_alignments_is_pooled_at_large_ones() {
         let block = pool.alloc(Layout::from_size_align(bytes, align).unwrap(), None).unwrap();
         assert!(block.device_address.unwrap().get().is_multiple_of(align as u64), "{bytes} at {align}");
         // SAFETY: of this pool, given back once, and no code uses it.
-        unsafe { pool.free(block, &Uses::NONE) }.unwrap();
+        unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
     }
 }
 

@@ -109,7 +109,7 @@ fn memory_that_is_allocated_again_is_valid() {
     let place = unsafe { block.place(0) }.expect("it has bytes");
     assert!(backend.extension().taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
     // SAFETY: allocated just now, and no other code uses it.
-    unsafe { device.free(block, &ringmem::backend::Uses::NONE) }.expect("once");
+    unsafe { device.free(&block, &ringmem::backend::Uses::NONE) }.expect("once");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn each<M: Memory>(memory: &M, layout: Layout, times: u32) -> Result<f64, Failur
             memory.backend().wait(ready, None)?;
         }
         // SAFETY: freed once, and unused.
-        unsafe { memory.free(block, &Uses::NONE) }
+        unsafe { memory.free(&block, &Uses::NONE) }
     })
 }
 

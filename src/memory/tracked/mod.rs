@@ -280,8 +280,8 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         Ok(block)
     }
 
-    unsafe fn free(&self, mut block: Block, uses: &Uses) -> Result<()> {
-        let shared = &*self.shared;
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        let (shared, mut block) = (&*self.shared, Block { ..*block });
         // Before the upstream free: afterwards another block may have this address.
         if let Some(record) = shared.slots.take(block.tag) {
             shared.counts.bytes.fetch_sub(record.bytes, Relaxed);
@@ -291,7 +291,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             block.tag = record.tag;
         }
         // SAFETY: the caller's promise, and the block is as the upstream memory returned it.
-        unsafe { shared.memory.free(block, uses) }
+        unsafe { shared.memory.free(&block, uses) }
     }
 
     of_upstream!(shared.memory);

@@ -30,7 +30,7 @@ impl<M: Memory> Remains<M> {
         }
         each(self.slabs, |slab| {
             // SAFETY: a slab of this memory, freed only here, and in use by `uses` at most: the other uses are complete.
-            if let Err(error) = unsafe { self.memory.free(slab, &uses) } {
+            if let Err(error) = unsafe { self.memory.free(&slab, &uses) } {
                 backend.unreported(error);
             }
         });

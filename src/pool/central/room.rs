@@ -184,10 +184,10 @@ impl<M: Memory> Central<M> {
     ///
     /// The promise of `Memory::free`.
     #[cold]
-    pub unsafe fn free_direct(&self, block: Block, uses: &Uses) -> Result<()> {
+    pub unsafe fn free_direct(&self, block: &Block, uses: &Uses) -> Result<()> {
         self.counts.returns.fetch_add(1, Relaxed);
         // SAFETY: the caller's promise.
-        unsafe { self.forget_direct(block, uses) }
+        unsafe { self.forget_direct(Block { ..*block }, uses) }
     }
 
     /// Like [`free_direct`](Self::free_direct), for a block that no caller received.
@@ -213,7 +213,7 @@ impl<M: Memory> Central<M> {
         let left = Block { ready: None, ..block };
         let mut outcome = Ok(());
         // SAFETY: the caller's promise.
-        let free = || outcome = self.below(|memory| unsafe { memory.free(block, uses) });
+        let free = || outcome = self.below(|memory| unsafe { memory.free(&block, uses) });
         both(free, |_| {
             self.counts.frees.fetch_add(1, Relaxed);
             self.left(left, uses);

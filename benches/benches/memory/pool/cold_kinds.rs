@@ -46,7 +46,7 @@ unsafe impl Memory for Numbers {
         let address = self.next.fetch_add(layout.size() as u64, Relaxed);
         Ok(Block { device_address: Some(DeviceAddress::new(address)), layout, ..Block::empty(MemoryLocation::Device, 1) })
     }
-    unsafe fn free(&self, _: Block, _: &Uses) -> ringmem::Result<()> {
+    unsafe fn free(&self, _: &Block, _: &Uses) -> ringmem::Result<()> {
         Ok(())
     }
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -81,7 +81,7 @@ impl Heap for Ours {
     #[inline]
     fn give(&self, part: Block) {
         // SAFETY: of this pool, freed once, and unused.
-        unsafe { self.0.free(part, &Uses::NONE) }.expect("ours");
+        unsafe { self.0.free(&part, &Uses::NONE) }.expect("ours");
     }
 }
 

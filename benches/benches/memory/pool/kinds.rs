@@ -87,7 +87,7 @@ impl Blocks for Ours {
     #[inline(always)]
     fn release(&self, block: Block) {
         // SAFETY: of this pool, freed once, and unused.
-        unsafe { self.0.free(block, &Uses::NONE) }.expect("ours");
+        unsafe { self.0.free(&block, &Uses::NONE) }.expect("ours");
     }
 }
 
