@@ -77,7 +77,7 @@ macro_rules! for_each {
 
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes, so each access of a warp covers whole
-    /// lines. Each lane issues [`MOST`] loads before its first store, so 8 KiB cross the bus in one round trip; four for
+    /// lines. Each lane issues 16 loads before its first store, so 8 KiB cross the bus in one round trip; four for
     /// the rest. The size and alignment of a message must be multiples of 16 bytes: others
     /// do not compile.
     ///
