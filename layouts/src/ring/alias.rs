@@ -14,6 +14,18 @@ macro_rules! rings {
             use crate::ring::{$kind, $slot};
 
             /// A ring whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+            ///
+            /// ```
+            /// use core::mem::MaybeUninit;
+            #[doc = concat!("use ringmem_layouts::ring::", $module, "::RingIn;")]
+            ///
+            /// let mut memory = [const { MaybeUninit::uninit() }; 64];
+            /// let ring = &mut RingIn::<u32, _>::over(&mut memory[..16])?;
+            /// let (mut producer, mut consumer) = ring.split();
+            /// assert!(producer.push(7).is_ok());
+            /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 16));
+            /// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+            /// ```
             pub type RingIn<T, S> = crate::ring::RingIn<$kind, T, S>;
 
             /// A ring of `N` values of any type, a power of two (checked at compile time). Dropping it drops the values left in it.
@@ -24,14 +36,51 @@ macro_rules! rings {
             pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<$slot<T>>; N]>;
 
             /// A ring whose capacity is known at run time, on the heap.
+            ///
+            /// ```
+            #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
+            ///
+            /// let (mut producer, mut consumer) = Boxed::<u32>::with_capacity(100).into_ends();
+            /// producer.push(7)?;
+            /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 128));
+            /// # Ok::<(), ringmem_layouts::ring::Full<u32>>(())
+            /// ```
             #[cfg(feature = "alloc")]
             pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<$slot<T>>]>>;
 
             /// A producer that shares ownership of its ring.
+            ///
+            /// ```
+            #[doc = concat!("use ringmem_layouts::ring::", $module, "::{OwnedProducer, bounded};")]
+            ///
+            /// struct Log {
+            ///     lines: OwnedProducer<String>,
+            /// }
+            ///
+            /// let (lines, mut consumer) = bounded(16);
+            /// let mut log = Log { lines };
+            /// log.lines.push("started".to_owned())?;
+            /// assert_eq!(consumer.pop().as_deref(), Ok("started"));
+            /// # Ok::<(), ringmem_layouts::ring::Full<String>>(())
+            /// ```
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedProducer<T> = crate::ring::Owned<super::Producer<'static, T, crate::Host>>;
 
             /// A consumer that shares ownership of its ring.
+            ///
+            /// ```
+            #[doc = concat!("use ringmem_layouts::ring::", $module, "::{OwnedConsumer, bounded};")]
+            ///
+            /// fn sum(mut consumer: OwnedConsumer<u32>) -> u32 {
+            ///     consumer.try_iter().sum()
+            /// }
+            ///
+            /// let (mut producer, consumer) = bounded(4);
+            /// producer.push(3)?;
+            /// producer.push(4)?;
+            /// assert_eq!(std::thread::spawn(|| sum(consumer)).join().unwrap(), 7);
+            /// # Ok::<(), ringmem_layouts::ring::Full<u32>>(())
+            /// ```
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
 
@@ -60,26 +109,145 @@ macro_rules! rings {
 
 /// The producer of a kind that has one.
 macro_rules! one_producer {
-    ($kind:ident) => {
+    ($kind:ident, $module:literal) => {
         /// Fills slots and publishes them. One per ring.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Producer, PushError, Ring};")]
+        ///
+        /// fn send(producer: &mut Producer<'_, u32, Host>) -> Result<(), PushError<u32>> {
+        ///     (1..=3).try_for_each(|number| producer.push(number))
+        /// }
+        ///
+        /// let mut ring = Ring::<u32, 4>::new();
+        /// let (mut producer, consumer) = ring.split();
+        /// send(&mut producer)?;
+        /// assert_eq!(consumer.len(), 3);
+        /// # Ok::<(), PushError<u32>>(())
+        /// ```
         pub type Producer<'a, T, M> = crate::ring::Producer<'a, crate::ring::$kind, T, M>;
         /// Slots to be written in place.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Grant, Ring};")]
+        ///
+        /// fn number(mut grant: Grant<'_, '_, u32, Host>) -> u64 {
+        ///     grant.fill(1..)
+        /// }
+        ///
+        /// let mut ring = Ring::<u32, 4>::new();
+        /// let (mut producer, mut consumer) = ring.split();
+        /// assert_eq!(number(producer.reserve(2)?), 2);
+        /// assert_eq!((consumer.pop(), consumer.pop()), (Ok(1), Ok(2)));
+        /// # Ok::<(), ringmem_layouts::ring::ReserveError>(())
+        /// ```
         pub type Grant<'p, 'a, T, M> = crate::ring::Grant<'p, 'a, crate::ring::$kind, T, M>;
         /// Publishes every so many messages.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{BatchProducer, PushError, Ring};")]
+        ///
+        /// fn send(mut batch: BatchProducer<'_, '_, u32, Host>) -> Result<(), PushError<u32>> {
+        ///     (1..=6).try_for_each(|number| batch.push(number))
+        /// }
+        ///
+        /// let mut ring = Ring::<u32, 8>::new();
+        /// let (mut producer, consumer) = ring.split();
+        /// send(producer.batch(4))?;
+        /// assert_eq!(consumer.len(), 6);
+        /// # Ok::<(), PushError<u32>>(())
+        /// ```
         pub type BatchProducer<'p, 'a, T, M> = crate::ring::BatchProducer<'p, 'a, crate::ring::$kind, T, M>;
+    };
+}
+
+/// The producer of a kind that has many.
+macro_rules! many_producers {
+    ($kind:ident, $module:literal) => {
+        /// Claims slots, fills and publishes them. Clone it for another producer.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Producer, Ring};")]
+        ///
+        /// fn send(mut producer: Producer<'_, u32, Host>) {
+        ///     (1..=3).for_each(|number| producer.push(number).unwrap());
+        /// }
+        ///
+        /// let ring = &mut Ring::<u32, 8>::new();
+        /// let (producer, consumer) = ring.split();
+        /// std::thread::scope(|threads| {
+        ///     let other = producer.clone();
+        ///     threads.spawn(move || send(other));
+        ///     threads.spawn(move || send(producer));
+        /// });
+        /// assert_eq!(consumer.len(), 6);
+        /// ```
+        pub type Producer<'a, T, M> = crate::ring::mpmc::ManyProducer<'a, T, M, { crate::ring::RingFlags::$kind.bits() }>;
     };
 }
 
 /// The consumer of a kind that has one.
 macro_rules! one_consumer {
-    ($kind:ident) => {
+    ($kind:ident, $module:literal) => {
         /// Empties slots and releases them. One per ring.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Consumer, Ring};")]
+        ///
+        /// fn sum(consumer: &mut Consumer<'_, u32, Host>) -> u32 {
+        ///     std::iter::from_fn(|| consumer.pop().ok()).sum()
+        /// }
+        ///
+        /// let mut ring = Ring::<u32, 4>::new();
+        /// let (mut producer, mut consumer) = ring.split();
+        /// producer.push(3)?;
+        /// producer.push(4)?;
+        /// assert_eq!(sum(&mut consumer), 7);
+        /// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+        /// ```
         pub type Consumer<'a, T, M> = crate::ring::Consumer<'a, crate::ring::$kind, T, M>;
         /// Waiting messages, seen in place.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Chunk, Ring};")]
+        ///
+        /// fn longest<'c>(chunk: &'c Chunk<'_, '_, String, Host>) -> Option<&'c str> {
+        ///     chunk.iter().map(String::as_str).max_by_key(|name| name.len())
+        /// }
+        ///
+        /// let mut ring = Ring::<String, 4>::new();
+        /// let (mut producer, mut consumer) = ring.split();
+        /// producer.push("head".to_owned())?;
+        /// producer.push("capacity".to_owned())?;
+        /// assert_eq!(longest(&consumer.peek(4).unwrap()), Some("capacity"));
+        /// # Ok::<(), ringmem_layouts::ring::PushError<String>>(())
+        /// ```
         pub type Chunk<'c, 'a, T, M> = crate::ring::Chunk<'c, 'a, crate::ring::$kind, T, M>;
         /// Releases every so many messages.
+        ///
+        /// ```
+        /// use ringmem_layouts::Host;
+        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{BatchConsumer, Ring};")]
+        ///
+        /// fn sum(mut batch: BatchConsumer<'_, '_, u32, Host>) -> u32 {
+        ///     std::iter::from_fn(|| batch.pop().ok()).sum()
+        /// }
+        ///
+        /// let mut ring = Ring::<u32, 4>::new();
+        /// let (mut producer, mut consumer) = ring.split();
+        /// producer.push(3)?;
+        /// producer.push(4)?;
+        /// assert_eq!(sum(consumer.batch(4)), 7);
+        /// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+        /// ```
         pub type BatchConsumer<'c, 'a, T, M> = crate::ring::BatchConsumer<'c, 'a, crate::ring::$kind, T, M>;
     };
 }
 
-pub(super) use {one_consumer, one_producer, rings};
+pub(super) use {many_producers, one_consumer, one_producer, rings};

@@ -28,5 +28,5 @@
 //! ```
 
 super::alias::rings! { Flagged, WordSlot, "flagged" }
-super::alias::one_producer! { Flagged }
-super::alias::one_consumer! { Flagged }
+super::alias::one_producer! { Flagged, "flagged" }
+super::alias::one_consumer! { Flagged, "flagged" }

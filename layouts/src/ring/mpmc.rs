@@ -56,9 +56,7 @@ use crate::attach::AttachError;
 use crate::{Machine, RingMessage};
 
 super::alias::rings! { Mpmc, WordSlot, "mpmc" }
-
-/// Claims slots, fills and publishes them. Clone it for another producer.
-pub type Producer<'a, T, M> = ManyProducer<'a, T, M, { RingFlags::MPMC.bits() }>;
+super::alias::many_producers! { MPMC, "mpmc" }
 
 /// Writes an empty MPMC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
 ///

@@ -27,15 +27,13 @@
 use core::ptr::NonNull;
 
 pub use super::mpmc::{BatchProducer, Grant, SystemAtomics};
-use super::{RingFlags, RingLayout, kind, mpmc};
+use super::{RingFlags, RingLayout, kind};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};
 
 super::alias::rings! { Mpsc, WordSlot, "mpsc" }
-super::alias::one_consumer! { Mpsc }
-
-/// Claims slots, fills and publishes them. Clone it for another producer.
-pub type Producer<'a, T, M> = mpmc::ManyProducer<'a, T, M, { RingFlags::MPSC.bits() }>;
+super::alias::one_consumer! { Mpsc, "mpsc" }
+super::alias::many_producers! { MPSC, "mpsc" }
 
 /// Writes an empty MPSC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
 ///

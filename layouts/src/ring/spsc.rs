@@ -29,5 +29,5 @@
 pub mod untrusted;
 
 super::alias::rings! { Indexed, BareSlot, "spsc" }
-super::alias::one_producer! { Indexed }
-super::alias::one_consumer! { Indexed }
+super::alias::one_producer! { Indexed, "spsc" }
+super::alias::one_consumer! { Indexed, "spsc" }
