@@ -59,6 +59,18 @@ pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
 
 /// A value that its reader had not seen.
+///
+/// ```
+/// use ringmem_layouts::ring::mailbox::{Mailbox, New};
+///
+/// let mut mailbox = Mailbox::<u32>::new();
+/// let (mut writer, mut reader) = mailbox.split();
+/// writer.publish(10);
+/// writer.publish(20);
+/// let New { version, value, skipped } = reader.take_new()?;
+/// assert_eq!((version, value, skipped), (2, 20, 1));
+/// # Ok::<(), ringmem_layouts::ring::mailbox::LatestError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct New<T> {
     /// How many values were published up to this one.
@@ -249,10 +261,35 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
 
 /// A writer that holds its mailbox.
+///
+/// ```
+/// use ringmem_layouts::ring::mailbox::{OwnedWriter, channel};
+///
+/// fn publish(mut position: OwnedWriter<[f32; 3]>) {
+///     position.publish([1.0, 2.0, 3.0]);
+/// }
+///
+/// let (writer, reader) = channel();
+/// std::thread::spawn(|| publish(writer)).join().unwrap();
+/// assert_eq!(reader.end().latest(), Ok((1, [1.0, 2.0, 3.0])));
+/// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Host>>;
 
 /// A reader that holds its mailbox.
+///
+/// ```
+/// use ringmem_layouts::ring::mailbox::{OwnedReader, channel};
+///
+/// fn latest(reader: &OwnedReader<u32>) -> Option<u32> {
+///     reader.end().latest().ok().map(|(_version, value)| value)
+/// }
+///
+/// let (mut writer, reader) = channel();
+/// assert_eq!(latest(&reader), None);
+/// writer.publish(7);
+/// assert_eq!(latest(&reader), Some(7));
+/// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub type OwnedReader<T> = super::Owned<Reader<'static, T, crate::Host>>;
 

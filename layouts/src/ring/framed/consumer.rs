@@ -137,6 +137,20 @@ impl<'a, M: Machine> Consumer<'a, M> {
 /// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
 ///
 /// Forgetting it leaves the last frames for the consumer's next release.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::Ring;
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push_many([b"one".as_slice(), b"two"]).1?;
+/// let mut batch = consumer.batch(8);
+/// assert_eq!((batch.pop(&mut [0; 8]), batch.pop(&mut [0; 8])), (Ok(3), Ok(3)));
+/// assert_eq!(producer.len(), 32); // not released yet
+/// batch.flush();
+/// assert_eq!(producer.len(), 0);
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 pub struct BatchConsumer<'c, 'a, M: Machine> {
     consumer: &'c mut Consumer<'a, M>,
     /// Messages that may be pending without the next one.

@@ -11,6 +11,21 @@ use crate::ring::{RingFlags, WaitWords};
 use crate::{Machine, RingHeader, Word};
 
 /// An end of a framed ring: the producer if `FILLS`, else the consumer. One of each per ring.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::framed::{End, Ring};
+///
+/// fn used<const FILLS: bool>(end: &End<'_, Host, FILLS>) -> usize {
+///     100 * end.len() / end.capacity()
+/// }
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, consumer) = ring.split();
+/// producer.push(&[0; 24])?; // and 8 bytes for its length
+/// assert_eq!((used(&producer), used(&consumer)), (50, 50));
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(super) port: Port<'a, M::Word, FILLS>,
     pub(super) slots: Slots<'a, M::Cell<u64>>,
@@ -43,6 +58,19 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
 pub type Producer<'a, M> = End<'a, M, true>;
 
 /// Empties frames and releases them. One per ring.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::{PopError, Ring};
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"hello")?;
+/// assert_eq!(consumer.pop(&mut [0; 4]), Err(PopError::TooSmall { needed: 5 })); // the message stays
+/// let mut message = [0; 16];
+/// assert_eq!((consumer.pop(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));
+/// assert_eq!(consumer.pop(&mut message), Err(PopError::Empty));
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 pub type Consumer<'a, M> = End<'a, M, false>;
 
 // SAFETY: it moves plain words, and shares its own by their own accesses.

@@ -5,6 +5,18 @@ use core::fmt;
 use crate::attach::Corrupt;
 
 /// An error of a push.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::{PushError, Ring};
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, _consumer) = ring.split();
+/// assert_eq!(producer.push(&[0; 25]), Err(PushError::TooLarge { largest: 24, asked: 25 })); // never fits
+/// producer.push(&[0; 24])?;
+/// producer.push(&[0; 24])?;
+/// assert_eq!(producer.push(b""), Err(PushError::Full)); // fits later
+/// # Ok::<(), PushError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PushError {
@@ -34,6 +46,20 @@ impl fmt::Display for PushError {
 impl core::error::Error for PushError {}
 
 /// Why there was no message.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::{PopError, Ring};
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"hello").unwrap();
+/// let mut message = vec![];
+/// if let Err(PopError::TooSmall { needed }) = consumer.pop(&mut message) {
+///     message.resize(needed, 0);
+/// }
+/// assert_eq!((consumer.pop(&mut message)?, &*message), (5, &b"hello"[..]));
+/// # Ok::<(), PopError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PopError {

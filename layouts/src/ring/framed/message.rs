@@ -10,6 +10,18 @@ use crate::ring::slots::Slots;
 use crate::{Machine, SliceCell, SlotCell};
 
 /// A waiting message, seen in place: its bytes, the first of them on a multiple of 8.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::Ring;
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"hello")?;
+/// let frame = consumer.peek().unwrap();
+/// let message = frame.message();
+/// assert_eq!((message.len(), message.starts_with(b"he")), (5, true)); // a slice of bytes
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 pub struct Message<'m, M: Machine> {
     slots: Slots<'m, M::Cell<u64>>,
     // INVARIANT: `len` bytes from the word at `payload` are short of the wrap, initialised, and not released for 'm.

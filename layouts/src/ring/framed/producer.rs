@@ -249,6 +249,21 @@ where
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the producer's next publish.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::Ring;
+///
+/// let mut ring = Ring::<256>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let mut batch = producer.batch(8);
+/// for line in ["one", "two", "three"] {
+///     batch.push(line.as_bytes())?;
+/// }
+/// batch.flush(); // before waiting for an answer
+/// let chunk = consumer.peek_many().unwrap();
+/// assert_eq!(std::iter::from_fn(|| chunk.next().ok()).count(), 3);
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 pub struct BatchProducer<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
     /// Messages that may be pending without the next one.

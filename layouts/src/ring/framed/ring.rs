@@ -23,6 +23,16 @@ use crate::{Host, HostWord, SlotCell};
 pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 
 /// A ring whose capacity is known at run time, on the heap.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::Boxed;
+///
+/// let (mut producer, mut consumer) = Boxed::with_capacity(1000).into_ends();
+/// producer.push_bytes(b"hello")?;
+/// let mut message = [0; 16];
+/// assert_eq!((consumer.capacity(), consumer.pop_bytes(&mut message)), (1024, Ok(5)));
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 #[cfg(feature = "alloc")]
 pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
 
@@ -47,6 +57,16 @@ pub struct RingIn<S: Storage<BareSlot<u64>>> {
 }
 
 /// The bytes of a [`Ring`].
+///
+/// ```
+/// use ringmem_layouts::ring::framed::{Inline, Ring, RingIn};
+///
+/// let mut ring: RingIn<Inline<64>> = Ring::new(); // `Ring<64>`
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"hello")?;
+/// assert_eq!(consumer.pop(&mut [0; 16]), Ok(5));
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 #[repr(C, align(8))]
 pub struct Inline<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
 
@@ -68,10 +88,38 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 }
 
 /// A producer that holds its ring.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::{OwnedProducer, bounded};
+///
+/// struct Log {
+///     lines: OwnedProducer,
+/// }
+///
+/// let (lines, mut consumer) = bounded(256);
+/// let mut log = Log { lines };
+/// log.lines.push_bytes(b"started")?;
+/// assert_eq!(consumer.pop_bytes(&mut [0; 16]), Ok(7));
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedProducer = Owned<Producer<'static, Host>>;
 
 /// A consumer that holds its ring.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::{OwnedConsumer, bounded};
+///
+/// fn bytes(mut consumer: OwnedConsumer) -> usize {
+///     std::iter::from_fn(|| consumer.pop_bytes(&mut [0; 32]).ok()).sum()
+/// }
+///
+/// let (mut producer, consumer) = bounded(256);
+/// producer.push_bytes(b"two")?;
+/// producer.push_bytes(b"messages")?;
+/// assert_eq!(std::thread::spawn(|| bytes(consumer)).join().unwrap(), 11);
+/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 

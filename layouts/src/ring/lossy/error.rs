@@ -5,6 +5,18 @@ use core::fmt;
 use crate::attach::Corrupt;
 
 /// Why nothing was read.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::{ReadError, Ring};
+///
+/// let mut ring = Ring::<u32, 2>::new();
+/// let (mut writer, mut reader) = ring.split();
+/// assert_eq!(reader.pop(), Err(ReadError::Empty));
+/// writer.push_slice(&[1, 2, 3, 4]);
+/// let lost = reader.pop().unwrap_err();
+/// assert_eq!(lost.to_string(), "2 messages were overwritten before they were read");
+/// assert_eq!(reader.pop(), Ok(3));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum ReadError {
@@ -20,6 +32,17 @@ pub enum ReadError {
 }
 
 /// Messages were overwritten before their reader came to them.
+///
+/// ```
+/// use ringmem_layouts::ring::Follow;
+/// use ringmem_layouts::ring::lossy::{Overrun, Ring};
+///
+/// let mut ring = Ring::<u32, 2>::new();
+/// let (mut writer, mut reader) = ring.split();
+/// writer.push_slice(&[1, 2, 3]);
+/// assert_eq!(reader.follow(), Ok(Err(Overrun { lost: 1 })));
+/// assert_eq!(reader.follow(), Ok(Ok(2)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Overrun {
@@ -28,6 +51,16 @@ pub struct Overrun {
 }
 
 /// Why there is no latest message.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::{LatestError, Ring};
+///
+/// let mut ring = Ring::<u32, 4>::new();
+/// let (mut writer, reader) = ring.split();
+/// assert_eq!(reader.latest(), Err(LatestError::Empty));
+/// writer.push_slice(&[10, 20, 30]);
+/// assert_eq!(reader.latest(), Ok((3, 30))); // the third message
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LatestError {

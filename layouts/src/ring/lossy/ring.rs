@@ -26,6 +26,14 @@ use crate::{Host, HostWord, RingMessage};
 pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
 
 /// A ring whose capacity is known at run time, on the heap.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::Boxed;
+///
+/// let (mut writer, mut reader) = Boxed::<u32>::with_capacity(100).into_ends();
+/// writer.publish(7);
+/// assert_eq!((reader.capacity(), reader.follow()), (128, Ok(Ok(7))));
+/// ```
 #[cfg(feature = "alloc")]
 pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 
@@ -63,14 +71,48 @@ pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> 
 }
 
 /// A writer that holds its ring.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::{OwnedWriter, bounded};
+///
+/// fn sample(mut writer: OwnedWriter<u32>) {
+///     (1..=3).for_each(|value| writer.publish(value));
+/// }
+///
+/// let (writer, reader) = bounded(4);
+/// std::thread::spawn(|| sample(writer)).join().unwrap();
+/// assert_eq!((reader.len(), reader.end().lost()), (3, 0));
+/// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 
 /// A reader that holds its ring.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::{OwnedReader, Overrun, bounded};
+///
+/// fn first(mut reader: OwnedReader<u32>) -> Option<Result<u32, Overrun>> {
+///     reader.follow().ok()
+/// }
+///
+/// let (mut writer, reader) = bounded(2);
+/// let other = reader.clone(); // each reader reads every message
+/// writer.publish(7);
+/// assert_eq!((first(reader), first(other)), (Some(Ok(7)), Some(Ok(7))));
+/// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 
 /// The words of a [`Ring`]'s slots.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::{Inline, Ring, RingIn};
+///
+/// let mut ring: RingIn<u32, Inline<u32, 4>> = Ring::new(); // `Ring<u32, 4>`
+/// let (mut writer, mut reader) = ring.split();
+/// writer.push(7);
+/// assert_eq!(reader.pop(), Ok(7));
+/// ```
 // INVARIANT: no byte of it is padding, so that all of them stay initialised wherever it is moved: every type in it is aligned to 1, and a
 // `RingMessage` has no padding of its own.
 #[repr(C, align(8))]

@@ -161,6 +161,18 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 /// readers have run dry, so flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the writer's next publish.
+///
+/// ```
+/// use ringmem_layouts::ring::lossy::Ring;
+///
+/// let mut ring = Ring::<u32, 8>::new();
+/// let (mut writer, reader) = ring.split();
+/// let mut batch = writer.batch(4);
+/// (1..=6).for_each(|number| batch.push(number));
+/// assert_eq!(reader.len(), 4); // two are pending
+/// batch.flush();
+/// assert_eq!(reader.len(), 6);
+/// ```
 pub struct BatchWriter<'w, 'a, T: RingMessage, M: Machine> {
     writer: &'w mut Writer<'a, T, M>,
     every: u64,
