@@ -30,6 +30,21 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 ///
 /// `At<'r>` is `Self` with `'r` substituted for the lifetime of the ring, and for no other lifetime. It is covariant in `'r`. No safe method of it
 /// returns a borrow from the ring that outlives `'r`.
+///
+/// ```
+/// use std::fmt::Debug;
+/// use ringmem_layouts::ring::{Owned, Reborrow, spsc};
+///
+/// fn show<E: Reborrow>(end: &Owned<E>) -> String
+/// where
+///     for<'r> E::At<'r>: Debug,
+/// {
+///     format!("{:?}", end.end())
+/// }
+///
+/// let (producer, _consumer) = spsc::bounded::<u32>(4);
+/// assert!(show(&producer).contains("capacity: 4"));
+/// ```
 // Implemented for every lifetime of the ring, not only for `'static`: in the state of an `async` block each lifetime is a fresh one. The
 // compiler knows nothing about it when it checks whether the block is `Send`. For the same reason only `end` and `with` have this bound.
 pub unsafe trait Reborrow: Sized {

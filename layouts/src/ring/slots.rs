@@ -10,6 +10,24 @@ use crate::attach::AttachError;
 use crate::{Machine, RingMessage, SliceCell, Word};
 
 /// A slot with a word of its own next to the payload.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell};
+/// use ringmem_layouts::ring::{RingFlags, Slot, WordSlot, mpmc};
+///
+/// let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 4)?;
+/// let header = RingHeader::<HostWord>::new::<u64>(&layout, 0);
+/// let slots: [WordSlot<u64>; 4] = core::array::from_fn(|place| Slot::vacant(SlotCell::new(0), place as u64, 4, 0));
+/// // SAFETY: only these two handles access the header and its four slots.
+/// unsafe {
+///     let mut producer = mpmc::Producer::<u64, Host>::new(&header, NonNull::from(&slots).cast())?;
+///     let mut consumer = mpmc::Consumer::<u64, Host>::new(&header, NonNull::from(&slots).cast())?;
+///     producer.push(7)?;
+///     assert_eq!(consumer.pop(), Ok(7));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[repr(C)]
 pub struct Slot<W, C> {
     /// Lap and flag; the ring's kind defines who writes it.
@@ -43,6 +61,27 @@ pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
 }
 
 /// The payload cells of a ring from one index on; other parts of a slot are skipped.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
+/// # use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
+/// use ringmem_layouts::SlotCell;
+/// use ringmem_layouts::ring::{BareSlot, Row};
+///
+/// fn read(row: Row<'_, BareSlot<u64>>, offset: u64) -> u64 {
+///     // SAFETY: the slot is initialised, and no other end accesses it.
+///     row.at(offset).with(|slot| unsafe { *slot })
+/// }
+///
+/// # let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4)?, 0);
+/// # let shared = Aggregate::<HostWord>::starting_at(0);
+/// # let slots: [BareSlot<u64>; 4] = [10, 11, 12, 13].map(SlotCell::new);
+/// # let producer = unsafe { Producer::<u64, Host, _>::new(&header, &header, NonNull::from(&slots).cast(), &shared)? };
+/// let row = producer.row(); // of an `aggregate::Producer` at index 0 of four slots
+/// assert_eq!((read(row, 1), read(row, 5)), (11, 11));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Row<'a, C> {
     // INVARIANT: a cell lives for 'a at each of the first `mask + 1` multiples of `stride` from here; `mask + 1` is a power of two.
     base: NonNull<C>,

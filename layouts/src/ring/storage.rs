@@ -9,9 +9,31 @@ use crate::HostWord;
 use crate::host::HostCell;
 
 /// A slot of a host's SPSC ring: the bytes of a `T`.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::{BareSlot, spsc};
+///
+/// let mut slots = [const { MaybeUninit::<BareSlot<u32>>::uninit() }; 8];
+/// assert_eq!(size_of_val(&slots), 8 * 4);
+/// let mut ring = spsc::RingIn::<u32, _>::over(&mut slots)?;
+/// assert_eq!(ring.split().0.capacity(), 8);
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 pub type BareSlot<T> = HostCell<T>;
 
 /// A slot of a host's flagged, MPSC or MPMC ring: a word, and the bytes of a `T`.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::{WordSlot, mpsc};
+///
+/// let mut slots = [const { MaybeUninit::<WordSlot<u32>>::uninit() }; 8];
+/// assert_eq!(size_of_val(&slots), 8 * 16);
+/// let mut ring = mpsc::RingIn::<u32, _>::over(&mut slots)?;
+/// assert_eq!(ring.split().0.capacity(), 8);
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 
 /// Memory for the slots `C` of a ring: inline, borrowed for the lifetime of the ring, or owned. Its initial contents do not matter.

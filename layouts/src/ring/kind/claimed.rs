@@ -28,8 +28,27 @@ use crate::ring::{Consumer, RingFlags, RingHeader, RingLayout};
 use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 
 /// The kind of [`mpsc`](crate::ring::mpsc) rings.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::{Consumer, Mpsc, RingFlags, mpsc};
+///
+/// let mut ring = mpsc::Ring::<u32, 4>::new();
+/// let (_, consumer): (_, Consumer<'_, Mpsc, u32, Host>) = ring.split(); // `mpsc::Consumer<'_, u32, Host>`
+/// assert_eq!(consumer.kind(), RingFlags::MPSC);
+/// ```
 pub struct Mpsc(());
 /// The kind of [`mpmc`](crate::ring::mpmc) rings.
+///
+/// ```
+/// use ringmem_layouts::ring::{Mpmc, RingIn, Storage, WordSlot, mpmc};
+///
+/// fn send(ring: &RingIn<Mpmc, u32, impl Storage<WordSlot<u32>>>) -> bool {
+///     ring.split().0.push(7).is_ok()
+/// }
+///
+/// assert!(send(&mpmc::Ring::<u32, 4>::new()));
+/// ```
 pub struct Mpmc(());
 
 impl Sealed for Mpsc {}
@@ -520,6 +539,27 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
 /// Proof that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
 ///
 /// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`; only a probe of the device may create one.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::ring::RingFlags;
+/// # use ringmem_layouts::{CacheLineAligned, Host, RingLayout};
+/// use ringmem_layouts::ring::mpmc::{self, SystemAtomics};
+///
+/// let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 4)?;
+/// let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
+/// // SAFETY: only these two handles access the memory, and both are on this CPU.
+/// unsafe {
+///     mpmc::format::<u64, Host>(base, len, &layout, 0)?;
+///     let proof = SystemAtomics::assume();
+///     let mut producer = mpmc::Producer::<u64, Host>::from_raw_across(base, len, proof)?;
+///     let mut consumer = mpmc::Consumer::<u64, Host>::from_raw_across(base, len, proof)?;
+///     producer.push(7)?;
+///     assert_eq!(consumer.pop(), Ok(7));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SystemAtomics(());
 

@@ -11,6 +11,15 @@ use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
 use crate::{Machine, SlotCell, Word};
 
 /// The kind of [`flagged`](crate::ring::flagged) rings.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::{Consumer, Flagged, RingFlags, flagged};
+///
+/// let mut ring = flagged::Ring::<u32, 4>::new();
+/// let (_, consumer): (_, Consumer<'_, Flagged, u32, Host>) = ring.split(); // `flagged::Consumer<'_, u32, Host>`
+/// assert_eq!(consumer.kind(), RingFlags::FLAGGED);
+/// ```
 pub struct Flagged(());
 
 /// The flag of the message of an index, in a ring of this capacity.

@@ -13,6 +13,15 @@ use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
 use crate::{Machine, SliceCell, SlotCell, Word};
 
 /// The kind of [`spsc`](crate::ring::spsc) rings; `A` defines how payload is written and read.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::{Consumer, Indexed, RingFlags, spsc};
+///
+/// let mut ring = spsc::Ring::<u32, 4>::new();
+/// let (_, consumer): (_, Consumer<'_, Indexed, u32, Host>) = ring.split(); // `spsc::Consumer<'_, u32, Host>`
+/// assert_eq!(consumer.kind(), RingFlags::SPSC);
+/// ```
 pub struct Indexed<A = Plain>(A);
 
 /// How payload is written and read.

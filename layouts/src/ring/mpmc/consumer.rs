@@ -8,6 +8,21 @@ use crate::ring::kind::{Turns, claim, take};
 use crate::{Machine, RmwWord};
 
 /// Claims messages and takes them. Clone it for another consumer.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::mpmc::{Consumer, Ring};
+///
+/// fn sum(mut consumer: Consumer<'_, u32, Host>) -> u32 {
+///     std::iter::from_fn(|| consumer.pop().ok()).sum()
+/// }
+///
+/// static RING: Ring<u32, 8> = Ring::new();
+/// let (mut producer, consumer) = RING.split();
+/// producer.push_slice(&[1, 2, 3, 4]);
+/// let threads = [consumer.clone(), consumer].map(|one| std::thread::spawn(|| sum(one)));
+/// assert_eq!(threads.map(|thread| thread.join().unwrap()).iter().sum::<u32>(), 10);
+/// ```
 pub type Consumer<'a, T, M> = Handle<'a, T, M, { RingFlags::MPMC.bits() }, false>;
 
 impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {

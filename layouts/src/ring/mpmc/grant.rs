@@ -8,6 +8,18 @@ use super::producer::claim_free;
 
 /// Claimed slots, to be written in order. Each is published when it is written. Unwritten ones are given up when the grant is dropped, also by a
 /// panic; forgetting the grant stalls the ring at them.
+///
+/// ```
+/// use ringmem_layouts::ring::mpmc::Ring;
+///
+/// let ring = Ring::<u32, 8>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let mut grant = producer.reserve(3)?;
+/// grant.fill([1, 2]);
+/// grant.commit(); // gives up the third slot
+/// assert_eq!(consumer.take(8).unwrap().collect::<Vec<_>>(), [1, 2]);
+/// # Ok::<(), ringmem_layouts::ring::ReserveError>(())
+/// ```
 pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
     // INVARIANT: indices from `next` to `end` are claimed by this grant and neither written nor given up.
@@ -97,6 +109,18 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
 /// drop. It has no time limit: flush before you wait.
 ///
 /// Its claimed slots block later messages of other producers, so `flush` and drop give unused slots up. Forgetting it stalls the ring.
+///
+/// ```
+/// use ringmem_layouts::ring::mpmc::Ring;
+///
+/// let ring = Ring::<u32, 8>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let mut batch = producer.batch(4);
+/// (1..=3).try_for_each(|number| batch.push(number))?;
+/// batch.flush(); // gives up the fourth slot
+/// assert_eq!(consumer.pop_slice(&mut [0; 8]), 3);
+/// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+/// ```
 pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
     // INVARIANT: indices from `published` to `end` are claimed by this batch and not published; those before `next` are written.

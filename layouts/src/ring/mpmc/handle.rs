@@ -9,6 +9,20 @@ use crate::ring::{RingFlags, Slot, WaitWords, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
 /// One of several at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is that of the ring, MPMC or MPSC.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::mpmc::{Handle, Ring};
+///
+/// fn used<const KIND: u64, const FILLS: bool>(handle: &Handle<'_, u32, Host, KIND, FILLS>) -> u64 {
+///     100 * handle.len() / handle.capacity()
+/// }
+///
+/// let ring = Ring::<u32, 4>::new();
+/// let (mut producer, consumer) = ring.split();
+/// producer.push_slice(&[1, 2, 3]);
+/// assert_eq!((used(&producer), used(&consumer)), (75, 75));
+/// ```
 pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> {
     pub(super) turns: Turns<'a, T, M>,
     /// Where the end's index was when this handle last saw it, or before.

@@ -7,6 +7,22 @@ use crate::ring::kind::{Look, Turns, claim, fill, take};
 use crate::{Machine, RmwWord, Word};
 
 /// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::mpmc::ManyProducer;
+/// use ringmem_layouts::ring::{PushError, mpmc, mpsc};
+///
+/// fn send<const KIND: u64>(mut producer: ManyProducer<'_, u32, Host, KIND>) -> Result<(), PushError<u32>> {
+///     producer.push(7)
+/// }
+///
+/// let (mut one, many) = (mpsc::Ring::<u32, 4>::new(), mpmc::Ring::<u32, 4>::new());
+/// send(one.split().0)?;
+/// send(many.split().0)?;
+/// assert_eq!((one.split().1.pop(), many.split().1.pop()), (Ok(7), Ok(7)));
+/// # Ok::<(), PushError<u32>>(())
+/// ```
 pub type ManyProducer<'a, T, M, const KIND: u64> = Handle<'a, T, M, KIND, true>;
 
 impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, KIND> {
