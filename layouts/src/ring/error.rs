@@ -74,6 +74,17 @@ impl fmt::Display for Empty {
 impl core::error::Error for Empty {}
 
 /// Why no slots were granted.
+///
+/// ```
+/// use ringmem_layouts::ring::{ReserveError, spsc};
+///
+/// let mut ring = spsc::Ring::<u32, 4>::new();
+/// let (mut producer, _consumer) = ring.split();
+/// producer.reserve(3)?.fill([1, 2, 3]);
+/// assert_eq!(producer.reserve(2).err(), Some(ReserveError::Full { free: 1 }));
+/// assert_eq!(producer.reserve(5).err(), Some(ReserveError::TooLarge { capacity: 4 }));
+/// # Ok::<(), ReserveError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -93,6 +104,17 @@ pub enum ReserveError {
 }
 
 /// Why nothing was popped.
+///
+/// ```
+/// use ringmem_layouts::ring::{PopError, spsc};
+///
+/// let mut ring = spsc::Ring::<u32, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(7).unwrap();
+/// assert_eq!(consumer.pop()?, 7);
+/// assert_eq!(consumer.pop(), Err(PopError::Empty));
+/// # Ok::<(), PopError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PopError {

@@ -11,6 +11,15 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.ring\0");
 
 bitflags! {
     /// The kind of a ring: one of these.
+    ///
+    /// ```
+    /// use ringmem_layouts::RingLayout;
+    /// use ringmem_layouts::ring::RingFlags;
+    ///
+    /// let [spsc, flagged] = [RingFlags::SPSC, RingFlags::FLAGGED].map(|kind| RingLayout::of_kind::<u64>(kind, 64));
+    /// assert_eq!((spsc?.slot_size(), flagged?.slot_size()), (8, 16)); // a flag in each slot
+    /// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
         /// 1: one producer, one consumer, both indices in the header ([`spsc`](crate::ring::spsc)).
@@ -53,6 +62,16 @@ pub struct RingHeader<W = u64> {
 }
 
 /// The producer's 128 bytes.
+///
+/// ```
+/// use ringmem_layouts::ring::ProducerLine;
+/// use ringmem_layouts::{HostWord, RingHeader, RingLayout, Word};
+///
+/// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 100);
+/// let ProducerLine { tail, owner, waiting, .. } = &header.producer;
+/// assert_eq!([tail, owner, waiting].map(Word::load), [100, 0, 0]); // no producer has attached
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
@@ -70,6 +89,16 @@ pub struct ProducerLine<W = u64> {
 }
 
 /// The consumer's 128 bytes.
+///
+/// ```
+/// use ringmem_layouts::ring::ConsumerLine;
+/// use ringmem_layouts::{HostWord, RingHeader, RingLayout, Word};
+///
+/// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 100);
+/// let ConsumerLine { head, owner, waiting, .. } = &header.consumer;
+/// assert_eq!([head, owner, waiting].map(Word::load), [100, 0, 0]); // no consumer has attached
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
@@ -86,6 +115,16 @@ pub struct ConsumerLine<W = u64> {
 }
 
 /// The constants of a ring, 128 bytes.
+///
+/// ```
+/// use ringmem_layouts::ring::{ConstantLine, MAGIC};
+/// use ringmem_layouts::{HostWord, RingHeader, RingLayout, Word};
+///
+/// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 0);
+/// let ConstantLine { magic, capacity, slot_size, slots_offset, .. } = &header.constants;
+/// assert_eq!([magic, capacity, slot_size, slots_offset].map(Word::load), [MAGIC, 8, 4, 384]);
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]

@@ -21,6 +21,16 @@ use super::Push;
 use super::error::PushError;
 
 /// The number of values by outcome.
+///
+/// ```
+/// use ringmem_layouts::ring::{Counts, OverflowPolicy, spsc};
+///
+/// let mut ring = spsc::Ring::<u32, 2>::new();
+/// let mut producer = OverflowPolicy::dropping_newest(ring.split().0);
+/// (1..=5).try_for_each(|number| producer.push(number, |_lost| ()))?;
+/// assert_eq!(producer.counts(), Counts { taken: 2, dropped: 3, ..Counts::default() });
+/// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Counts {
@@ -35,6 +45,20 @@ pub struct Counts {
 }
 
 /// A producer that can take a queued message out, to make room.
+///
+/// ```
+/// use ringmem_layouts::ring::{Evict, mpmc};
+///
+/// fn make_room<E: Evict>(producer: &mut E) -> Option<E::Item> {
+///     producer.evict()
+/// }
+///
+/// let ring = mpmc::Ring::<u32, 2>::new();
+/// let (mut producer, _consumer) = ring.split();
+/// assert_eq!(make_room(&mut producer), None); // the ring is not full
+/// producer.push_slice(&[1, 2]);
+/// assert_eq!(make_room(&mut producer), Some(1));
+/// ```
 pub trait Evict: Push {
     /// Takes the oldest value, if it stands where the next one is to go.
     fn evict(&mut self) -> Option<Self::Item>;

@@ -5,6 +5,20 @@ use super::{RingHeader, framed};
 use crate::RmwWord;
 
 /// An end of a ring: where its sleepers are counted.
+///
+/// ```
+/// use ringmem_layouts::ring::{End, spsc};
+///
+/// fn is_alone(end: &impl End) -> bool {
+///     end.is_disconnected()
+/// }
+///
+/// let mut ring = spsc::Ring::<u32, 4>::new();
+/// let (producer, consumer) = ring.split();
+/// assert!(!is_alone(&producer));
+/// drop(consumer);
+/// assert!(is_alone(&producer));
+/// ```
 pub trait End: Sized {
     /// The words of its ring.
     type Word: RmwWord;
@@ -21,6 +35,16 @@ pub trait End: Sized {
 }
 
 /// The wait words: the number of sleepers in the low 32 bits, the number of wake-ups above.
+///
+/// ```
+/// use ringmem_layouts::ring::{End, spsc};
+/// use ringmem_layouts::{RmwWord, Word};
+///
+/// let mut ring = spsc::Ring::<u32, 4>::new();
+/// let (producer, consumer) = ring.split();
+/// RmwWord::fetch_add(consumer.wait_words().ours, 1); // a consumer that is about to sleep
+/// assert_eq!(Word::load(producer.wait_words().theirs) as u32, 1); // as the producer sees it
+/// ```
 #[derive(Debug)]
 pub struct WaitWords<'a, W> {
     /// The other side's: read after each publish or release.
@@ -42,6 +66,20 @@ impl<'a, W> WaitWords<'a, W> {
 }
 
 /// An end that fills.
+///
+/// ```
+/// use ringmem_layouts::ring::{Push, PushError, mpmc, spsc};
+///
+/// fn send<E: Push>(end: &mut E, values: impl IntoIterator<Item = E::Item>) -> Result<(), PushError<E::Item>> {
+///     values.into_iter().try_for_each(|value| end.push(value))
+/// }
+///
+/// let (mut one, many) = (spsc::Ring::<u32, 4>::new(), mpmc::Ring::<u32, 4>::new());
+/// send(&mut one.split().0, [1, 2, 3])?;
+/// send(&mut many.split().0, [4, 5])?;
+/// assert_eq!((one.split().1.len(), many.split().1.len()), (3, 2));
+/// # Ok::<(), PushError<u32>>(())
+/// ```
 pub trait Push: End {
     /// The type of the messages.
     type Item;
@@ -55,6 +93,19 @@ pub trait Push: End {
 }
 
 /// An end that empties.
+///
+/// ```
+/// use ringmem_layouts::ring::{Pop, mpsc};
+///
+/// fn drain<E: Pop>(end: &mut E) -> impl Iterator<Item = E::Item> {
+///     std::iter::from_fn(|| end.pop().ok())
+/// }
+///
+/// let mut ring = mpsc::Ring::<u32, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push_slice(&[1, 2, 3]);
+/// assert_eq!(drain(&mut consumer).sum::<u32>(), 6);
+/// ```
 pub trait Pop: End {
     /// The type of the messages.
     type Item;
@@ -68,6 +119,21 @@ pub trait Pop: End {
 }
 
 /// An end that fills with bytes, message by message.
+///
+/// ```
+/// use ringmem_layouts::ring::PushBytes;
+/// use ringmem_layouts::ring::framed::{PushError, Ring};
+///
+/// fn log(end: &mut impl PushBytes, line: &str) -> Result<(), PushError> {
+///     end.push_bytes(line.as_bytes())
+/// }
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// log(&mut producer, "started")?;
+/// assert_eq!(&*consumer.peek().unwrap(), b"started");
+/// # Ok::<(), PushError>(())
+/// ```
 pub trait PushBytes: End {
     /// Pushes a copy of `message` and publishes it.
     ///
@@ -78,6 +144,23 @@ pub trait PushBytes: End {
 }
 
 /// An end that empties bytes, message by message.
+///
+/// ```
+/// use ringmem_layouts::ring::PopBytes;
+/// use ringmem_layouts::ring::framed::{PopError, Ring};
+///
+/// fn line(end: &mut impl PopBytes) -> Result<String, PopError> {
+///     let mut bytes = [0; 32];
+///     let len = end.pop_bytes(&mut bytes)?;
+///     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
+/// }
+///
+/// let mut ring = Ring::<64>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"started").unwrap();
+/// assert_eq!(line(&mut consumer)?, "started");
+/// # Ok::<(), PopError>(())
+/// ```
 pub trait PopBytes: End {
     /// Pops one message into the beginning of `into` and releases its frame: bytes of the message.
     ///
@@ -88,6 +171,19 @@ pub trait PopBytes: End {
 }
 
 /// A writer that never waits and overwrites: it always has room, and knows no readers.
+///
+/// ```
+/// use ringmem_layouts::ring::{Publish, lossy, mailbox};
+///
+/// fn report(to: &mut impl Publish<Item = u32>) {
+///     (1..=3).for_each(|value| to.publish(value));
+/// }
+///
+/// let (mut all, mut latest) = (lossy::Ring::<u32, 4>::new(), mailbox::Mailbox::<u32>::new());
+/// report(&mut all.split().0);
+/// report(&mut latest.split().0);
+/// assert_eq!((all.split().1.pop(), latest.split().1.latest()), (Ok(1), Ok((3, 3))));
+/// ```
 pub trait Publish {
     /// The type of the messages.
     type Item;
@@ -97,6 +193,20 @@ pub trait Publish {
 }
 
 /// A reader that writes nothing, and so has no wait word in the ring.
+///
+/// ```
+/// use ringmem_layouts::ring::{Follow, lossy, mailbox};
+///
+/// fn next<R: Follow>(reader: &mut R) -> Option<R::Item> {
+///     reader.follow().ok()
+/// }
+///
+/// let (mut all, mut latest) = (lossy::Ring::<u32, 4>::new(), mailbox::Mailbox::<u32>::new());
+/// all.split().0.push_slice(&[1, 2]);
+/// latest.split().0.publish(7);
+/// assert_eq!(next(&mut all.split().1), Some(Ok(1))); // or the number of lost messages
+/// assert_eq!(next(&mut latest.split().1).map(|new| new.value), Some(7));
+/// ```
 pub trait Follow {
     /// The type of the messages.
     type Item;
