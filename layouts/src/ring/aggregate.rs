@@ -73,6 +73,32 @@ impl<C: Word> Aggregate<C> {
 }
 
 /// One of many that fill a ring.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::ring::{BareSlot, spsc};
+/// # use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
+/// use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
+///
+/// # let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4)?, 0);
+/// # let slots: [BareSlot<u64>; 4] = [0; 4].map(SlotCell::new);
+/// # let slots = NonNull::from(&slots).cast();
+/// let shared = Aggregate::<HostWord>::starting_at(0);
+/// // SAFETY: only these producers and one consumer access the ring, which is empty and begins at 0.
+/// let mut producer = unsafe { Producer::<u64, Host, _>::new(&header, &header, slots, &shared)? };
+/// let (begin, count) = producer.reserve(1)?;
+/// // SAFETY: the reservation is this producer's. It is written and published once, in its turn.
+/// unsafe {
+///     producer.accept(begin, count);
+///     producer.row().at(0).with_mut(|slot| slot.write(7));
+///     assert!(producer.is_its_turn());
+///     HostWord::publish_all([producer.publication()]);
+///     producer.pass();
+/// }
+/// # let mut consumer = unsafe { spsc::Consumer::<u64, Host>::new(&header, &header, slots)? };
+/// assert_eq!(consumer.pop(), Ok(7)); // an `spsc::Consumer`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Producer<'a, T, M: Machine, C> {
     /// Where the consumer's index is polled.
     own: &'a RingHeader<M::Word>,

@@ -19,11 +19,57 @@ use crate::ring::kind::{Access, OneConsumer, OneProducer, Sealed};
 use crate::{Host, HostWord, ReadOnly, RingHeader, RingMessage, SlotCell};
 
 /// Payload is moved in atomic accesses, words and bytes: the other end may write it at any time.
+///
+/// ```
+/// use ringmem_layouts::Host;
+/// use ringmem_layouts::ring::spsc::untrusted::{self, Bytewise};
+/// use ringmem_layouts::ring::{Consumer, Indexed};
+///
+/// fn waiting(consumer: &Consumer<'_, Indexed<Bytewise>, u64, Host>) -> u64 {
+///     consumer.len()
+/// }
+///
+/// let _: fn(&untrusted::Consumer<'_, u64>) -> u64 = waiting; // the same type
+/// ```
 pub struct Bytewise(());
 
 /// Fills slots and publishes them. One per ring.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::{CacheLineAligned, HostWord, RingHeader, RingLayout};
+/// use ringmem_layouts::ring::spsc::untrusted::{Consumer, Producer};
+///
+/// # let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
+/// # unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(&RingLayout::of::<u64>(16)?, 0) };
+/// // SAFETY: `len` bytes at `base` are mapped, initialised and reached by atomic accesses only.
+/// let mut producer = unsafe { Producer::<u64>::attach(base, len)? };
+/// // SAFETY: as above; usually in another process.
+/// let mut consumer = unsafe { Consumer::<u64>::attach(base, len)? };
+/// assert_eq!(producer.push_slice(&[1, 2, 3])?, 3);
+/// assert_eq!(consumer.pop(), Ok(1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Producer<'a, T> = crate::ring::Producer<'a, Indexed<Bytewise>, T, Host>;
 /// Empties slots and releases them. One per ring.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::{CacheLineAligned, HostWord, RingHeader, RingLayout, Word};
+/// use ringmem_layouts::ring::PopError;
+/// use ringmem_layouts::ring::spsc::untrusted::Consumer;
+///
+/// # let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
+/// # let header: &RingHeader<HostWord> = unsafe { base.cast().as_ref() };
+/// # unsafe { header.format::<u64>(&RingLayout::of::<u64>(16)?, 0) };
+/// // SAFETY: `len` bytes at `base` are mapped, initialised and reached by atomic accesses only.
+/// let mut consumer = unsafe { Consumer::<u64>::attach(base, len)? };
+/// Word::store(&header.producer.tail, 1000); // a producer that lies
+/// assert!(matches!(consumer.pop(), Err(PopError::Corrupt(corrupt)) if corrupt.tail == 1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Consumer<'a, T> = crate::ring::Consumer<'a, Indexed<Bytewise>, T, Host>;
 
 impl<'a, T: RingMessage> Producer<'a, T> {
