@@ -3,6 +3,19 @@
 use core::fmt;
 
 /// A reason why memory laid out by another process or device cannot be used.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::{CacheLineAligned, Host};
+/// use ringmem_layouts::attach::AttachError;
+/// use ringmem_layouts::ring::spsc::Consumer;
+///
+/// let mut memory = CacheLineAligned::new([0_u64; 64]);
+/// let base = NonNull::from(&mut memory).cast();
+/// // SAFETY: 512 initialised bytes that nothing else accesses.
+/// let refused = unsafe { Consumer::<u64, Host>::from_raw(base, 512) }.unwrap_err();
+/// assert!(matches!(refused, AttachError::Magic { got: 0, .. })); // no ring was formatted here
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -76,6 +89,16 @@ pub enum AttachError {
 }
 
 /// An index of the peer claims more messages than the ring holds.
+///
+/// ```
+/// use ringmem_layouts::attach::Corrupt;
+/// use ringmem_layouts::dump::Indices;
+///
+/// let indices = Indices { head: 5, tail: 90, capacity: 64 };
+/// let corrupt = Corrupt { head: 5, tail: 90, capacity: 64 };
+/// assert_eq!(indices.fill(), Err(corrupt));
+/// assert_eq!(corrupt.to_string(), "ring is corrupt: tail 90 is not within 64 slots of head 5");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Corrupt {

@@ -127,6 +127,16 @@ impl<W: RmwWord> HybridClock<W> {
 }
 
 /// A stamp from too far in the future.
+///
+/// ```
+/// use ringmem_layouts::HostWord;
+/// use ringmem_layouts::clock::{Drift, HybridClock, Stamp};
+///
+/// let clock = HybridClock { last: HostWord::new(0) };
+/// let drift = Drift { remote: Stamp::at(2_000), now_us: 1_000, most_ahead_us: 500 };
+/// assert_eq!(clock.merge(Stamp::at(2_000), 1_000, 500), Err(drift));
+/// assert_eq!(clock.last(), Stamp::from_bits(0)); // unchanged
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Drift {

@@ -23,6 +23,15 @@ pub use words::{Capabilities, Command, Fault, State};
 use crate::Word;
 
 /// The control block in shared memory: readable everywhere, writable only through [`HostSide`] and [`DeviceSide`].
+///
+/// ```
+/// use ringmem_layouts::HostWord;
+/// use ringmem_layouts::control::{Shared, State, snapshot};
+///
+/// let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// assert_eq!(block.heartbeat.load(), 0);
+/// assert_eq!(snapshot(&block).kernel_state(), Some(State::Created));
+/// ```
 pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 
 /// 128 bytes, one per pair of rings. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.

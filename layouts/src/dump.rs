@@ -18,6 +18,16 @@ use crate::{ControlBlock, RingHeader, TelemetryBuffer, Word};
 const TRIES: u32 = 16;
 
 /// The head and tail of a ring, with its capacity.
+///
+/// ```
+/// use ringmem_layouts::dump::Indices;
+/// use ringmem_layouts::{HostWord, RingHeader, RingLayout};
+///
+/// let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(64)?, 100);
+/// assert_eq!(Indices::of(&header), Indices { head: 100, tail: 100, capacity: 64 });
+/// assert_eq!(Indices { head: 100, tail: 103, capacity: 64 }.fill(), Ok(3));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Indices {
@@ -70,6 +80,14 @@ impl fmt::Display for Indices {
 }
 
 /// The kernel's rings, if they are not the host's.
+///
+/// ```
+/// use ringmem_layouts::dump::{Indices, Twins};
+///
+/// let [input, output] = [7, 9].map(|at| Indices { head: at, tail: at, capacity: 64 });
+/// let twins = Twins::Seen([input, output]);
+/// assert!(matches!(twins, Twins::Seen([taking, _]) if taking.fill() == Ok(0)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Twins {
@@ -82,6 +100,19 @@ pub enum Twins {
 }
 
 /// Everything that the host can observe about a kernel.
+///
+/// ```
+/// use ringmem_layouts::dump::{Conclusion, Dump, Indices, Twins};
+/// # use ringmem_layouts::{ControlBlock, watchdog::Verdict};
+/// # let control = ControlBlock::<u64> { epoch: 1, state: 1 << 32 | 3, ..zerocopy::FromZeros::new_zeroed() };
+/// # let telemetry = Ok(zerocopy::FromZeros::new_zeroed());
+/// # let verdict = Verdict::Alive;
+///
+/// let (input, output) = (Indices { head: 0, tail: 3, capacity: 64 }, Indices { head: 0, tail: 0, capacity: 64 });
+/// let dump = Dump { control, telemetry, input, output, twins: Twins::Shared, verdict };
+/// assert_eq!(dump.conclusion(), Conclusion::Paused { waiting: 3 });
+/// assert!(dump.to_string().contains("3 of 64, producer at 3, consumer at 0"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Dump {
@@ -100,6 +131,13 @@ pub struct Dump {
 }
 
 /// One of the two rings.
+///
+/// ```
+/// use ringmem_layouts::dump::{Conclusion, Side};
+///
+/// let conclusion = Conclusion::Corrupt(Side::Input);
+/// assert_eq!(conclusion.to_string(), "the input ring's indices are corrupt");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Side {
@@ -110,6 +148,21 @@ pub enum Side {
 }
 
 /// The kernel's condition. [`Dump::conclusion`] tests the abnormal conditions first.
+///
+/// ```
+/// use ringmem_layouts::dump::Conclusion;
+///
+/// fn advice(conclusion: Conclusion) -> &'static str {
+///     match conclusion {
+///         Conclusion::OutputFull => "receive",
+///         Conclusion::NotActivated | Conclusion::Paused { .. } => "activate",
+///         Conclusion::Unmoved { .. } => "flush",
+///         _ => "wait",
+///     }
+/// }
+///
+/// assert_eq!(advice(Conclusion::Paused { waiting: 3 }), "activate");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

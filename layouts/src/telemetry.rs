@@ -78,6 +78,15 @@ crate::layout_table! {
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<W> {}
 
 /// No consistent snapshot was possible: a record was being written at each attempt.
+///
+/// ```
+/// use ringmem_layouts::telemetry::{Busy, Shared};
+/// use ringmem_layouts::{HostWord, ReadOnly};
+///
+/// let odd = ReadOnly::new(HostWord::new(1)); // its writer stopped within a record
+/// let buffer: Shared<HostWord> = Shared { sequence: odd, ..zerocopy::FromZeros::new_zeroed() };
+/// assert_eq!(buffer.snapshot(), Err(Busy));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Busy;

@@ -10,6 +10,18 @@ use crate::ControlBlock;
 use crate::control::State;
 
 /// The result of [`Watchdog::check`].
+///
+/// ```
+/// use ringmem_layouts::control::State;
+/// use ringmem_layouts::watchdog::Verdict;
+///
+/// fn needs_restart(verdict: Verdict) -> bool {
+///     matches!(verdict, Verdict::Stuck { .. } | Verdict::Ended(State::Faulted))
+/// }
+///
+/// assert!(needs_restart(Verdict::Ended(State::Faulted)));
+/// assert!(!needs_restart(Verdict::Quiet { for_ns: 40_000_000 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Verdict {

@@ -6,6 +6,25 @@ use super::{Fault, Shared, State, pack};
 use crate::Word;
 
 /// The kernel's writer of a control block: one lane of one warp.
+///
+/// ```
+/// use ringmem_layouts::control::{Command, DeviceSide, State};
+/// # use ringmem_layouts::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
+/// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let mut host = unsafe { HostSide::prepare(&block, &launch) };
+/// # host.command(Command::ACTIVATE);
+///
+/// // SAFETY: the only kernel of this launch; one lane writes.
+/// let mut kernel = unsafe { DeviceSide::attach(&block, 1) };
+/// kernel.enter(State::Ready);
+/// let (sequence, bits) = kernel.command();
+/// if Command::from_bits_retain(bits).contains(Command::ACTIVATE) {
+///     kernel.enter(State::Active);
+///     kernel.acknowledge(sequence);
+/// }
+/// assert_eq!((host.state(), host.acknowledged()), (Some(State::Active), true));
+/// ```
 pub struct DeviceSide<'a, W> {
     block: &'a Shared<W>,
     epoch: u32,
@@ -122,6 +141,21 @@ impl<'a, W: Word> DeviceSide<'a, W> {
 }
 
 /// The epoch and the command of a control block, as a kernel has loaded them without order.
+///
+/// ```
+/// use ringmem_layouts::control::{Command, DeviceSide};
+/// # use ringmem_layouts::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
+/// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let mut host = unsafe { HostSide::prepare(&block, &launch) };
+/// # let kernel = unsafe { DeviceSide::attach(&block, 1) };
+///
+/// let acted = 0; // the sequence number of the last command acted on
+/// assert!(!kernel.is_news(kernel.glance(), acted));
+/// let sequence = host.command(Command::PAUSE);
+/// assert!(kernel.is_news(kernel.glance(), acted));
+/// assert!(!kernel.is_news(kernel.glance(), sequence));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Glance {
     epoch: u64,

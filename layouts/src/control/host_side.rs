@@ -6,6 +6,24 @@ use super::{Capabilities, Command, Shared, State, pack, snapshot};
 use crate::{ControlBlock, Word};
 
 /// The values that the host sets before a launch.
+///
+/// ```
+/// use ringmem_layouts::control::{Capabilities, Launch};
+/// # use ringmem_layouts::{Abi, HostWord, LAYOUTS, control::{HostSide, Shared}};
+///
+/// let launch = Launch {
+///     abi: Abi::of(LAYOUTS).hash,
+///     capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
+///     epoch: 1,
+///     input_ring: 0x1000,
+///     output_ring: 0x2000,
+///     telemetry: 0x3000,
+/// };
+/// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// // SAFETY: no kernel runs on this block, and nothing else writes to it.
+/// let host = unsafe { HostSide::prepare(&block, &launch) };
+/// assert_eq!(host.snapshot().epoch, 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Launch {
@@ -24,6 +42,22 @@ pub struct Launch {
 }
 
 /// The host's writer of a control block.
+///
+/// ```
+/// use ringmem_layouts::control::{Command, HostSide, State};
+/// # use ringmem_layouts::{HostWord, control::{Capabilities, DeviceSide, Launch, Shared}};
+/// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+///
+/// // SAFETY: no kernel runs on this block, and nothing else writes to it.
+/// let mut host = unsafe { HostSide::prepare(&block, &launch) };
+/// let sequence = host.command(Command::ACTIVATE);
+/// assert_eq!((host.state(), host.acknowledged()), (Some(State::Created), false));
+/// # let mut kernel = unsafe { DeviceSide::attach(&block, 1) };
+/// # kernel.acknowledge(sequence);
+/// // After the kernel has seen the command:
+/// assert!(host.acknowledged());
+/// ```
 pub struct HostSide<'a, W> {
     block: &'a Shared<W>,
     pub(super) sequence: u32,

@@ -6,6 +6,15 @@ use bitflags::bitflags;
 
 bitflags! {
     /// A command from the host. If several bits are set the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
+    ///
+    /// ```
+    /// use ringmem_layouts::ControlBlock;
+    /// use ringmem_layouts::control::Command;
+    ///
+    /// let block = ControlBlock::<u64> { command: 3 << 32 | 2, ..zerocopy::FromZeros::new_zeroed() };
+    /// assert_eq!(block.given(), (3, Command::PAUSE)); // the third command
+    /// assert_eq!((Command::PAUSE | Command::DRAIN).to_string(), "PAUSE | DRAIN");
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Command: u32 {
         /// 1: process messages.
@@ -19,6 +28,15 @@ bitflags! {
     }
 
     /// Capabilities that host and kernel agreed on before launch.
+    ///
+    /// ```
+    /// use ringmem_layouts::ControlBlock;
+    /// use ringmem_layouts::control::Capabilities;
+    ///
+    /// let block = ControlBlock::<u64> { capabilities: 5, ..zerocopy::FromZeros::new_zeroed() };
+    /// let capabilities = Capabilities::from_bits_retain(block.capabilities);
+    /// assert_eq!(capabilities, Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY);
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u64 {
         /// 1: system-scope loads and stores of a word are visible to the other side while a kernel runs.
@@ -120,6 +138,15 @@ impl fmt::Display for State {
 }
 
 /// A fault of a kernel: the low 32 bits of `error`.
+///
+/// ```
+/// use ringmem_layouts::ControlBlock;
+/// use ringmem_layouts::control::Fault;
+///
+/// let block = ControlBlock::<u64> { error: 2 << 32 | 6, ..zerocopy::FromZeros::new_zeroed() };
+/// assert_eq!(block.faults(), (2, Some(Fault::Corrupt))); // the second fault
+/// assert_eq!(Fault::Corrupt.to_string(), "a corrupt ring index");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]

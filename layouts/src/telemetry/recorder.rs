@@ -6,6 +6,20 @@ use super::Shared;
 use crate::{TelemetryBuffer, Word};
 
 /// The writer of a telemetry buffer. It accumulates privately; [`publish`](Self::publish) writes a record.
+///
+/// ```
+/// use ringmem_layouts::HostWord;
+/// use ringmem_layouts::telemetry::{Recorder, Shared};
+///
+/// let buffer: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// // SAFETY: there is no other writer of the buffer.
+/// let mut recorder = unsafe { Recorder::new(&buffer) };
+/// recorder.count(4, 1, 250); // four messages, one refused, 250 ns each
+/// recorder.publish(0, 4, 9_000);
+/// let record = buffer.snapshot()?;
+/// assert_eq!((record.processed, record.dropped, record.latency_mean()), (4, 1, Some(250)));
+/// # Ok::<(), ringmem_layouts::telemetry::Busy>(())
+/// ```
 pub struct Recorder<'a, W> {
     buffer: &'a Shared<W>,
     now: TelemetryBuffer<u64>,
