@@ -36,6 +36,22 @@ impl Abi {
 }
 
 /// The kernels that a backend loads.
+///
+/// ```
+/// use ringmem_layouts::image::{Entry, Image, KernelHost};
+/// use ringmem_layouts::{Abi, LAYOUTS};
+///
+/// fn spin(host: &dyn KernelHost, _arguments: &[u64]) {
+///     (0..8).for_each(|times| host.pause(times));
+/// }
+///
+/// const IMAGE: Image = Image {
+///     ptx: b".version 8.0 ...", // the same kernel
+///     host: &[Entry { name: "spin", arguments: 0, run: spin }],
+///     abi: Abi::of(LAYOUTS),
+/// };
+/// assert_eq!(IMAGE.abi.hash, ringmem_layouts::set_hash(LAYOUTS));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Image {
     /// PTX text. It carries its ABI hash in the symbol `RINGMEM_ABI`.
@@ -47,6 +63,29 @@ pub struct Image {
 }
 
 /// A kernel that runs on a host thread.
+///
+/// ```
+/// use ringmem_layouts::image::{Entry, KernelHost};
+/// # use core::ptr::NonNull;
+/// # struct Process;
+/// # impl KernelHost for Process {
+/// #     fn translate(&self, address: u64, _bytes: u64) -> Option<NonNull<u8>> { NonNull::new(address as *mut u8) }
+/// #     fn now_ns(&self) -> u64 { 0 }
+/// #     fn pause(&self, _times: u32) {}
+/// # }
+///
+/// unsafe fn increment(host: &dyn KernelHost, arguments: &[u64]) {
+///     let word = host.translate(arguments[0], 8).expect("mapped memory").cast::<u64>();
+///     // SAFETY: the caller's promise: the argument names a live word.
+///     unsafe { *word.as_ptr() += 1 };
+/// }
+///
+/// let entry = Entry { name: "increment", arguments: 1, run: increment };
+/// let mut word = 7_u64;
+/// // SAFETY: one argument, which names a word that nothing else accesses.
+/// unsafe { (entry.run)(&Process, &[&raw mut word as u64]) };
+/// assert_eq!(word, 8);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The name of the kernel, as in the PTX.
@@ -62,6 +101,30 @@ pub struct Entry {
 }
 
 /// The services of a backend for a kernel on a host thread.
+///
+/// ```
+/// use core::ptr::NonNull;
+/// use ringmem_layouts::image::KernelHost;
+/// use std::time::Instant;
+///
+/// /// A backend whose device addresses are host addresses.
+/// struct Process(Instant);
+///
+/// impl KernelHost for Process {
+///     fn translate(&self, address: u64, _bytes: u64) -> Option<NonNull<u8>> {
+///         NonNull::new(address as *mut u8)
+///     }
+///     fn now_ns(&self) -> u64 {
+///         self.0.elapsed().as_nanos() as u64
+///     }
+///     fn pause(&self, times: u32) {
+///         if times < 64 { std::hint::spin_loop() } else { std::thread::yield_now() }
+///     }
+/// }
+///
+/// let host = Process(Instant::now());
+/// assert_eq!((host.group(), host.groups(), host.translate(0, 8)), (0, 1, None));
+/// ```
 pub trait KernelHost: Sync {
     /// Returns the host address of `bytes` bytes at a device address; `None` if they are not mapped.
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>>;

@@ -27,6 +27,20 @@ use crate::image::{Entry, Image, KernelHost};
 use crate::{ControlBlock, RingMessage};
 
 /// The name of a kernel in an image, with the types of its [`Argument`]s as a tuple.
+///
+/// ```
+/// use ringmem_layouts::kernel::Kernel;
+///
+/// const WAIT: Kernel<(u64,)> = Kernel::new("wait");
+///
+/// let entry = WAIT.entry(|host, words| {
+///     let Some((until_ns,)) = WAIT.arguments(words) else { return };
+///     while host.now_ns() < until_ns {
+///         host.pause(0);
+///     }
+/// });
+/// assert_eq!((entry.name, entry.arguments), ("wait", 1));
+/// ```
 pub struct Kernel<A> {
     name: &'static str,
     _arguments: PhantomData<fn(A)>,
@@ -81,6 +95,16 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
 /// A persistent kernel that pops messages `I` from one ring and pushes answers `O` to another, and accesses no other memory.
 ///
 /// `ringmem_kernels::kernels!` declares one for each such kernel. A channel opens it without `unsafe`.
+///
+/// ```
+/// use ringmem_layouts::kernel::Persistent;
+/// # use ringmem_layouts::{Abi, Image, LAYOUTS};
+/// # const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
+///
+/// // SAFETY: `IMAGE` has this kernel, which accesses only its control block, its telemetry and its rings.
+/// const SQUARE: Persistent<f32, f32> = unsafe { Persistent::new("square", IMAGE, false) };
+/// assert_eq!((SQUARE.name(), SQUARE.kernel().takes()), ("square", 4));
+/// ```
 pub struct Persistent<I, O> {
     name: &'static str,
     image: Image,
@@ -145,6 +169,13 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
 /// # Safety
 ///
 /// The type is `#[repr(transparent)]` over `u64`, and any value of it may come from a launch.
+///
+/// ```
+/// use ringmem_layouts::kernel::{Argument, DevicePointer, Epoch};
+///
+/// assert_eq!(DevicePointer::<f32>::new(0x1000).word(), 0x1000);
+/// assert_eq!(Epoch::of_word(3), Epoch::new(3));
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no argument of a kernel",
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
@@ -172,6 +203,13 @@ unsafe impl Argument for u64 {
 }
 
 /// A launch generation as an argument: the generation for which its control block was prepared.
+///
+/// ```
+/// use ringmem_layouts::kernel::{Arguments, Epoch};
+///
+/// assert_eq!(Epoch::new(3).get(), 3);
+/// const { assert!(<(u64, Epoch)>::STAYS) }; // such a kernel is resident
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Epoch(u64);
@@ -205,6 +243,14 @@ unsafe impl Argument for Epoch {
 }
 
 /// A device address of one `T` or of the first of several. It owns no memory and may be dangling: validity is part of the promise of a launch.
+///
+/// ```
+/// use ringmem_layouts::kernel::DevicePointer;
+///
+/// let first = DevicePointer::<f32>::new(0x1000);
+/// assert_eq!(first.add(2).address(), 0x1008);
+/// assert_eq!(first.cast::<[f32; 4]>().add(2).address(), 0x1020);
+/// ```
 #[repr(transparent)]
 pub struct DevicePointer<T> {
     address: u64,
@@ -289,6 +335,15 @@ pub const fn is_argument<T: Argument>() {}
 pub const fn is_message<T: RingMessage>() {}
 
 /// The arguments of a kernel: a tuple of up to twelve [`Argument`]s.
+///
+/// ```
+/// use ringmem_layouts::kernel::{Arguments, DevicePointer, Epoch};
+///
+/// let arguments = (DevicePointer::<f32>::new(0x1000), 8);
+/// assert_eq!(arguments.words(), [0x1000, 8]);
+/// assert_eq!(Arguments::of_words(&[0x1000, 8]), Some(arguments));
+/// assert_eq!(<(u64, Epoch)>::of_words(&[0x1000]), None);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` are no arguments of a kernel",
     note = "a tuple of up to twelve, of `u64`, `Epoch` and `DevicePointer<T>`: one alone is `(x,)`"

@@ -20,6 +20,23 @@ pub const VERSION: u64 = 1;
 pub const MAX_ENTRIES: usize = 32;
 
 /// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::CacheLineAligned;
+/// use ringmem_layouts::region::{MAGIC, Plan, RegionHeader, VERSION};
+/// use ringmem_layouts::{HostWord, Word};
+/// # let mut memory = CacheLineAligned::new([0_u64; 256]);
+/// # let (base, len, abi) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64, 7);
+///
+/// // SAFETY: `len` bytes at `base` are valid and initialised, and nothing else accesses them.
+/// let header: &RegionHeader<HostWord> = unsafe {
+///     Plan::new().write::<HostWord>(base, len, abi)?;
+///     base.cast().as_ref()
+/// };
+/// assert_eq!([&header.magic, &header.version, &header.count].map(Word::load), [MAGIC, VERSION, 0]);
+/// # Ok::<(), ringmem_layouts::attach::AttachError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(64))]
@@ -49,6 +66,24 @@ layout_table! {
 }
 
 /// One entry of a region's table, 32 bytes.
+///
+/// ```
+/// # use core::ptr::NonNull;
+/// # use ringmem_layouts::{CacheLineAligned, HostWord};
+/// use ringmem_layouts::region::{self, Plan, RegionEntry};
+/// # let mut memory = CacheLineAligned::new([0_u64; 256]);
+/// # let (base, len, abi) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64, 7);
+///
+/// let mut plan = Plan::new();
+/// plan.place(region::kind::CONTROL, 128, 128)?;
+/// // SAFETY: `len` bytes at `base` are valid and initialised, and nothing else accesses them.
+/// unsafe { plan.write::<HostWord>(base, len, abi)? };
+/// // SAFETY: as above.
+/// let entries = unsafe { region::entries::<HostWord>(base, len, abi)? };
+/// let RegionEntry { kind, offset, size, .. } = entries[0];
+/// assert_eq!((kind, offset, size), (region::kind::CONTROL, 1152, 128));
+/// # Ok::<(), ringmem_layouts::attach::AttachError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(32))]
@@ -93,6 +128,18 @@ pub mod kind {
 }
 
 /// The offsets of a region's entries, computed before the memory exists.
+///
+/// ```
+/// use ringmem_layouts::RingLayout;
+/// use ringmem_layouts::region::{Plan, kind};
+///
+/// let ring = RingLayout::of::<u64>(16)?;
+/// let mut plan = Plan::new();
+/// assert_eq!(plan.place(kind::CONTROL, 128, 128)?, 1152); // after the table
+/// assert_eq!(plan.place(kind::INPUT_RING, ring.size(), ring.align())?, 1280);
+/// assert_eq!(plan.size(), 1280 + 512);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Plan {
     entries: Vec<RegionEntry<u64>, MAX_ENTRIES>,

@@ -3,6 +3,14 @@
 use core::fmt;
 
 /// An invalid header, or a payload that does not match it.
+///
+/// ```
+/// use ringmem_layouts::message::{HeaderError, MessageHeader};
+///
+/// let header = MessageHeader::new(7).with_payload_length(64);
+/// assert_eq!(header.validate(64), Ok(()));
+/// assert_eq!(header.validate(32), Err(HeaderError::Length { claimed: 64, available: 32 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]

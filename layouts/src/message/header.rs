@@ -22,6 +22,14 @@ const VERSION_SHIFT: u32 = 24;
 
 bitflags! {
     /// Flags of a message.
+    ///
+    /// ```
+    /// use ringmem_layouts::message::{Flags, MessageHeader};
+    ///
+    /// let header = MessageHeader::new(7).with_deadline(5_000).with_error();
+    /// let flags = Flags::from_bits_retain(header.flags);
+    /// assert!(flags.contains(Flags::HAS_DEADLINE | Flags::ERROR) && !flags.contains(Flags::RESPONSE));
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u32 {
         /// 3: mask of the [`Priority`] bits.
@@ -38,6 +46,15 @@ bitflags! {
 }
 
 /// The priority of a message; a greater value comes first.
+///
+/// ```
+/// use ringmem_layouts::message::{MessageHeader, Priority};
+///
+/// let urgent = MessageHeader::new(7).with_priority(Priority::Critical);
+/// let usual = MessageHeader::new(7);
+/// assert_eq!(usual.priority(), Priority::Normal);
+/// assert!(urgent.priority() > usual.priority());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]

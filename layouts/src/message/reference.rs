@@ -14,6 +14,14 @@ use crate::{Layout, RingMessage, layout_table};
 
 bitflags! {
     /// Flags of a reference.
+    ///
+    /// ```
+    /// use ringmem_layouts::BufferReference;
+    /// use ringmem_layouts::message::ReferenceFlags;
+    ///
+    /// let reference = BufferReference::new::<f32>(9, 7 << 32 | 3, 0..16).handed_over();
+    /// assert_eq!(ReferenceFlags::from_bits(reference.flags), Some(ReferenceFlags::HANDED_OVER));
+    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
         /// 1: the sender transfers ownership of the buffer. Resolving the reference releases the registration, and the buffer is freed with
@@ -131,6 +139,15 @@ impl BufferReference {
 }
 
 /// An invalid reference, or one to elements of another type.
+///
+/// ```
+/// use ringmem_layouts::BufferReference;
+/// use ringmem_layouts::message::ReferenceError;
+///
+/// let reference = BufferReference::new::<f32>(9, 7 << 32 | 3, 0..16);
+/// assert_eq!(reference.part::<f32>(), Ok(0..16));
+/// assert!(matches!(reference.part::<i32>(), Err(ReferenceError::Elements { .. })));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
