@@ -10,6 +10,15 @@ use crate::align::is_aligned;
 use crate::{Counter, Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, SlotCell, Word};
 
 /// A shared word on the host.
+///
+/// ```
+/// use core::sync::atomic::Ordering::{Acquire, Release};
+/// use ringmem_layouts::HostWord;
+///
+/// let ready = HostWord::new(0);
+/// std::thread::scope(|threads| threads.spawn(|| ready.store(1, Release)).join().unwrap());
+/// assert_eq!(ready.load(Acquire), 1);
+/// ```
 #[cfg(target_has_atomic = "64")]
 pub type HostWord = core::sync::atomic::AtomicU64;
 /// A shared word on a microcontroller without 64-bit atomics.
@@ -21,6 +30,17 @@ pub type HostWord = portable_atomic::AtomicU64;
 /// On a microcontroller without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock. That works
 /// between threads. An interrupt handler that needs a lock held by the interrupted code deadlocks. A single-core program enables
 /// portable-atomic's feature `unsafe-assume-single-core`: each access then disables interrupts, at three more instructions on a Cortex-M4.
+///
+/// ```
+/// use ringmem_layouts::{Host, Machine};
+///
+/// let value = 7_u64;
+/// let address = &raw const value as u64;
+/// let place = Host.at(address, 8, 8).expect("aligned");
+/// // SAFETY: it points to `value`.
+/// assert_eq!(unsafe { place.cast::<u64>().read() }, 7);
+/// assert_eq!(Host.at(address + 1, 8, 8), None);
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host;
 
@@ -35,6 +55,17 @@ impl Machine for Host {
 }
 
 /// A slot on the host: the bytes of a `T`, initialised or not.
+///
+/// ```
+/// use ringmem_layouts::SlotCell;
+/// use ringmem_layouts::ring::BareSlot;
+///
+/// let cell = BareSlot::<u32>::empty(); // a `HostCell<u32>`
+/// // SAFETY: nothing else accesses the cell.
+/// cell.with_mut(|slot| unsafe { slot.write(7) });
+/// // SAFETY: as above, and initialised.
+/// assert_eq!(cell.with(|slot| unsafe { slot.read() }), 7);
+/// ```
 #[repr(transparent)]
 pub struct HostCell<T>(UnsafeCell<MaybeUninit<T>>);
 

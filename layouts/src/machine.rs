@@ -7,6 +7,21 @@
 use core::ptr::NonNull;
 
 /// An execution environment: a host thread, a GPU lane or a model checker.
+///
+/// ```
+/// use ringmem_layouts::Machine;
+/// use ringmem_layouts::ring::spsc;
+///
+/// /// On a host thread, on a GPU and in a model checker.
+/// fn send<M: Machine>(producer: &mut spsc::Producer<'_, u32, M>) -> bool {
+///     producer.push(7).is_ok()
+/// }
+///
+/// let mut ring = spsc::Ring::<u32, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// assert!(send(&mut producer));
+/// assert_eq!(consumer.pop(), Ok(7));
+/// ```
 pub trait Machine {
     /// A shared word of 64 bits.
     type Word: Word;
@@ -24,6 +39,19 @@ pub trait Machine {
 ///
 /// Every method is one untorn access (`publish_all`: one per word) with at least the named ordering, at a scope that includes every agent
 /// that shares the word.
+///
+/// ```
+/// use ringmem_layouts::{HostWord, Word};
+///
+/// fn publish<W: Word>(value: &W, ready: &W) {
+///     value.store(7);
+///     W::publish_all([(ready, 1)]);
+/// }
+///
+/// let (value, ready) = (HostWord::new(0), HostWord::new(0));
+/// publish(&value, &ready);
+/// assert_eq!((ready.load_acquire(), Word::load(&value)), (1, 7));
+/// ```
 pub unsafe trait Word {
     /// Creates a word that holds `value`.
     fn new(value: u64) -> Self;
@@ -48,6 +76,17 @@ pub unsafe trait Word {
 /// # Safety
 ///
 /// As [`Word`], and each operation is atomic among all agents of one coherence domain.
+///
+/// ```
+/// use ringmem_layouts::{HostWord, RmwWord};
+///
+/// fn ticket<W: RmwWord>(next: &W) -> u64 {
+///     next.fetch_add(1)
+/// }
+///
+/// let next = HostWord::new(0);
+/// assert_eq!((ticket(&next), ticket(&next)), (0, 1));
+/// ```
 pub unsafe trait RmwWord: Word {
     /// Stores `new` if the word holds `current`; acquire and release. Returns the previous value in either case.
     ///
@@ -66,6 +105,18 @@ pub unsafe trait RmwWord: Word {
 /// # Safety
 ///
 /// As [`Word`], where the agents are lanes of one device; both operations are atomic among them.
+///
+/// ```
+/// use ringmem_layouts::{Counter, HostWord};
+///
+/// fn claim<C: Counter>(next: &C, end: u64) -> Option<u64> {
+///     let index = next.load();
+///     (index < end && next.exchange_if(index, index + 1).is_ok()).then_some(index)
+/// }
+///
+/// let next = HostWord::new(0);
+/// assert_eq!((claim(&next, 1), claim(&next, 1)), (Some(0), None));
+/// ```
 pub unsafe trait Counter: Word {
     /// Stores `new` if the word holds `current`; relaxed.
     ///
@@ -82,6 +133,17 @@ pub unsafe trait Counter: Word {
 /// # Safety
 ///
 /// Both methods pass a pointer to the same memory, valid for reads and writes of `T` while the cell lives, and access nothing themselves.
+///
+/// ```
+/// use ringmem_layouts::SlotCell;
+/// use ringmem_layouts::ring::BareSlot;
+///
+/// let cell: BareSlot<u32> = SlotCell::new(7);
+/// // SAFETY: the cell is initialised, and nothing else accesses it.
+/// cell.with_mut(|value| unsafe { *value += 1 });
+/// // SAFETY: as above.
+/// assert_eq!(cell.with(|value| unsafe { *value }), 8);
+/// ```
 pub unsafe trait SlotCell<T> {
     /// Creates a cell that holds `value`.
     fn new(value: T) -> Self;
@@ -96,4 +158,17 @@ pub unsafe trait SlotCell<T> {
 /// # Safety
 ///
 /// `#[repr(transparent)]` over an `UnsafeCell` of `T` or of `MaybeUninit<T>`.
+///
+/// ```
+/// use ringmem_layouts::ring::BareSlot;
+/// use ringmem_layouts::{SliceCell, SlotCell};
+///
+/// fn values<T, C: SliceCell<T>>(cells: &[C]) -> *const [T] {
+///     std::ptr::slice_from_raw_parts(cells.as_ptr().cast(), cells.len())
+/// }
+///
+/// let cells: [BareSlot<u32>; 3] = [1, 2, 3].map(SlotCell::new);
+/// // SAFETY: the cells are initialised, and nothing writes them.
+/// assert_eq!(unsafe { &*values::<u32, _>(&cells) }, [1, 2, 3]);
+/// ```
 pub unsafe trait SliceCell<T>: SlotCell<T> {}
