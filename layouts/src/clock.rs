@@ -52,8 +52,8 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 /// runs ahead by the excess, until the time catches up.
 ///
 /// ```
+/// use ringmem_layouts::HostWord;
 /// use ringmem_layouts::clock::HybridClock;
-/// use ringmem_layouts::{HostWord, Word};
 ///
 /// let clock = HybridClock { last: HostWord::new(0) };
 /// let sent = clock.tick(1_700_000_000_000_000);

@@ -140,7 +140,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
 /// use ringmem_layouts::ring::spsc::Ring;
 /// let mut ring = Ring::<String, 4>::new();
 /// let (mut producer, mut consumer) = ring.split();
-/// ["a", "b", "c"].map(|name| producer.push(name.to_owned()).unwrap());
+/// ["a", "b", "c"].into_iter().for_each(|name| producer.push(name.to_owned()).unwrap());
 /// let two: Vec<String> = consumer.peek(8).unwrap().into_iter().take(2).collect();
 /// assert_eq!((two, consumer.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
 /// ```

@@ -76,7 +76,7 @@ impl<E: Evict> Evict for &mut E {
 /// use ringmem_layouts::ring::OverflowPolicy;
 /// use ringmem_layouts::ring::mpmc::Ring;
 ///
-/// let mut ring = Ring::<u32, 2>::new();
+/// let ring = Ring::<u32, 2>::new();
 /// let (producer, mut consumer) = ring.split();
 /// let mut producer = OverflowPolicy::overwriting_oldest(producer);
 /// for number in 1..=3 {
