@@ -22,6 +22,7 @@
 //! | `RINGMEM_DOUBLE_LEAKS=1` | reports objects that were not freed on stderr at exit; [`ringmem_double_live`] counts them at any time |
 //! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | the deadline of guarantee 5; default 10 s |
 //! | `RINGMEM_DOUBLE_DELAY_US=US` | delays every operation of a stream; default none |
+//! | `RINGMEM_DOUBLE_VERSION=N` | the driver's version; default 12080 |
 //! | `RINGMEM_DOUBLE_DEVICES=N` | the number of devices, 0 to 64; default 1 |
 //! | `RINGMEM_DOUBLE_MEMORY=BYTES` | the memory of each device; default 2 GiB |
 //! | `RINGMEM_DOUBLE_TABLES=BYTES` | memory that page tables take while any memory is allocated; default none |

@@ -24,6 +24,8 @@ pub struct Settings {
     pub delay: Duration,
     /// Whether a module's functions are loaded with it; else each at its first use.
     pub eager: bool,
+    /// 1000 times the major version of CUDA plus 10 times the minor one.
+    pub version: i32,
     pub devices: u32,
     /// Bytes that each device has.
     pub memory: u64,
@@ -56,6 +58,7 @@ impl Settings {
             record::give_up(&format!("RINGMEM_DOUBLE_DEVICES={devices} is not 0 to {MOST_DEVICES}"));
         }
         let devices = devices as u32;
+        let version = number("RINGMEM_DOUBLE_VERSION", 12_080);
         let peers = text("RINGMEM_DOUBLE_PEERS");
         let attributes = text("RINGMEM_DOUBLE_ATTRIBUTES");
         let kernels = text("RINGMEM_DOUBLE_KERNELS");
@@ -74,6 +77,7 @@ impl Settings {
             deadline: Duration::from_millis(number("RINGMEM_DOUBLE_DEADLINE_MS", 10_000)),
             delay: Duration::from_micros(number("RINGMEM_DOUBLE_DELAY_US", 0)),
             eager: text("CUDA_MODULE_LOADING") == "EAGER",
+            version: i32::try_from(version).unwrap_or_else(|_| record::give_up(&format!("RINGMEM_DOUBLE_VERSION={version} is no version"))),
             devices,
             memory: number("RINGMEM_DOUBLE_MEMORY", 2 << 30),
             tables: number("RINGMEM_DOUBLE_TABLES", 0),

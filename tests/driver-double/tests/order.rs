@@ -33,6 +33,16 @@ fn before_init_nothing_works_but_questions_about_the_driver() {
 }
 
 #[test]
+fn the_version_is_a_setting() {
+    alone("the_version_is_a_setting", &[("RINGMEM_DOUBLE_VERSION", "13050")], || {
+        let mut version = 0;
+        // SAFETY: writes one value.
+        ok(unsafe { cuDriverGetVersion(&raw mut version) });
+        assert_eq!(version, 13050);
+    });
+}
+
+#[test]
 fn a_thread_without_a_context_is_refused() {
     alone("a_thread_without_a_context_is_refused", &[], || {
         let (mut context, mut address) = (0, 0_u64);

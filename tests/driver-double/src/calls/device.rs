@@ -5,8 +5,6 @@ use std::ffi::{CStr, CString, c_char};
 use crate::call::{give, give_text};
 use crate::code::Code;
 
-/// As CUDA 12.8's.
-const VERSION: i32 = 12080;
 const DEVICE_NAME: &CStr = c"ringmem driver double, not a GPU";
 
 calls! {
@@ -17,9 +15,9 @@ calls! {
         driver.initialise()
     }
 
-    Nothing fn cuDriverGetVersion(version: *mut i32) |_| {
+    Nothing fn cuDriverGetVersion(version: *mut i32) |driver| {
         // SAFETY: the caller's promise.
-        unsafe { give(version, VERSION) }
+        unsafe { give(version, driver.settings.version) }
     }
 
     Nothing fn cuGetErrorName(error: u32, name: *mut *const c_char) |_| {
