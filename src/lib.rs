@@ -68,7 +68,7 @@ mod fork;
 mod free_list;
 // The machine of the loom models in unit tests.
 #[cfg(all(test, feature = "std"))]
-#[path = "../layouts/tests/loom_machine/mod.rs"]
+#[path = "../layouts/tests/suite/loom_machine.rs"]
 #[allow(dead_code, reason = "shared with the models of the rings")]
 mod loom_machine;
 #[cfg(feature = "std")]

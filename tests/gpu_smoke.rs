@@ -2,7 +2,7 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod example;
-#[path = "clean/rights.rs"]
+#[path = "suite/rights.rs"]
 mod rights;
 
 use std::path::Path;

@@ -1,6 +1,7 @@
 //! Heap allocations of buffers and memories, counted by the process's allocator.
 #![cfg(feature = "std")]
 
+#[path = "suite/clean.rs"]
 mod clean;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,6 +1,7 @@
 //! A copy and a buffer cost no heap memory beyond that of the backend's own call.
 #![cfg(feature = "std")]
 
+#[path = "suite/clean.rs"]
 mod clean;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,6 +1,7 @@
 //! The process's own pools. One test, since there is one process.
 #![cfg(feature = "std")]
 
+#[path = "suite/clean.rs"]
 mod clean;
 
 use std::sync::Barrier;

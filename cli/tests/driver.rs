@@ -1,7 +1,7 @@
 //! The program on the driver double, and without a driver. No GPU takes part.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
-#[path = "../../tests/clean/rights.rs"]
+#[path = "../../tests/suite/rights.rs"]
 mod rights;
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 #[path = "../../tests/example/mod.rs"]
 mod example;
-#[path = "../../tests/clean/rights.rs"]
+#[path = "../../tests/suite/rights.rs"]
 mod rights;
 
 use std::fs;

@@ -2,7 +2,7 @@
 //! one.
 #![cfg(unix)]
 
-#[path = "../../tests/clean/rights.rs"]
+#[path = "../../tests/suite/rights.rs"]
 mod rights;
 
 use std::path::Path;

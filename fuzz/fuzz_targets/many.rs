@@ -1,10 +1,10 @@
 //! Rings of fixed-size messages: any start index, any sequence of operations through several handles, against a queue.
 //!
-//! The model is that of `layouts/tests/rings_model.rs`; the fuzzer adds the sequences. The address sanitizer checks all accesses.
+//! The model is that of `layouts/tests/suite/rings_model.rs`; the fuzzer adds the sequences. The address sanitizer checks all accesses.
 
 #![no_main]
 
-#[path = "../../layouts/tests/queue/mod.rs"]
+#[path = "../../layouts/tests/suite/queue.rs"]
 mod queue;
 
 use arbitrary::Arbitrary;

@@ -6,7 +6,7 @@
 #![no_main]
 
 // The model that the tests use.
-#[path = "../../tests/pool/shadow.rs"]
+#[path = "../../tests/suite/pool/shadow.rs"]
 mod shadow;
 
 use arbitrary::Arbitrary;

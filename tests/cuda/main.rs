@@ -15,7 +15,7 @@ mod peers;
 mod promises;
 mod resident;
 mod rig;
-#[path = "../clean/rights.rs"]
+#[path = "../suite/rights.rs"]
 mod rights;
 mod silence;
 mod streams;

@@ -16,6 +16,6 @@ mod program;
 mod refusals;
 mod replay;
 #[cfg(target_os = "linux")]
-#[path = "../../../tests/clean/rights.rs"]
+#[path = "../../../tests/suite/rights.rs"]
 mod rights;
 mod stdin;

@@ -1,6 +1,8 @@
 //! The cost of a call without logging: no heap allocation unless it creates an object.
 
+#[path = "suite/alone.rs"]
 mod alone;
+#[path = "suite/rig/mod.rs"]
 mod rig;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,0 +1,396 @@
+//! Every interleaving of each way to write a lossy ring with each way to read it, and of a mailbox being published and read.
+//!
+//! 1. Messages are two words that follow from their number, so that half of one and half of another shows.
+//! 2. Every pair runs on the strong machine and on four weakened twins: each half of each sync point once relaxed. A twin must fail.
+
+// Only its word and its cell are needed here.
+#[allow(dead_code)]
+use crate::loom_machine;
+
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use loom::thread;
+use loom_machine::{LoomCell, LoomWord, STRONG, check, must_fail};
+use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
+use ringmem_layouts::ring::{RingFlags, mailbox};
+use ringmem_layouts::{Machine, RingHeader, RingLayout, Word};
+
+/// "message published", the release half.
+const TAIL_STORED_RELAXED: u8 = 1;
+/// "message published", the acquire half.
+const TAIL_LOADED_RELAXED: u8 = 2;
+/// "slot overwritten", the release half.
+const PAYLOAD_STORED_RELAXED: u8 = 3;
+/// "slot overwritten", the acquire half.
+const PAYLOAD_LOADED_RELAXED: u8 = 4;
+
+/// A word that loom watches and that knows whether it stands in a slot.
+struct Watched<const WEAK: u8> {
+    word: LoomWord<STRONG>,
+    in_slot: bool,
+    /// The number of polls: a reader that polls the header for the fifth time yields to the writer. Otherwise loom would explore 128 polls of the
+    /// same tail, in every way.
+    looks: AtomicU32,
+}
+
+impl<const WEAK: u8> Watched<WEAK> {
+    fn in_slot() -> Self {
+        Self { in_slot: true, ..Self::new(0) }
+    }
+}
+
+// SAFETY: as `LoomWord`.
+unsafe impl<const WEAK: u8> Word for Watched<WEAK> {
+    fn new(value: u64) -> Self {
+        Self { word: LoomWord::new(value), in_slot: false, looks: AtomicU32::new(0) }
+    }
+    fn load(&self) -> u64 {
+        self.word.load()
+    }
+    fn load_acquire(&self) -> u64 {
+        if !self.in_slot && self.looks.fetch_add(1, Relaxed) >= 4 {
+            thread::yield_now();
+        }
+        match WEAK {
+            TAIL_LOADED_RELAXED if !self.in_slot => self.word.load(),
+            PAYLOAD_LOADED_RELAXED if self.in_slot => self.word.load(),
+            _ => self.word.load_acquire(),
+        }
+    }
+    fn store(&self, value: u64) {
+        self.word.store(value);
+    }
+    fn store_release(&self, value: u64) {
+        match WEAK {
+            TAIL_STORED_RELAXED if !self.in_slot => self.word.store(value),
+            PAYLOAD_STORED_RELAXED if self.in_slot => self.word.store(value),
+            _ => self.word.store_release(value),
+        }
+    }
+    fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+        for (word, value) in words {
+            word.store_release(value);
+        }
+    }
+}
+
+struct Loom<const WEAK: u8>;
+
+impl<const WEAK: u8> Machine for Loom<WEAK> {
+    type Word = Watched<WEAK>;
+    type Cell<T> = LoomCell<T>;
+
+    fn at(&self, _address: u64, _bytes: u64, _align: u64) -> Option<NonNull<u8>> {
+        None
+    }
+}
+
+type Message = [u64; 2];
+
+/// The message of a number, from 1.
+const fn message(number: u64) -> Message {
+    [number, !number]
+}
+
+fn is_whole(seen: Message, number: u64) {
+    assert_eq!(seen, message(number), "torn or stale");
+}
+
+/// How many messages go through a ring of so many slots; indices wrap on the way.
+#[derive(Clone, Copy)]
+struct Geometry {
+    capacity: u64,
+    messages: u64,
+}
+
+const START: u64 = u64::MAX - 1;
+const ONE_SLOT: Geometry = Geometry { capacity: 1, messages: 3 };
+const TWO_SLOTS: Geometry = Geometry { capacity: 2, messages: 4 };
+
+/// A ring's words, as long as a model runs.
+struct Memory<const WEAK: u8> {
+    header: RingHeader<Watched<WEAK>>,
+    slots: Vec<Watched<WEAK>>,
+}
+
+impl<const WEAK: u8> Memory<WEAK> {
+    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
+    fn new(kind: RingFlags, capacity: u64) -> &'static Self {
+        let layout = RingLayout::of_kind::<Message>(kind, capacity).unwrap();
+        let words = capacity * layout.slot_size() / 8;
+        Box::leak(Box::new(Self {
+            header: RingHeader::new::<Message>(&layout, START),
+            slots: (0..words).map(|_| Watched::in_slot()).collect(),
+        }))
+    }
+    fn slots(&self) -> NonNull<Watched<WEAK>> {
+        NonNull::from(self.slots.as_slice()).cast()
+    }
+    fn reader(&'static self) -> Reader<'static, Message, Loom<WEAK>> {
+        // SAFETY: as many words as the layout says.
+        unsafe { Reader::new(&self.header, self.slots()) }.unwrap()
+    }
+    /// # Safety
+    ///
+    /// Made by `new`, and all ends are gone.
+    unsafe fn free(&'static self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
+    }
+}
+
+/// Runs `fill` and `drain` against each other on two threads. There is a message to overwrite from the first moment.
+fn meet<const WEAK: u8>(
+    geometry: Geometry,
+    fill: fn(&mut Writer<Message, Loom<WEAK>>, Geometry),
+    drain: fn(&mut Reader<Message, Loom<WEAK>>, Geometry),
+) {
+    let memory = Memory::<WEAK>::new(RingFlags::LOSSY, geometry.capacity);
+    // Both attach here: loom remembers only the last access to a word, and a writer's own load of its index would hide a race of the reader.
+    let mut reader = memory.reader();
+    // SAFETY: as many words as the layout says; this model's only writer.
+    let mut writer = unsafe { Writer::new(&memory.header, memory.slots()) }.unwrap();
+    writer.push(message(1));
+    let writer = thread::spawn(move || fill(&mut writer, geometry));
+    drain(&mut reader, geometry);
+    writer.join().unwrap();
+    // SAFETY: the writer has ended, and the reader is not used any more.
+    unsafe { memory.free() };
+}
+
+fn one_by_one<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry: Geometry) {
+    for number in 2..=geometry.messages {
+        writer.push(message(number));
+    }
+}
+
+/// As many as there are slots, or one more.
+fn by_slice<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry: Geometry) {
+    let messages: Vec<Message> = (2..=geometry.messages).map(message).collect();
+    writer.push_slice(&messages);
+}
+
+fn in_a_batch<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry: Geometry) {
+    let mut batch = writer.batch(2);
+    for number in 2..=geometry.messages {
+        batch.push(message(number));
+    }
+}
+
+/// Reads until all are read or lost.
+fn follow<const WEAK: u8>(
+    reader: &mut Reader<Message, Loom<WEAK>>,
+    geometry: Geometry,
+    mut read: impl FnMut(&mut Reader<Message, Loom<WEAK>>) -> Result<Vec<Message>, ReadError>,
+) {
+    let number = |head: u64| head.wrapping_sub(START);
+    let (mut count, mut lost) = (0, 0);
+    while number(reader.head()) < geometry.messages {
+        let before = number(reader.head());
+        match read(reader) {
+            Ok(messages) => {
+                for (seen, number) in messages.iter().zip(before + 1..) {
+                    is_whole(*seen, number);
+                    count += 1;
+                }
+                if messages.is_empty() {
+                    thread::yield_now();
+                }
+            }
+            Err(ReadError::Overrun { lost: some }) => {
+                assert!(some > 0);
+                lost += some;
+            }
+            Err(ReadError::Empty) => thread::yield_now(),
+            Err(corrupt) => panic!("{corrupt}"),
+        }
+        assert_eq!(count + lost, number(reader.head()));
+    }
+    assert_eq!((count + lost, lost), (geometry.messages, reader.lost()));
+}
+
+fn popping<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry: Geometry) {
+    follow(reader, geometry, |reader| reader.pop().map(|seen| vec![seen]));
+}
+
+fn peeking<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry: Geometry) {
+    follow(reader, geometry, |reader| {
+        let number = reader.head().wrapping_sub(START) + 1;
+        is_whole(reader.peek()?, number);
+        reader.pop().map(|seen| vec![seen])
+    });
+}
+
+fn by_slices<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry: Geometry) {
+    follow(reader, geometry, |reader| {
+        let mut seen = [[0; 2]; 2];
+        let count = reader.pop_slice(&mut seen)?;
+        Ok(seen[..count].to_vec())
+    });
+}
+
+fn the_latest<const WEAK: u8>(reader: &mut Reader<Message, Loom<WEAK>>, geometry: Geometry) {
+    let mut last = 0;
+    while last < geometry.messages {
+        match reader.latest() {
+            Ok((number, seen)) => {
+                is_whole(seen, number);
+                assert!(number >= last, "number {number} after {last}");
+                last = number;
+            }
+            Err(LatestError::Empty) => assert_eq!(last, 0),
+            Err(LatestError::Busy) => {}
+        }
+        thread::yield_now();
+    }
+}
+
+fn a_mailbox<const WEAK: u8>() {
+    const VALUES: u64 = 3;
+    let memory = Memory::<WEAK>::new(RingFlags::MAILBOX, 2);
+    // SAFETY: as many words as the layout says.
+    let mut reader = unsafe { mailbox::Reader::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
+    // SAFETY: as above; this model's only writer.
+    let mut writer = unsafe { mailbox::Writer::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
+    let writer = thread::spawn(move || (1..=VALUES).for_each(|version| writer.publish(message(version))));
+    let mut seen = 0;
+    while seen < VALUES {
+        match reader.take_new() {
+            Ok(new) => {
+                is_whole(new.value, new.version);
+                assert_eq!(new.skipped, new.version - seen - 1);
+                seen = new.version;
+                let (version, value) = reader.latest().unwrap();
+                is_whole(value, version);
+                assert!(version >= seen);
+            }
+            Err(nothing) => assert_eq!(nothing, LatestError::Empty),
+        }
+        thread::yield_now();
+    }
+    assert!(!reader.changed());
+    writer.join().unwrap();
+    // SAFETY: the writer has ended, and the reader is not used any more.
+    unsafe { memory.free() };
+}
+
+/// A message with as many words as one group stores.
+type Wide = [u64; 8];
+
+/// Overwrites a message while it is read. Its words are stored as one group.
+fn a_group_of_words<const WEAK: u8>() {
+    const fn wide(number: u64) -> Wide {
+        [number; 8]
+    }
+    let layout = RingLayout::of_kind::<Wide>(RingFlags::LOSSY, 1).unwrap();
+    let memory: &'static Memory<WEAK> = Box::leak(Box::new(Memory {
+        header: RingHeader::new::<Wide>(&layout, START),
+        slots: (0..layout.slot_size() / 8).map(|_| Watched::in_slot()).collect(),
+    }));
+    // SAFETY: the memory has the number of words that the layout requires.
+    let mut reader = unsafe { Reader::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
+    // SAFETY: as above; this is the model's only writer.
+    let mut writer = unsafe { Writer::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
+    writer.push(wide(1));
+    let writer = thread::spawn(move || writer.push(wide(2)));
+    let first = reader.pop();
+    assert!(
+        first == Ok(wide(1)) || first == Err(ReadError::Overrun { lost: 1 }) || first == Err(ReadError::Empty),
+        "torn or stale: {first:?}"
+    );
+    writer.join().unwrap();
+    // SAFETY: the writer has ended, and the reader is no longer used.
+    unsafe { memory.free() };
+}
+
+const PREEMPTIONS: usize = 2;
+
+#[test]
+fn words_that_are_stored_together_are_read_whole() {
+    check(1, a_group_of_words::<STRONG>);
+}
+
+#[test]
+fn a_group_of_words_that_is_stored_or_loaded_relaxed_is_found() {
+    must_fail("torn", 1, a_group_of_words::<PAYLOAD_STORED_RELAXED>);
+    must_fail("torn", 1, a_group_of_words::<PAYLOAD_LOADED_RELAXED>);
+}
+
+macro_rules! models {
+    ($($name:ident: $model:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            fn model<const WEAK: u8>() {
+                $model;
+            }
+
+            #[test]
+            fn every_message_is_whole_and_read_or_lost() {
+                check(PREEMPTIONS, model::<STRONG>);
+            }
+            #[test]
+            fn a_tail_that_is_stored_relaxed_is_found() {
+                must_fail("torn", PREEMPTIONS, model::<TAIL_STORED_RELAXED>);
+            }
+            #[test]
+            fn a_tail_that_is_loaded_relaxed_is_found() {
+                must_fail("torn", PREEMPTIONS, model::<TAIL_LOADED_RELAXED>);
+            }
+            #[test]
+            fn payload_that_is_stored_relaxed_is_found() {
+                must_fail("torn", PREEMPTIONS, model::<PAYLOAD_STORED_RELAXED>);
+            }
+            #[test]
+            fn payload_that_is_loaded_relaxed_is_found() {
+                must_fail("torn", PREEMPTIONS, model::<PAYLOAD_LOADED_RELAXED>);
+            }
+        }
+    )*};
+}
+
+models! {
+    push_meets_pop: meet::<WEAK>(ONE_SLOT, one_by_one, popping);
+    push_meets_peek: meet::<WEAK>(ONE_SLOT, one_by_one, peeking);
+    push_meets_pop_slice: meet::<WEAK>(TWO_SLOTS, one_by_one, by_slices);
+    push_meets_latest: meet::<WEAK>(TWO_SLOTS, one_by_one, the_latest);
+    push_slice_meets_pop: meet::<WEAK>(ONE_SLOT, by_slice, popping);
+    push_slice_meets_peek: meet::<WEAK>(TWO_SLOTS, by_slice, peeking);
+    push_slice_meets_pop_slice: meet::<WEAK>(TWO_SLOTS, by_slice, by_slices);
+    push_slice_meets_latest: meet::<WEAK>(TWO_SLOTS, by_slice, the_latest);
+    batch_meets_pop: meet::<WEAK>(TWO_SLOTS, in_a_batch, popping);
+    batch_meets_peek: meet::<WEAK>(TWO_SLOTS, in_a_batch, peeking);
+    batch_meets_pop_slice: meet::<WEAK>(TWO_SLOTS, in_a_batch, by_slices);
+    batch_meets_latest: meet::<WEAK>(TWO_SLOTS, in_a_batch, the_latest);
+    publish_meets_latest: a_mailbox::<WEAK>();
+}
+
+/// Two readers of one ring, one of them a clone of the other: each has its own place in it.
+#[test]
+fn two_readers_do_not_know_of_each_other() {
+    fn thrice(mut reader: Reader<Message, Loom<STRONG>>) {
+        for _ in 0..3 {
+            let number = reader.head().wrapping_sub(START) + 1;
+            if let Ok(seen) = reader.pop() {
+                is_whole(seen, number);
+            }
+        }
+        assert!(reader.head().wrapping_sub(START) <= 2 && reader.lost() <= 1);
+    }
+    check(1, || {
+        let memory = Memory::<STRONG>::new(RingFlags::LOSSY, 1);
+        // SAFETY: as many words as the layout says; this model's only writer.
+        let mut writer = unsafe { Writer::<Message, Loom<STRONG>>::new(&memory.header, memory.slots()) }.unwrap();
+        let reader = memory.reader();
+        writer.push(message(1));
+        let readers = [reader.clone(), reader].map(|reader| thread::spawn(move || thrice(reader)));
+        writer.push(message(2));
+        for reader in readers {
+            reader.join().unwrap();
+        }
+        // SAFETY: the readers have ended, and the writer is not used any more.
+        unsafe { memory.free() };
+    });
+}

@@ -1,0 +1,491 @@
+//! Every interleaving of MPMC and MPSC operations that can meet.
+//!
+//! 1. A way to fill and a way to empty are chosen. Two producers meet one consumer, or one producer two consumers: once over an empty ring
+//!    whose messages are waited for, once over a full one whose slot is used again. Indices wrap in between.
+//! 2. Every pair runs with relaxed exchanges, which only claim, and on four weakened twins. Each twin relaxes one half of one sync point and
+//!    must fail.
+
+use crate::loom_machine;
+
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use loom::thread;
+use loom_machine::{
+    EXCHANGE_RELAXED, Loom, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED,
+    check, must_fail, take_side,
+};
+use ringmem_layouts::ring::mpmc::ManyProducer;
+use ringmem_layouts::ring::{PushError, ReserveError, RingFlags, Slot, mpmc, mpsc};
+use ringmem_layouts::{Machine, RingHeader, RingLayout, RmwWord, SlotCell};
+
+const MPMC: u64 = RingFlags::MPMC.bits();
+const MPSC: u64 = RingFlags::MPSC.bits();
+
+/// What loom says when two threads reach a slot with nothing between them that orders them.
+const RACE: &str = "Causality violation";
+const PREEMPTIONS: usize = 2;
+
+/// A ring's words and slots, as long as a model runs.
+struct Memory<M: Machine> {
+    header: RingHeader<M::Word>,
+    slots: Vec<Slot<M::Word, M::Cell<u64>>>,
+}
+
+// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what loom finds out.
+unsafe impl<M: Machine> Sync for Memory<M> {}
+
+impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
+    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
+    fn new(kind: u64, capacity: u64, start: u64) -> &'static Self {
+        let layout = RingLayout::of_kind::<u64>(RingFlags::from_bits_retain(kind), capacity).unwrap();
+        Box::leak(Box::new(Self {
+            header: RingHeader::new::<u64>(&layout, start),
+            slots: (0..capacity).map(|place| Slot::vacant(M::Cell::new(u64::MAX), place, capacity, start)).collect(),
+        }))
+    }
+    fn slots(&self) -> NonNull<Slot<M::Word, M::Cell<u64>>> {
+        NonNull::from(self.slots.as_slice()).cast()
+    }
+    fn producer<const KIND: u64>(&'static self) -> ManyProducer<'static, u64, M, KIND> {
+        // SAFETY: `capacity` slots, vacant, until `free`.
+        unsafe { ManyProducer::new(&self.header, self.slots()) }.unwrap()
+    }
+    fn consumer(&'static self) -> mpmc::Consumer<'static, u64, M> {
+        // SAFETY: as above.
+        unsafe { mpmc::Consumer::new(&self.header, self.slots()) }.unwrap()
+    }
+    /// # Safety
+    ///
+    /// Once at a time.
+    unsafe fn only_consumer(&'static self) -> mpsc::Consumer<'static, u64, M> {
+        // SAFETY: as above, and the caller's promise.
+        unsafe { mpsc::Consumer::new(&self.header, &self.header, self.slots()) }.unwrap()
+    }
+    /// # Safety
+    ///
+    /// Made by `new`, and all handles are gone.
+    unsafe fn free(&'static self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
+    }
+}
+
+type Many<'a, M, const KIND: u64> = ManyProducer<'a, u64, M, KIND>;
+
+/// Tries once with each message; those that were taken.
+fn push<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
+    let taken = |value: &u64| match producer.push(*value) {
+        Ok(()) => true,
+        Err(refused) => {
+            assert_eq!(refused, PushError::Full(*value));
+            false
+        }
+    };
+    messages.iter().copied().filter(taken).collect()
+}
+
+fn push_slice<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
+    let count = producer.push_slice(messages);
+    messages[..count].to_vec()
+}
+
+/// Claims one slot more than it writes where the ring has one, and gives it up.
+fn reserve<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
+    match producer.reserve(producer.capacity().min(2)) {
+        Ok(mut grant) => {
+            assert_eq!(grant.fill([messages[0]]), 1);
+            vec![messages[0]]
+        }
+        Err(ReserveError::Full { .. }) => Vec::new(),
+        Err(refused) => panic!("{refused}"),
+    }
+}
+
+/// Claims all of the ring that is free and writes nothing, then pushes.
+fn give_up<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
+    drop(producer.reserve(1));
+    push(producer, messages)
+}
+
+fn batch<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
+    let mut batch = producer.batch(2);
+    messages.iter().copied().filter(|value| batch.push(*value).is_ok()).collect()
+}
+
+const EVICTED: u64 = 100;
+
+/// Takes the oldest message out where there is no room.
+fn overwrite<M: Machine<Word: RmwWord>>(producer: &mut Many<M, MPMC>, messages: &[u64]) -> Vec<u64> {
+    let mut done = Vec::new();
+    for value in &messages[..1] {
+        if producer.push(*value).is_err() {
+            done.extend(producer.evict().map(|oldest| oldest + EVICTED));
+            if producer.push(*value).is_err() {
+                continue;
+            }
+        }
+        done.push(*value);
+    }
+    done
+}
+
+/// What both kinds of consumer do: tries so often; what came.
+macro_rules! drains {
+    ($consumer:ty: $pop:ident, $pop_slice:ident) => {
+        fn $pop<M: Machine<Word: RmwWord>>(consumer: &mut $consumer, tries: usize) -> Vec<u64> {
+            (0..tries).filter_map(|_| consumer.pop().ok()).collect()
+        }
+
+        fn $pop_slice<M: Machine<Word: RmwWord>>(consumer: &mut $consumer, tries: usize) -> Vec<u64> {
+            let slice = |_| {
+                let mut into = [0; 2];
+                let count = consumer.pop_slice(&mut into);
+                into[..count].to_vec()
+            };
+            (0..tries).flat_map(slice).collect()
+        }
+    };
+}
+
+drains! { mpmc::Consumer<u64, M>: pop, pop_slice }
+drains! { mpsc::Consumer<u64, M>: pop_alone, pop_slice_alone }
+
+fn take<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
+    // Kept from dropping: it gives all, and in a model that has failed it is not to go on.
+    (0..tries).flat_map(|_| consumer.take(2).map_or_else(|_| Vec::new(), |taken| ManuallyDrop::new(taken).by_ref().collect())).collect()
+}
+
+fn peek_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
+    let mut got = Vec::new();
+    for _ in 0..tries {
+        if let Ok(chunk) = consumer.peek(u64::MAX) {
+            got.extend((0..chunk.len()).map(|offset| chunk.with(offset, |value| *value).unwrap()));
+            chunk.release(u64::MAX);
+        }
+    }
+    got
+}
+
+/// By value: the first by itself, the others together.
+fn drain_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
+    let mut got = Vec::new();
+    for _ in 0..tries {
+        if let Ok(chunk) = consumer.peek(u64::MAX) {
+            let mut values = chunk.into_iter();
+            got.extend(values.next());
+            values.for_each(|value| got.push(value));
+        }
+    }
+    got
+}
+
+fn batch_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
+    let mut batch = consumer.batch(2);
+    (0..tries).filter_map(|_| batch.pop().ok()).collect()
+}
+
+/// What went in came out once, and each producer's messages in order for each consumer: 1 and 2 are one producer's, 11 another's.
+fn assert_whole(went_in: &[Vec<u64>], came_out: &[Vec<u64>]) {
+    for got in came_out {
+        for tens in [0, 10] {
+            assert!(got.iter().filter(|value| **value / 10 * 10 == tens).is_sorted(), "out of order: {got:?}");
+        }
+    }
+    let (evicted, mut went_in): (Vec<u64>, Vec<u64>) = went_in.concat().into_iter().partition(|value| *value >= EVICTED);
+    let mut came_out = came_out.concat();
+    came_out.extend(evicted.iter().map(|value| value - EVICTED));
+    came_out.sort_unstable();
+    went_in.sort_unstable();
+    assert_eq!(came_out, went_in);
+}
+
+/// A handle that says that it leaves only if all is well: in a model that has failed, loom is not to be asked any more.
+struct Kept<H>(ManuallyDrop<H>);
+
+impl<H> Kept<H> {
+    fn new(handle: H) -> Self {
+        Self(ManuallyDrop::new(handle))
+    }
+}
+
+impl<H> Drop for Kept<H> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
+
+/// A thread that runs `work` on one side with a handle, and gives the handle back: leaving is a model of its own.
+fn on<H: Send + 'static>(
+    side: Side,
+    mut handle: Kept<H>,
+    work: impl FnOnce(&mut H) -> Vec<u64> + Send + 'static,
+) -> thread::JoinHandle<(Kept<H>, Vec<u64>)> {
+    thread::spawn(move || {
+        take_side(side);
+        let done = work(&mut handle.0);
+        (handle, done)
+    })
+}
+
+type Fill<M, const KIND: u64> = fn(&mut Many<M, KIND>, &[u64]) -> Vec<u64>;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Scene {
+    /// An empty ring of two slots: a consumer waits for the first message.
+    Publish,
+    /// A full ring of one slot: producers try once to use it again.
+    Reuse,
+}
+
+impl Scene {
+    fn capacity(self) -> u64 {
+        if self == Self::Publish { 2 } else { 1 }
+    }
+    fn before(self, mut push: impl FnMut(u64) -> bool) -> Vec<u64> {
+        if self == Self::Publish {
+            return Vec::new();
+        }
+        assert!(push(0));
+        vec![0]
+    }
+    fn drain(self, mut drain: impl FnMut() -> Vec<u64>) -> Vec<u64> {
+        let mut got = drain();
+        while self == Self::Publish && got.is_empty() {
+            thread::yield_now();
+            got = drain();
+        }
+        got
+    }
+}
+
+/// Two producers and a consumer; `rest` pops one by one.
+fn two_fill<M: Machine<Word: RmwWord> + 'static, C: Send + 'static, const KIND: u64>(
+    scene: Scene,
+    consumer: impl FnOnce(&'static Memory<M>) -> C,
+    fill: Fill<M, KIND>,
+    drain: fn(&mut C, usize) -> Vec<u64>,
+    rest: fn(&mut C, usize) -> Vec<u64>,
+) {
+    let memory = Memory::<M>::new(KIND, scene.capacity(), u64::MAX);
+    let consumer = Kept::new(consumer(memory));
+    let mut first = Kept::new(memory.producer::<KIND>());
+    let second = Kept::new(first.0.clone());
+    let before = scene.before(|value| first.0.push(value).is_ok());
+    let one = on(Side::Writer, first, move |producer| fill(producer, &[1, 2]));
+    let two = on(Side::Writer, second, move |producer| fill(producer, &[11]));
+    let reader = on(Side::Reader, consumer, move |consumer| scene.drain(|| drain(consumer, 1)));
+    let ((first, one), (second, two)) = (one.join().unwrap(), two.join().unwrap());
+    let (mut consumer, mut got) = reader.join().unwrap();
+    take_side(Side::Reader);
+    got.extend(rest(&mut consumer.0, 4));
+    assert_whole(&[before, one, two], &[got]);
+    drop((first, second, consumer));
+    // SAFETY: all handles are gone.
+    unsafe { memory.free() };
+}
+
+/// Two producers and a consumer.
+fn two_producers<M: Machine<Word: RmwWord> + 'static>(
+    scene: Scene,
+    fill: Fill<M, MPMC>,
+    drain: fn(&mut mpmc::Consumer<u64, M>, usize) -> Vec<u64>,
+) {
+    two_fill(scene, Memory::<M>::consumer, fill, drain, pop);
+}
+
+/// Two producers and the only consumer.
+fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
+    scene: Scene,
+    fill: Fill<M, MPSC>,
+    drain: fn(&mut mpsc::Consumer<u64, M>, usize) -> Vec<u64>,
+) {
+    // SAFETY: this model's only consumer.
+    two_fill(scene, |memory: &'static Memory<M>| unsafe { memory.only_consumer() }, fill, drain, pop_alone);
+}
+
+/// A producer and two consumers, of which one tries only once.
+fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
+    scene: Scene,
+    fill: Fill<M, MPMC>,
+    drain: fn(&mut mpmc::Consumer<u64, M>, usize) -> Vec<u64>,
+) {
+    let memory = Memory::<M>::new(MPMC, scene.capacity(), u64::MAX);
+    let mut consumer = Kept::new(memory.consumer());
+    let other = Kept::new(consumer.0.clone());
+    let mut producer = Kept::new(memory.producer::<MPMC>());
+    let before = scene.before(|value| producer.0.push(value).is_ok());
+    let writer = on(Side::Writer, producer, move |producer| fill(producer, &[1, 2]));
+    let reader = on(Side::Reader, other, move |other| drain(other, 1));
+    take_side(Side::Reader);
+    // It does not wait: the other may have taken all.
+    let mut got = drain(&mut consumer.0, 1);
+    thread::yield_now();
+    got.extend(drain(&mut consumer.0, 1));
+    let ((producer, sent), (other, theirs)) = (writer.join().unwrap(), reader.join().unwrap());
+    got.extend(pop(&mut consumer.0, 4));
+    assert_whole(&[before, sent], &[got, theirs]);
+    drop((producer, other, consumer));
+    // SAFETY: all handles are gone.
+    unsafe { memory.free() };
+}
+
+/// The last handle that leaves says so after all that it published. The reader is no thread that has seen a slot empty before it yields: loom
+/// would not show it that again.
+fn leaving<M: Machine<Word: RmwWord> + 'static>() {
+    let memory = Memory::<M>::new(MPMC, 2, u64::MAX);
+    let mut consumer = Kept::new(memory.consumer());
+    let mut first = memory.producer::<MPMC>();
+    let mut second = first.clone();
+    let reader = thread::spawn(move || {
+        take_side(Side::Reader);
+        while !consumer.0.is_disconnected() {
+            thread::yield_now();
+        }
+        assert_eq!(pop(&mut consumer.0, 3).len(), 2, "{LEFT}");
+    });
+    let writer = thread::spawn(move || {
+        take_side(Side::Writer);
+        first.push(1).unwrap();
+    });
+    take_side(Side::Writer);
+    second.push(11).unwrap();
+    drop(second);
+    writer.join().unwrap();
+    reader.join().unwrap();
+    // SAFETY: all handles are gone.
+    unsafe { memory.free() };
+}
+
+/// A handle that attaches while others are at work finds indices and slots that go together.
+fn attaching<M: Machine<Word: RmwWord> + 'static>() {
+    let memory = Memory::<M>::new(MPMC, 1, u64::MAX);
+    let (mut producer, mut consumer) = (Kept::new(memory.producer::<MPMC>()), Kept::new(memory.consumer()));
+    let others = thread::spawn(move || {
+        take_side(Side::Reader);
+        for value in 0..2 {
+            producer.0.push(value).unwrap();
+            assert_eq!(consumer.0.pop(), Ok(value));
+        }
+        (producer, consumer)
+    });
+    take_side(Side::Writer);
+    let late = Kept::new(memory.producer::<MPMC>());
+    drop((late, others.join().unwrap()));
+    // SAFETY: all handles are gone.
+    unsafe { memory.free() };
+}
+
+#[test]
+fn attaching_to_a_ring_at_work_is_not_refused() {
+    check(PREEMPTIONS, attaching::<Loom<STRONG>>);
+}
+
+#[test]
+fn attaching_with_a_relaxed_look_is_found() {
+    must_fail("Corrupt(Corrupt {", PREEMPTIONS, attaching::<Loom<WRITER_LOOKS_RELAXED>>);
+}
+
+const LEFT: &str = "who has left has left its messages";
+
+#[test]
+fn an_end_is_closed_when_its_last_handle_has_left() {
+    check(PREEMPTIONS, leaving::<Loom<STRONG>>);
+}
+
+#[test]
+fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+    must_fail(LEFT, PREEMPTIONS, leaving::<Loom<EXCHANGE_RELAXED>>);
+    must_fail(LEFT, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
+}
+
+macro_rules! pairs {
+    ($($shape:ident: $fill:ident meets $drain:ident as $pair:ident;)+) => {$(
+        mod $pair {
+            use super::*;
+
+            fn model<const WEAK: u8>(scene: Scene) -> impl Fn() + Send + Sync + 'static {
+                move || $shape::<Loom<WEAK>>(scene, $fill, $drain)
+            }
+
+            /// Claims order no memory: strong exchanges would hide a slot that is released with a relaxed store. Every execution of the strong machine
+            /// is also one of this machine.
+            #[test]
+            fn every_message_arrives_once_whole_and_in_order() {
+                check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Publish));
+                check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Reuse));
+            }
+
+            #[test]
+            fn a_relaxed_publish_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(Scene::Publish));
+            }
+
+            #[test]
+            fn a_relaxed_look_for_a_message_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(Scene::Publish));
+            }
+
+            #[test]
+            fn a_relaxed_release_of_a_slot_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(Scene::Reuse));
+            }
+
+            #[test]
+            fn a_relaxed_look_for_a_slot_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(Scene::Reuse));
+            }
+        }
+    )+};
+}
+
+pairs! {
+    two_producers: push meets pop as two_push_one_pops;
+    two_producers: push_slice meets pop as two_push_slices_one_pops;
+    two_producers: reserve meets pop as two_reserve_one_pops;
+    two_producers: batch meets pop as two_batch_one_pops;
+    two_producers: push meets pop_slice as two_push_one_pops_slices;
+    two_producers: push_slice meets pop_slice as two_push_slices_one_pops_slices;
+    two_producers: reserve meets pop_slice as two_reserve_one_pops_slices;
+    two_producers: batch meets pop_slice as two_batch_one_pops_slices;
+    two_producers: push meets take as two_push_one_takes;
+    two_producers: push_slice meets take as two_push_slices_one_takes;
+    two_producers: reserve meets take as two_reserve_one_takes;
+    two_producers: batch meets take as two_batch_one_takes;
+    two_producers: overwrite meets pop as two_overwrite_one_pops;
+    two_consumers: overwrite meets pop as one_overwrites_two_pop;
+    two_producers: give_up meets pop as two_give_up_one_pops;
+    two_consumers: give_up meets pop as one_gives_up_two_pop;
+    one_consumer: give_up meets pop_alone as giving_up_meets_the_only_pop;
+    two_consumers: push meets pop as one_pushes_two_pop;
+    two_consumers: push_slice meets pop as one_pushes_slices_two_pop;
+    two_consumers: reserve meets pop as one_reserves_two_pop;
+    two_consumers: batch meets pop as one_batches_two_pop;
+    two_consumers: push meets take as one_pushes_two_take;
+    two_consumers: push_slice meets take as one_pushes_slices_two_take;
+    two_consumers: reserve meets take as one_reserves_two_take;
+    two_consumers: batch meets take as one_batches_two_take;
+    two_consumers: push_slice meets pop_slice as one_pushes_slices_two_pop_slices;
+    one_consumer: push meets pop_alone as push_meets_the_only_pop;
+    one_consumer: push_slice meets pop_alone as push_slice_meets_the_only_pop;
+    one_consumer: reserve meets pop_alone as reserve_meets_the_only_pop;
+    one_consumer: batch meets pop_alone as batch_meets_the_only_pop;
+    one_consumer: push meets pop_slice_alone as push_meets_the_only_pop_slice;
+    one_consumer: push_slice meets pop_slice_alone as push_slice_meets_the_only_pop_slice;
+    one_consumer: reserve meets pop_slice_alone as reserve_meets_the_only_pop_slice;
+    one_consumer: batch meets pop_slice_alone as batch_meets_the_only_pop_slice;
+    one_consumer: push meets peek_alone as push_meets_the_only_peek;
+    one_consumer: push meets drain_alone as push_meets_the_only_drain;
+    one_consumer: push_slice meets peek_alone as push_slice_meets_the_only_peek;
+    one_consumer: reserve meets peek_alone as reserve_meets_the_only_peek;
+    one_consumer: reserve meets drain_alone as reserve_meets_the_only_drain;
+    one_consumer: batch meets peek_alone as batch_meets_the_only_peek;
+    one_consumer: batch meets drain_alone as batch_meets_the_only_drain;
+    one_consumer: push meets batch_alone as push_meets_the_only_batch;
+    one_consumer: push_slice meets batch_alone as push_slice_meets_the_only_batch;
+    one_consumer: reserve meets batch_alone as reserve_meets_the_only_batch;
+    one_consumer: batch meets batch_alone as batches_meet_alone;
+}

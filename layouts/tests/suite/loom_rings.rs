@@ -1,0 +1,762 @@
+//! Every interleaving of each pair of operations that can meet, on rings with one producer and one consumer: SPSC, flagged and framed.
+//!
+//! 1. A way to fill and a way to empty are chosen; one body runs them against each other with slots that are reused, indices that wrap and
+//!    a full ring, once over one header and once over two.
+//! 2. Every pair runs on the strong machine and on four weakened twins: each half of each sync point once relaxed. A twin must fail.
+//! 3. The scenes are written once. A kind says how it sends and receives one message, and which pairs of its operations meet.
+//!
+//! `push_slice` and `pop_slice` of an SPSC ring, and `push`, `push_many` and `pop` of a framed one, need cells that are plain bytes, which
+//! loom cannot watch; they find, fill and publish by the same code.
+
+use crate::loom_machine;
+
+use std::ptr::NonNull;
+
+use loom::thread;
+use loom_machine::{
+    Loom, LoomWord, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED, check,
+    leave_side, must_fail, take_side,
+};
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::ring::{PopError, PushError, ReserveError, RingFlags, Slot};
+use ringmem_layouts::{Machine, RingHeader, RingLayout, SlotCell, Word};
+
+/// What loom says when two threads reach a slot with nothing between them that orders them.
+const RACE: &str = "Causality violation";
+const LEFT: &str = "a closed end has published all its messages";
+const HALF: &str = "half formatted";
+const PREEMPTIONS: usize = 2;
+
+#[derive(Clone, Copy)]
+struct Geometry<W> {
+    capacity: u64,
+    start: u64,
+    /// Two headers, each end polls its own.
+    split: bool,
+    work: W,
+    /// Where the head ends.
+    end: u64,
+}
+
+const ONE_HEADER: Geometry<u64> = Geometry { capacity: 1, start: u64::MAX, split: false, work: 2, end: 1 };
+/// A header for each end, two slots, and a run that wraps in both senses.
+const TWO_HEADERS: Geometry<u64> = Geometry { capacity: 2, start: u64::MAX - 1, split: true, work: 3, end: 1 };
+/// A ring, and how many messages fill it.
+const FULL: (Geometry<u64>, u64) = (ONE_HEADER, 1);
+
+/// A ring's words and slots, as long as a model runs.
+struct Memory<M: Machine, S> {
+    /// Where the producer polls and the consumer publishes; with one header, both do both.
+    near_producer: RingHeader<M::Word>,
+    near_consumer: Option<RingHeader<M::Word>>,
+    slots: Vec<S>,
+}
+
+// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what loom finds out.
+unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
+
+impl<M: Machine, S> Memory<M, S> {
+    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
+    fn new<W>(kind: RingFlags, geometry: Geometry<W>, slot: fn() -> S) -> &'static Self {
+        let Geometry { capacity, start, split, .. } = geometry;
+        let layout = RingLayout::of_kind::<u64>(kind, capacity).unwrap();
+        let header = || RingHeader::new::<u64>(&layout, start);
+        let slots = (0..capacity).map(|_| slot()).collect();
+        Box::leak(Box::new(Self { near_producer: header(), near_consumer: split.then(header), slots }))
+    }
+    fn near_consumer(&self) -> &RingHeader<M::Word> {
+        self.near_consumer.as_ref().unwrap_or(&self.near_producer)
+    }
+    fn slots(&self) -> NonNull<S> {
+        NonNull::from(self.slots.as_slice()).cast()
+    }
+    /// # Safety
+    ///
+    /// Made by `new`, and all ends are gone.
+    unsafe fn free(&'static self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
+    }
+}
+
+/// Until it is done.
+fn insist(mut attempt: impl FnMut() -> bool) {
+    while !attempt() {
+        thread::yield_now();
+    }
+}
+
+/// A reader that sees the magic of a ring during formatting also sees all of its geometry.
+fn formatting<const WEAK: u8>() {
+    let layout = RingLayout::of::<u64>(2).unwrap();
+    let header = RingHeader::<LoomWord<WEAK>>::new::<u64>(&layout, 0);
+    let constants = &header.constants;
+    for word in [
+        &constants.magic,
+        &constants.abi,
+        &constants.capacity,
+        &constants.slot_size,
+        &constants.slots_offset,
+        &constants.flags,
+        &constants.message_kind,
+    ] {
+        word.store(0);
+    }
+    let header = loom::sync::Arc::new(header);
+    let attaches = thread::spawn({
+        let header = loom::sync::Arc::clone(&header);
+        move || {
+            take_side(Side::Reader);
+            loop {
+                match header.geometry::<u64>() {
+                    Err(AttachError::Magic { got: 0, .. }) => thread::yield_now(),
+                    found => break assert_eq!(found, Ok(layout), "{HALF}"),
+                }
+            }
+        }
+    });
+    take_side(Side::Writer);
+    // SAFETY: no endpoint is attached.
+    unsafe { header.format::<u64>(&layout, 0) };
+    attaches.join().unwrap();
+}
+
+#[test]
+fn a_ring_whose_magic_is_seen_is_formatted() {
+    check(PREEMPTIONS, formatting::<STRONG>);
+}
+
+#[test]
+fn a_magic_that_is_stored_or_loaded_relaxed_is_found() {
+    must_fail(HALF, PREEMPTIONS, formatting::<WRITER_PUBLISHES_RELAXED>);
+    must_fail(HALF, PREEMPTIONS, formatting::<READER_LOOKS_RELAXED>);
+}
+
+/// The scenes of the kind whose module this is in: one with `Producer`, `Consumer`, `Work`, `slot`, `send` and `receive`.
+macro_rules! scenes {
+    ($flags:expr) => {
+        fn memory<M: Machine>(geometry: Geometry<Work>) -> &'static Memory<M, Cell<M>> {
+            Memory::new($flags, geometry, slot::<M>)
+        }
+
+        /// # Safety
+        ///
+        /// Once at a time.
+        unsafe fn producer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
+            // SAFETY: as many slots as the layout says, each with a value, and the caller's promise.
+            unsafe { Producer::new(&memory.near_producer, memory.near_consumer(), memory.slots()) }.unwrap()
+        }
+
+        /// # Safety
+        ///
+        /// Once at a time.
+        unsafe fn consumer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Consumer<'static, M> {
+            // SAFETY: as above.
+            unsafe { Consumer::new(memory.near_consumer(), &memory.near_producer, memory.slots()) }.unwrap()
+        }
+
+        /// Runs `fill` and `drain` against each other on two threads.
+        fn meet<M: Machine + 'static>(geometry: Geometry<Work>, fill: fn(&mut Producer<M>, Work), drain: fn(&mut Consumer<M>, Work)) {
+            let memory = memory::<M>(geometry);
+            // SAFETY: this model's only ends.
+            let (mut producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
+            let writer = thread::spawn(move || {
+                take_side(Side::Writer);
+                fill(&mut producer, geometry.work);
+            });
+            take_side(Side::Reader);
+            drain(&mut consumer, geometry.work);
+            writer.join().unwrap();
+            assert!(!receive(&mut consumer, geometry.work, 0), "more came out than went in");
+            assert_eq!(consumer.head(), geometry.end);
+            // SAFETY: the writer has ended, and the consumer is not used any more.
+            unsafe { memory.free() };
+        }
+
+        /// A consumer that attaches while the producer pushes sees whole messages in order.
+        fn attach_while_it_is_filled<M: Machine + 'static>() {
+            let memory = memory::<M>(ONE_HEADER);
+            // SAFETY: this model's only producer.
+            let mut producer = unsafe { producer(memory) };
+            let writer = thread::spawn(move || {
+                take_side(Side::Writer);
+                assert!(send(&mut producer, ONE_HEADER.work, 0));
+            });
+            take_side(Side::Reader);
+            // SAFETY: this model's only consumer. (Its peer attached before: loom remembers only the last access to a word, and a writer's own load
+            // of its index would hide a race of the reader.)
+            let mut consumer = unsafe { consumer(memory) };
+            receive(&mut consumer, ONE_HEADER.work, 0);
+            writer.join().unwrap();
+            // SAFETY: the writer has ended, and the consumer is not used any more.
+            unsafe { memory.free() };
+        }
+
+        /// A producer that attaches while the consumer is at work, likewise.
+        fn attach_while_it_is_emptied<M: Machine + 'static>() {
+            let (geometry, before) = FULL;
+            let memory = memory::<M>(geometry);
+            {
+                // SAFETY: the only producer, and gone at the end of the block.
+                let mut producer = unsafe { producer(memory) };
+                assert!((0..before).all(|number| send(&mut producer, geometry.work, number)));
+            }
+            // SAFETY: this model's only consumer.
+            let mut consumer = unsafe { consumer(memory) };
+            let reader = thread::spawn(move || {
+                take_side(Side::Reader);
+                assert!((0..before).all(|number| receive(&mut consumer, geometry.work, number)));
+            });
+            take_side(Side::Writer);
+            // SAFETY: the only producer now.
+            let mut producer = unsafe { producer(memory) };
+            send(&mut producer, geometry.work, before);
+            reader.join().unwrap();
+            // SAFETY: the reader has ended, and the producer is not used any more.
+            unsafe { memory.free() };
+        }
+
+        /// An end announces its close after everything that it published. The reader is a thread that has not seen the message before it
+        /// yields: loom would not show it the same word again. Only the close and the check for it are weakened.
+        fn leaving<M: Machine + 'static>() {
+            let memory = memory::<M>(ONE_HEADER);
+            // SAFETY: these are the model's only ends.
+            let (mut producer, mut consumer) = unsafe { (producer(memory).announce(), consumer(memory)) };
+            let reader = thread::spawn(move || {
+                take_side(Side::Reader);
+                insist(|| consumer.is_disconnected());
+                leave_side();
+                assert!(receive(&mut consumer, ONE_HEADER.work, 0), "{LEFT}");
+            });
+            assert!(send(&mut producer, ONE_HEADER.work, 0));
+            take_side(Side::Writer);
+            drop(producer);
+            reader.join().unwrap();
+            // SAFETY: both ends are dropped.
+            unsafe { memory.free() };
+        }
+
+        #[test]
+        fn an_end_that_is_seen_closed_has_published_all() {
+            check(PREEMPTIONS, leaving::<Loom<STRONG>>);
+        }
+
+        #[test]
+        fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+            must_fail(LEFT, PREEMPTIONS, leaving::<Loom<WRITER_PUBLISHES_RELAXED>>);
+            must_fail(LEFT, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
+        }
+
+        #[test]
+        fn attaching_to_a_ring_at_work_sees_whole_messages() {
+            check(PREEMPTIONS, attach_while_it_is_filled::<Loom<STRONG>>);
+            check(PREEMPTIONS, attach_while_it_is_emptied::<Loom<STRONG>>);
+        }
+
+        #[test]
+        fn attaching_with_a_relaxed_look_is_found() {
+            must_fail(RACE, PREEMPTIONS, attach_while_it_is_filled::<Loom<READER_LOOKS_RELAXED>>);
+            must_fail(RACE, PREEMPTIONS, attach_while_it_is_filled::<Loom<WRITER_PUBLISHES_RELAXED>>);
+            must_fail(RACE, PREEMPTIONS, attach_while_it_is_emptied::<Loom<WRITER_LOOKS_RELAXED>>);
+            must_fail(RACE, PREEMPTIONS, attach_while_it_is_emptied::<Loom<READER_RELEASES_RELAXED>>);
+        }
+    };
+}
+
+macro_rules! pairs {
+    ($($fill:ident meets $drain:ident as $pair:ident;)+) => {$(
+        mod $pair {
+            use super::*;
+
+            fn model<const WEAK: u8>(geometry: Geometry<Work>) -> impl Fn() + Send + Sync + 'static {
+                move || meet::<Loom<WEAK>>(geometry, $fill, $drain)
+            }
+
+            #[test]
+            fn every_message_arrives_once_whole_and_in_order() {
+                check(PREEMPTIONS, model::<STRONG>(ONE_HEADER));
+                check(PREEMPTIONS, model::<STRONG>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_publish_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(ONE_HEADER));
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_look_for_a_message_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(ONE_HEADER));
+                must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_release_of_a_slot_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(ONE_HEADER));
+                must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_look_at_the_head_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(ONE_HEADER));
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(TWO_HEADERS));
+            }
+        }
+    )+};
+}
+
+/// What SPSC and flagged rings have in common: messages of one slot, with their number as their value.
+macro_rules! values {
+    ($kind:ident) => {
+        type Producer<'a, M> = ringmem_layouts::ring::$kind::Producer<'a, u64, M>;
+        type Consumer<'a, M> = ringmem_layouts::ring::$kind::Consumer<'a, u64, M>;
+        type Work = u64;
+
+        /// Whether there was room.
+        fn send<M: Machine>(producer: &mut Producer<M>, _: u64, number: u64) -> bool {
+            let outcome = producer.push(number);
+            assert!(matches!(outcome, Ok(()) | Err(PushError::Full(_))), "{outcome:?}");
+            outcome != Err(PushError::Full(number))
+        }
+
+        /// Whether a message was there: that of this number.
+        fn receive<M: Machine>(consumer: &mut Consumer<M>, _: u64, number: u64) -> bool {
+            let outcome = consumer.pop();
+            assert!(outcome == Ok(number) || outcome == Err(PopError::Empty), "{outcome:?}, not {number}");
+            outcome.is_ok()
+        }
+
+        fn push<M: Machine>(producer: &mut Producer<M>, messages: u64) {
+            (0..messages).for_each(|number| insist(|| send(producer, messages, number)));
+        }
+
+        fn reserve<M: Machine>(producer: &mut Producer<M>, messages: u64) {
+            let mut sent = 0;
+            while sent < messages {
+                match producer.reserve(producer.capacity().min(messages - sent)) {
+                    Ok(mut grant) => {
+                        sent += grant.fill(sent..messages);
+                        grant.commit();
+                    }
+                    Err(ReserveError::Full { .. }) => thread::yield_now(),
+                    Err(refused) => panic!("{refused}"),
+                }
+            }
+        }
+
+        fn batch_push<M: Machine>(producer: &mut Producer<M>, messages: u64) {
+            // Published by the bound, a full ring and a dry consumer; that the drop publishes is in the models, which have larger rings.
+            let mut batch = producer.batch(2);
+            for value in 0..messages {
+                while let Err(refused) = batch.push(value) {
+                    assert_eq!(refused, PushError::Full(value));
+                    thread::yield_now();
+                }
+                if value == 0 {
+                    batch.flush();
+                }
+            }
+        }
+
+        fn pop<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+            (0..messages).for_each(|number| insist(|| receive(consumer, messages, number)));
+        }
+
+        fn peek<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+            let mut seen = 0;
+            while seen < messages {
+                match consumer.peek(u64::MAX) {
+                    Ok(chunk) => {
+                        let count = chunk.len();
+                        for offset in 0..count {
+                            assert_eq!(chunk.with(offset, |value| *value), Some(seen + offset));
+                        }
+                        assert_eq!(chunk.with(count, |value| *value), None);
+                        chunk.release(count);
+                        seen += count;
+                    }
+                    Err(PopError::Empty) => thread::yield_now(),
+                    Err(refused) => panic!("{refused}"),
+                }
+            }
+        }
+
+        /// By value: the first by itself, the others together.
+        fn drain<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+            let mut expected = 0..messages;
+            while !expected.is_empty() {
+                match consumer.peek(u64::MAX) {
+                    Ok(chunk) => {
+                        let mut values = chunk.into_iter();
+                        assert_eq!(values.next(), expected.next());
+                        values.for_each(|value| assert_eq!(Some(value), expected.next()));
+                    }
+                    Err(PopError::Empty) => thread::yield_now(),
+                    Err(refused) => panic!("{refused}"),
+                }
+            }
+        }
+
+        fn batch_pop<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+            let mut batch = consumer.batch(2);
+            for expected in 0..messages {
+                insist(|| match batch.pop() {
+                    Ok(value) => value == expected || panic!("{value}, not {expected}"),
+                    Err(PopError::Empty) => false,
+                    Err(refused) => panic!("{refused}"),
+                });
+            }
+        }
+
+        /// An end that is dropped with a batch has left its messages. All accesses are weakened.
+        fn leaving_a_batch<M: Machine + 'static>() {
+            let memory = memory::<M>(TWO_HEADERS);
+            // SAFETY: this model's only ends.
+            let (producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
+            let mut producer = producer.announce();
+            let writer = thread::spawn(move || {
+                take_side(Side::Writer);
+                let mut batch = producer.batch(2);
+                batch.push(1).unwrap();
+                batch.push(2).unwrap();
+            });
+            take_side(Side::Reader);
+            insist(|| consumer.is_disconnected());
+            assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "{LEFT}");
+            writer.join().unwrap();
+            // SAFETY: the writer has ended, and the consumer is not used any more.
+            unsafe { memory.free() };
+        }
+
+        #[test]
+        fn an_end_is_closed_after_its_last_message() {
+            check(PREEMPTIONS, leaving_a_batch::<Loom<STRONG>>);
+        }
+
+        #[test]
+        fn a_batch_that_is_left_or_looked_for_relaxed_is_found() {
+            must_fail(RACE, PREEMPTIONS, leaving_a_batch::<Loom<WRITER_PUBLISHES_RELAXED>>);
+            must_fail(RACE, PREEMPTIONS, leaving_a_batch::<Loom<READER_LOOKS_RELAXED>>);
+        }
+
+        pairs! {
+            push meets pop as push_meets_pop;
+            push meets peek as push_meets_peek;
+            push meets drain as push_meets_drain;
+            push meets batch_pop as push_meets_batch_pop;
+            push meets lanes_pop as push_meets_lanes;
+            reserve meets pop as reserve_meets_pop;
+            reserve meets peek as reserve_meets_peek;
+            reserve meets drain as reserve_meets_drain;
+            reserve meets batch_pop as reserve_meets_batch_pop;
+            batch_push meets pop as batch_push_meets_pop;
+            batch_push meets peek as batch_push_meets_peek;
+            batch_push meets drain as batch_push_meets_drain;
+            batch_push meets batch_pop as batch_push_meets_batch_pop;
+            batch_push meets lanes_pop as batch_push_meets_lanes;
+            lanes_push meets pop as lanes_meet_pop;
+            lanes_push meets peek as lanes_meet_peek;
+            lanes_push meets lanes_pop as lanes_meet_lanes;
+        }
+    };
+}
+
+mod spsc {
+    use super::*;
+
+    type Cell<M> = <M as Machine>::Cell<u64>;
+
+    fn slot<M: Machine>() -> Cell<M> {
+        M::Cell::new(u64::MAX)
+    }
+
+    fn lanes_push<M: Machine>(producer: &mut Producer<M>, messages: u64) {
+        let mut sent = 0;
+        while sent < messages {
+            let polled = producer.poll();
+            // SAFETY: polled on this ring, by this thread.
+            let free = unsafe { producer.accept(polled) }.unwrap();
+            let count = free.min(messages - sent);
+            for offset in 0..count {
+                // SAFETY: at most `free` slots after the tail, which are this end's.
+                producer.slot(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
+            }
+            // SAFETY: so many were written.
+            unsafe { producer.advance(count) };
+            // SAFETY: stored at once; its slots have been dealt with.
+            M::Word::publish_all([unsafe { producer.publication() }]);
+            sent += count;
+            if count == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn lanes_pop<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+        let mut seen = 0;
+        while seen < messages {
+            let polled = consumer.poll();
+            // SAFETY: polled on this ring, by this thread.
+            let count = unsafe { consumer.accept(polled) }.unwrap();
+            for offset in 0..count {
+                // SAFETY: at most `count` slots after the head, which are filled and this end's.
+                assert_eq!(consumer.slot(offset).with(|slot| unsafe { slot.read() }), seen + offset);
+            }
+            // SAFETY: so many were read.
+            unsafe { consumer.advance(count) };
+            // SAFETY: stored at once; its slots have been dealt with.
+            M::Word::publish_all([unsafe { consumer.publication() }]);
+            seen += count;
+            if count == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    scenes! { RingFlags::SPSC }
+    values! { spsc }
+    pairs! {
+        reserve meets lanes_pop as reserve_meets_lanes;
+        lanes_push meets batch_pop as lanes_meet_batch_pop;
+    }
+}
+
+mod flagged {
+    use super::*;
+
+    type Cell<M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<u64>>;
+
+    fn slot<M: Machine>() -> Cell<M> {
+        Slot::new(M::Word::new(0), M::Cell::new(u64::MAX))
+    }
+
+    fn push_slice<M: Machine>(producer: &mut Producer<M>, messages: u64) {
+        let all: Vec<u64> = (0..messages).collect();
+        let mut sent = 0;
+        while sent < all.len() {
+            let count = producer.push_slice(&all[sent..]).unwrap();
+            sent += count;
+            if count == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn pop_slice<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+        let mut seen = 0;
+        while seen < messages {
+            let mut values = [u64::MAX; 2];
+            let count = consumer.pop_slice(&mut values) as u64;
+            assert!(values.into_iter().take(count as usize).eq(seen..seen + count));
+            seen += count;
+            if count == 0 {
+                thread::yield_now();
+            }
+        }
+    }
+
+    fn lanes_push<M: Machine>(producer: &mut Producer<M>, messages: u64) {
+        let mut sent = 0;
+        while sent < messages {
+            let polled = producer.poll();
+            // SAFETY: polled on this ring, by this thread.
+            let free = unsafe { producer.accept(polled) }.unwrap();
+            let count = free.min(messages - sent);
+            for offset in 0..count {
+                // SAFETY: at most `free` slots after the tail, which are this end's.
+                producer.row().at(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
+                if offset > 0 {
+                    // SAFETY: not the first, and written.
+                    unsafe { producer.raise(offset) };
+                }
+            }
+            if count > 0 {
+                // SAFETY: stored once, after every slot and flag of its batch.
+                M::Word::publish_all([unsafe { producer.publication() }]);
+                // SAFETY: so many were written and published.
+                unsafe { producer.advance(count) };
+            } else {
+                thread::yield_now();
+            }
+            sent += count;
+        }
+    }
+
+    fn lanes_pop<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
+        let mut seen = 0;
+        while seen < messages {
+            let count = (0..messages - seen).take_while(|offset| consumer.is_there(*offset)).count() as u64;
+            for offset in 0..count {
+                // SAFETY: available, and this end's.
+                assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
+            }
+            if count > 0 {
+                // SAFETY: so many were there, and no lane reads them any more.
+                unsafe { consumer.advance(count) };
+                // SAFETY: stored once; its slots have been dealt with.
+                M::Word::publish_all([unsafe { consumer.publication() }]);
+            } else {
+                thread::yield_now();
+            }
+            seen += count;
+        }
+    }
+
+    scenes! { RingFlags::FLAGGED }
+    values! { flagged }
+    pairs! {
+        push meets pop_slice as push_meets_pop_slice;
+        push_slice meets pop as push_slice_meets_pop;
+        push_slice meets pop_slice as push_slice_meets_pop_slice;
+        push_slice meets peek as push_slice_meets_peek;
+        push_slice meets batch_pop as push_slice_meets_batch_pop;
+        reserve meets pop_slice as reserve_meets_pop_slice;
+        batch_push meets pop_slice as batch_push_meets_pop_slice;
+    }
+}
+
+/// Lengths, markers and payload are words in loom's cells: loom sees each access to them.
+mod framed {
+    use ringmem_layouts::ring::framed::{self, Grant, Message, PopError, PushError};
+
+    use super::*;
+
+    type Producer<'a, M> = framed::Producer<'a, M>;
+    type Consumer<'a, M> = framed::Consumer<'a, M>;
+    type Cell<M> = <M as Machine>::Cell<u64>;
+    type Work = [usize; 3];
+
+    /// From the last word of the ring: the first message skips it, the second begins behind, the third where the first was, with an index
+    /// that has wrapped.
+    const ONE_HEADER: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 4, split: false, work: [8, 8, 5], end: 2 };
+    const TWO_HEADERS: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 1, split: true, work: [0, 3, 8], end: 4 };
+    const FULL: (Geometry<Work>, u64) = (Geometry { split: false, ..TWO_HEADERS }, 2);
+
+    fn slot<M: Machine>() -> Cell<M> {
+        // No length that could pass for one.
+        M::Cell::new(0x5555)
+    }
+
+    /// Writes the one word of a message, if it has one.
+    fn write<M: Machine>(grant: &Grant<'_, '_, M>, number: u64) {
+        if let Some(word) = grant.word(0) {
+            // SAFETY: granted, and so the producer's.
+            word.with_mut(|word| unsafe { word.write(0x100 + number) });
+        }
+        assert!(grant.word(1).is_none());
+    }
+
+    fn verify<M: Machine>(message: &Message<'_, M>, lengths: Work, number: u64) {
+        assert_eq!(message.len(), lengths[number as usize]);
+        match message.word(0) {
+            // SAFETY: seen, not released, and so the consumer's.
+            Some(word) => assert_eq!(word.with(|word| unsafe { word.read() }), 0x100 + number),
+            None => assert!(message.is_empty()),
+        }
+        assert!(message.word(1).is_none());
+    }
+
+    /// Writes and commits a grant. Returns whether there was one: only a full ring may refuse.
+    fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError>, lengths: Work, number: u64) -> bool {
+        match granted {
+            Ok(grant) => {
+                write(&grant, number);
+                grant.commit(lengths[number as usize]);
+                true
+            }
+            Err(refused) => refused != PushError::Full && panic!("{refused}"),
+        }
+    }
+
+    fn send<M: Machine>(producer: &mut Producer<M>, lengths: Work, number: u64) -> bool {
+        commit(producer.reserve(lengths[number as usize]), lengths, number)
+    }
+
+    fn receive<M: Machine>(consumer: &mut Consumer<M>, lengths: Work, number: u64) -> bool {
+        match consumer.peek() {
+            Ok(frame) => {
+                verify(&frame.message(), lengths, number);
+                frame.release();
+                true
+            }
+            Err(refused) => refused != PopError::Empty && panic!("{refused}"),
+        }
+    }
+
+    fn reserve<M: Machine>(producer: &mut Producer<M>, lengths: Work) {
+        (0..3).for_each(|number| insist(|| send(producer, lengths, number)));
+    }
+
+    /// Reserves the largest message and commits fewer bytes; also drops a grant.
+    fn commit_part<M: Machine>(producer: &mut Producer<M>, lengths: Work) {
+        for number in 0..3 {
+            if let Ok(grant) = producer.reserve(8) {
+                write(&grant, 9);
+            }
+            insist(|| commit(producer.reserve(8), lengths, number));
+        }
+    }
+
+    fn batch_reserve<M: Machine>(producer: &mut Producer<M>, lengths: Work) {
+        // The last message is left to the drop, those before it to the bound, a full ring and a dry consumer.
+        let mut batch = producer.batch(2);
+        for number in 0..3 {
+            insist(|| commit(batch.reserve(lengths[number as usize]), lengths, number));
+            if number == 0 {
+                batch.flush();
+            }
+        }
+    }
+
+    fn peek<M: Machine>(consumer: &mut Consumer<M>, lengths: Work) {
+        (0..3).for_each(|number| insist(|| receive(consumer, lengths, number)));
+    }
+
+    fn peek_many<M: Machine>(consumer: &mut Consumer<M>, lengths: Work) {
+        let mut number = 0;
+        while number < 3 {
+            match consumer.peek_many() {
+                Ok(chunk) => {
+                    let mut seen = 0;
+                    while let Ok(message) = chunk.next() {
+                        verify(&message, lengths, number);
+                        number += 1;
+                        seen += 1;
+                    }
+                    assert_eq!(chunk.release(), seen);
+                }
+                Err(refused) => {
+                    assert_eq!(refused, PopError::Empty);
+                    thread::yield_now();
+                }
+            }
+        }
+    }
+
+    fn batch_peek<M: Machine>(consumer: &mut Consumer<M>, lengths: Work) {
+        let mut batch = consumer.batch(2);
+        for number in 0..3 {
+            insist(|| match batch.peek() {
+                Ok(frame) => {
+                    verify(&frame.message(), lengths, number);
+                    frame.release();
+                    true
+                }
+                Err(refused) => refused != PopError::Empty && panic!("{refused}"),
+            });
+        }
+    }
+
+    scenes! { RingFlags::FRAMED }
+    pairs! {
+        reserve meets peek as reserve_meets_peek;
+        reserve meets peek_many as reserve_meets_peek_many;
+        reserve meets batch_peek as reserve_meets_batch_peek;
+        commit_part meets peek as commit_part_meets_peek;
+        commit_part meets peek_many as commit_part_meets_peek_many;
+        commit_part meets batch_peek as commit_part_meets_batch_peek;
+        batch_reserve meets peek as batch_reserve_meets_peek;
+        batch_reserve meets peek_many as batch_reserve_meets_peek_many;
+        batch_reserve meets batch_peek as batch_reserve_meets_batch_peek;
+    }
+}

@@ -1,0 +1,34 @@
+//! The crate's tests in one program: it links once, and compiles each generic function once.
+
+mod loom_machine;
+mod patience;
+mod queue;
+mod ring_memory;
+
+mod abi;
+mod attach;
+mod clock_model;
+mod drain;
+mod framed_attach;
+mod framed_model;
+mod looking;
+mod loom_aggregate;
+mod loom_clock;
+mod loom_lossy;
+mod loom_mpsc_mpmc;
+mod loom_rings;
+mod loom_telemetry;
+mod lossy_model;
+mod message_model;
+#[cfg(feature = "alloc")]
+mod owned;
+mod policies;
+mod rings_model;
+#[cfg(feature = "alloc")]
+mod run_time_capacity;
+mod shuttle_rings;
+mod two_threads;
+mod two_threads_clock;
+mod two_threads_framed;
+mod two_threads_lossy;
+mod untrusted_model;

@@ -1,0 +1,161 @@
+//! Two million messages of varying length between two threads: none lost, doubled, reordered, torn, shortened or lengthened.
+//!
+//! Indices begin five words short of where they wrap. Every wait has a deadline: a side that sees no progress for a minute panics.
+
+use crate::patience;
+
+use std::thread;
+
+use patience::insist;
+use ringmem_layouts::Host;
+use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, Ring};
+
+const MESSAGES: u64 = 2_000_000;
+const BYTES: usize = 4096;
+/// The largest that the ring takes: it waits until nearly all before it has been read.
+const LONGEST: usize = BYTES / 2 - 8;
+const START: u64 = u64::MAX - 5;
+
+/// Mostly short, now and then the longest.
+const fn length(number: u64) -> usize {
+    let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    match hash % 256 {
+        0 => LONGEST,
+        1..9 => (hash / 256) as usize % LONGEST,
+        _ => (hash / 256) as usize % 97,
+    }
+}
+
+/// A different value in every byte, as far as a byte can differ.
+const fn byte(number: u64, place: usize) -> u8 {
+    (number.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u8 ^ (place as u8).wrapping_mul(0x9d)
+}
+
+/// Writes the message of this number.
+fn write(number: u64, into: &mut [u8]) {
+    for (place, at) in into.iter_mut().enumerate() {
+        *at = byte(number, place);
+    }
+}
+
+fn verify(number: u64, message: &[u8]) {
+    assert_eq!(message.len(), length(number), "message {number}");
+    let wrong = message.iter().enumerate().position(|(place, seen)| *seen != byte(number, place));
+    assert_eq!(wrong, None, "message {number}");
+}
+
+fn between_two_threads(produce: impl FnOnce(&mut Producer<'_, Host>) + Send, consume: impl FnOnce(&mut Consumer<'_, Host>)) {
+    let mut ring = Box::new(Ring::<BYTES>::starting_at(START));
+    let (mut producer, mut consumer) = ring.split();
+    thread::scope(|scope| {
+        scope.spawn(|| produce(&mut producer));
+        consume(&mut consumer);
+    });
+    assert_eq!(consumer.peek().map(drop), Err(PopError::Empty), "more came out than went in");
+    assert_eq!((consumer.head(), producer.refresh()), (producer.tail(), Ok(BYTES)));
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order_one_by_one() {
+    between_two_threads(
+        |producer| {
+            let mut message = [0; LONGEST];
+            for number in 0..MESSAGES {
+                let message = &mut message[..length(number)];
+                write(number, message);
+                insist(|| producer.push(message).ok());
+            }
+        },
+        |consumer| {
+            let mut message = [0; LONGEST];
+            for number in 0..MESSAGES {
+                let len = insist(|| consumer.pop(&mut message).ok());
+                verify(number, &message[..len]);
+            }
+        },
+    );
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order_in_place() {
+    between_two_threads(
+        |producer| {
+            for number in 0..MESSAGES {
+                let len = length(number);
+                // Every third asks for more than it needs.
+                let more = if number.is_multiple_of(3) { LONGEST.min(len + 40) } else { len };
+                insist(|| {
+                    let mut grant = producer.reserve(more).ok()?;
+                    write(number, &mut grant[..len]);
+                    grant.commit(len);
+                    Some(())
+                });
+            }
+        },
+        |consumer| {
+            for number in 0..MESSAGES {
+                insist(|| {
+                    let frame = consumer.peek().ok()?;
+                    verify(number, &frame);
+                    frame.release();
+                    Some(())
+                });
+            }
+        },
+    );
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order_in_batches() {
+    between_two_threads(
+        |producer| {
+            let mut batch = producer.batch(16);
+            let mut message = [0; LONGEST];
+            for number in 0..MESSAGES {
+                let message = &mut message[..length(number)];
+                write(number, message);
+                insist(|| batch.push(message).ok());
+            }
+        },
+        |consumer| {
+            let mut batch = consumer.batch(16);
+            let mut message = [0; LONGEST];
+            for number in 0..MESSAGES {
+                let len = insist(|| batch.pop(&mut message).ok());
+                verify(number, &message[..len]);
+            }
+        },
+    );
+}
+
+#[test]
+fn messages_arrive_whole_and_in_order_many_at_once() {
+    between_two_threads(
+        |producer| {
+            let mut bytes = vec![[0; LONGEST]; 8];
+            let mut number = 0;
+            while number < MESSAGES {
+                let count = 8.min(MESSAGES - number);
+                for (message, number) in bytes.iter_mut().zip(number..) {
+                    write(number, &mut message[..length(number)]);
+                }
+                let messages = bytes.iter().zip(number..number + count).map(|(message, number)| &message[..length(number)]);
+                number += insist(|| Some(producer.push_many(messages.clone()).0).filter(|taken| *taken > 0));
+            }
+        },
+        |consumer| {
+            let mut number = 0;
+            while number < MESSAGES {
+                number += insist(|| {
+                    let chunk = consumer.peek_many().ok()?;
+                    let mut next = number;
+                    while let Ok(message) = chunk.next() {
+                        verify(next, &message);
+                        next += 1;
+                    }
+                    Some(chunk.release())
+                });
+            }
+        },
+    );
+}

@@ -1,0 +1,107 @@
+use ringmem::backend::Backend;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::memory::{Device, GpuBuffer};
+use ringmem::{Error, MemoryVisibility};
+
+use super::*;
+
+fn live(backend: &HostBackend) -> [u64; 3] {
+    let counters = backend.counters();
+    [counters.device_live.bytes, counters.pinned_live.bytes, counters.unified_live.bytes]
+}
+
+#[test]
+fn a_bridge_that_cannot_be_opened_leaves_nothing_whichever_call_fails() {
+    for (strategy, placement, calls) in [
+        (TransferStrategy::Unified, Placement::PINNED, [2, 0, 0]),
+        (TransferStrategy::Sync, Placement::UNIFIED, [6, 0, 2]),
+        (TransferStrategy::Async, Placement::SPLIT, [8, 2, 4]),
+    ] {
+        for (verb, calls) in [Verb::Allocate, Verb::OpenStream, Verb::Copy].into_iter().zip(calls) {
+            for nth in 1..=calls + 1 {
+                let backend = backend();
+                backend.set_faults(&Faults::new().on(verb, Fault::nth(nth)));
+                let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
+                assert_eq!(opened.is_ok(), nth > calls, "{strategy:?}: call {nth} of {verb:?}: {opened:?}");
+                until("nothing is left", || live(&backend) == [0; 3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_device_is_an_error_and_what_is_there_stays() {
+    let backend = backend();
+    let kept = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &vec![7; (1 << 20) - 4096]).expect("room");
+    let before = live(&backend);
+    for _ in 0..3 {
+        // There is room for one ring of the two.
+        let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(TransferStrategy::Async, Placement::DEVICE, 8));
+        assert!(matches!(opened.map(drop), Err(Error::OutOfMemory { .. })));
+        assert_eq!(live(&backend), before);
+    }
+    assert!(kept.to_vec().expect("live").iter().all(|&byte| byte == 7));
+    drop(kept);
+    open(&backend, &options(TransferStrategy::Async, Placement::DEVICE, 8));
+}
+
+#[test]
+fn a_ring_in_pinned_memory_is_refused_where_stores_to_it_are_not_seen() {
+    let backend = Clean::build(HostBackend::builder().system_scope(false).device_memory(1 << 20));
+    for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
+        for (placement, served) in [(Placement::PINNED, false), (Placement::SPLIT, false), (Placement::DEVICE, true)] {
+            let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
+            let served = served && !is_shared(strategy);
+            assert_eq!(opened.is_ok(), served, "{strategy:?} {placement:?}: {opened:?}");
+            assert!(served || matches!(opened, Err(Error::Unsupported { .. })));
+        }
+    }
+}
+
+/// Whether host and device are the ends of the same two rings.
+fn is_shared(strategy: TransferStrategy) -> bool {
+    matches!(strategy, TransferStrategy::Unified | TransferStrategy::Flagged)
+}
+
+/// Run by the next test, in a process of its own.
+#[test]
+#[ignore = "wants an environment of its own"]
+fn nothing_is_shared() {
+    let backend = backend();
+    assert_eq!(MemoryVisibility::detect(&backend, 0).expect("a device").visibility, MemoryVisibility::ExplicitDma);
+    let seen = backend.capabilities(0).expect("a device");
+    for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
+        let placement = if is_shared(strategy) { Placement::PINNED } else { Placement::DEVICE };
+        let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
+        assert_eq!(opened.is_ok(), !is_shared(strategy), "{strategy:?}: {opened:?}");
+    }
+    assert_ne!(TransferStrategy::for_device(MemoryVisibility::ExplicitDma, &seen), TransferStrategy::Unified);
+}
+
+#[test]
+fn one_ring_for_both_sides_is_refused_where_nothing_is_shared() {
+    let program = std::env::current_exe().expect("this test's program");
+    let output = std::process::Command::new(program)
+        .args(["--exact", "bridge::open::nothing_is_shared", "--ignored"])
+        .env("RINGMEM_VISIBILITY", "dma")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn a_launch_that_is_over_takes_up_no_place_among_those_that_use_the_rings() {
+    for placement in [Placement::DEVICE, Placement::SPLIT] {
+        let backend = backend();
+        let Rig { mut sender, mut bridge, kernel, .. } = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 1);
+        for _ in 0..10 {
+            let over = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 0).kernel;
+            until("it has left", || over.is_done());
+            bridge.used_by(&over).expect("there is room for it");
+        }
+        assert!(!kernel.is_done());
+        sender.push(message(0)).expect("room");
+        until("the other has left", || bridge.poll().is_ok() && kernel.is_done());
+    }
+}

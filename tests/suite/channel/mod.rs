@@ -1,0 +1,96 @@
+//! A channel: messages there and back, commands, and what happens when a kernel does not do its part.
+mod broken;
+use crate::clean;
+mod counts;
+mod drain;
+mod dump;
+mod faults;
+mod life;
+mod messages;
+mod refusals;
+mod typed;
+mod waits;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use ringmem::backend::host::HostBackend;
+use ringmem::bridge::{Placement, TransferStrategy};
+use ringmem::channel::{Channel, Options, ReceiveError, SendError};
+use ringmem::ring::spsc::PopError;
+use ringmem::stream::Module;
+use ringmem::{Error, Image, Rejected};
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{ABI, IMAGE};
+
+/// No wait of this file is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
+}
+
+fn load(backend: &Arc<HostBackend>, image: &Image) -> Module {
+    Module::load(backend, image, &ABI).expect("our ABI")
+}
+
+/// A channel to `echo`.
+fn open(backend: &Arc<HostBackend>, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
+    // SAFETY: `echo` takes no arguments of its own.
+    unsafe { Channel::open_raw(backend, 0, &load(backend, &IMAGE), options) }
+}
+
+fn message(id: u64) -> Echo {
+    Echo { words: [id, !id, id << 7, 3, 4, 5, 6, id.wrapping_mul(id)] }
+}
+
+fn until(fact: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
+        thread::yield_now();
+    }
+}
+
+fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
+    let mut answer = None;
+    until("there is an answer", || match channel.try_recv() {
+        Ok(value) => {
+            answer = Some(value);
+            true
+        }
+        Err(ReceiveError::Empty) => false,
+        Err(error) => panic!("{error}"),
+    });
+    answer.expect("just received")
+}
+
+/// So many of the ways move nothing.
+const SHARED: usize = 2;
+
+/// Every way to a kernel, and the kernel for it.
+fn ways() -> Vec<Options<'static>> {
+    let queued = [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
+    let moved = queued.into_iter().flat_map(|strategy| {
+        [("echo", Placement::DEVICE), ("echo_split", Placement::SPLIT)].map(|(kernel, placement)| Options {
+            strategy: Some(strategy),
+            placement: [placement; 2],
+            ..Options::new(kernel)
+        })
+    });
+    let flagged = Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") };
+    [Options::new("echo"), flagged].into_iter().chain(moved).collect()
+}
+
+fn with_a_batch(way: &Options<'_>) -> (Clean, Channel<Echo, Echo>) {
+    let backend = backend();
+    let mut channel = open(&backend, way).expect("a channel");
+    let mut batch = channel.send_batch(64);
+    for id in 0..10 {
+        batch.push(message(id)).expect("room");
+    }
+    drop(batch);
+    (backend, channel)
+}

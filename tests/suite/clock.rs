@@ -1,0 +1,111 @@
+//! A hybrid logical clock between processes: one word in memory that all of them map, and no stamp twice.
+//!
+//! The other processes are this program again, with their number in the environment: [`child_role`].
+#![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+
+use std::io::stdin;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Child, Command, Stdio};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::time::{Duration, Instant};
+use std::{hint, thread};
+
+use ringmem::clock::{HybridClock, Stamp};
+use ringmem::{CacheLineAligned, HostWord};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+const PROCESSES: usize = 3;
+const STAMPS: usize = 400_000;
+/// So often they wait for each other, or one might be done before the next begins.
+const ROUNDS: usize = 100;
+/// No wait of this file is longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+const ROLE: &str = "RINGMEM_CLOCK_ROLE";
+
+#[repr(C)]
+struct Shared {
+    clock: CacheLineAligned<HybridClock<HostWord>>,
+    /// How many rounds have been begun, by all together.
+    came: CacheLineAligned<HostWord>,
+    /// What each was given, in its order.
+    stamps: [[HostWord; STAMPS]; PROCESSES],
+}
+
+/// For as long as the process lives.
+fn map(fd: BorrowedFd<'_>) -> &'static Shared {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+    // SAFETY: a new mapping, where the system likes.
+    let place = unsafe { mmap(null_mut(), size_of::<Shared>(), protection, flags, fd, 0) }.unwrap();
+    // SAFETY: page-aligned, as long as it is mapped, never unmapped, and words that are shared by their own accesses.
+    unsafe { NonNull::new(place).unwrap().cast().as_ref() }
+}
+
+fn stamp(shared: &Shared, process: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    for (round, places) in (1..).zip(shared.stamps[process].chunks(STAMPS / ROUNDS)) {
+        shared.came.get().fetch_add(1, AcqRel);
+        while shared.came.get().load(Acquire) < PROCESSES as u64 * round {
+            assert!(Instant::now() < deadline, "the others did not come");
+            hint::spin_loop();
+            thread::yield_now();
+        }
+        for (number, place) in places.iter().enumerate() {
+            // The processes disagree by a microsecond, and the time moves on every fifty stamps.
+            let stamp = shared.clock.get().tick(round * 100 + (number / 50 + process) as u64);
+            place.store(stamp.bits(), Relaxed);
+        }
+    }
+}
+
+/// What another process does.
+#[test]
+fn child_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    stamp(map(stdin().as_fd()), role.parse().unwrap());
+}
+
+/// Another process, killed when this is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn processes_that_share_a_clock_get_no_stamp_twice() {
+    let fd = memfd_create(c"clock", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&fd, size_of::<Shared>() as u64).unwrap();
+    let shared = map(fd.as_fd());
+    let start = |number: usize| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["clock::child_role", "--exact", "--test-threads=1", "-q"]).env(ROLE, number.to_string());
+        Process(command.stdin(Stdio::from(fd.try_clone().unwrap())).stdout(Stdio::null()).spawn().unwrap())
+    };
+    let mut others: Vec<Process> = (1..PROCESSES).map(start).collect();
+    stamp(shared, 0);
+    let deadline = Instant::now() + PATIENCE;
+    for Process(other) in &mut others {
+        let status = loop {
+            if let Some(status) = other.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "a process did not end");
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert!(status.success(), "{status}");
+    }
+    let mut all: Vec<Stamp> = Vec::new();
+    for given in &shared.stamps {
+        let given: Vec<Stamp> = given.iter().map(|word| Stamp::from_bits(word.load(Relaxed))).collect();
+        assert!(given.is_sorted_by(|a, b| a < b), "not rising in its own process");
+        all.extend(given);
+    }
+    all.sort_unstable();
+    let twice = all.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert_eq!(twice, 0, "of {} stamps", all.len());
+}

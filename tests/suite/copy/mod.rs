@@ -1,0 +1,39 @@
+//! How bytes are moved: few copies for many writes, whole units, rates, and what stays on the device.
+mod bandwidth;
+mod chain;
+use crate::clean;
+mod coalescer;
+use crate::held;
+mod parts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clean::Clean;
+use ringmem::backend::host::{Builder, HostBackend, Link};
+use ringmem::memory::{Device, GpuBuffer, Pinned};
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(4 << 20))
+}
+
+/// 1 us, 10 GB/s pinned, 5 pageable, 100 within the device, 20 within the host; a kernel takes its last argument.
+fn modelled() -> Builder {
+    let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments.last().copied().unwrap_or(0));
+    let link = Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 10.0, kernel_ns };
+    HostBackend::builder().device_memory(4 << 20).link(link)
+}
+
+/// So many elements on the device, each 0.
+fn zeros(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u32> {
+    let mut buffer = GpuBuffer::new(Device::new(backend, 0), len).expect("room");
+    buffer.zero().expect("a fill");
+    buffer
+}
+
+fn pinned(backend: &Arc<HostBackend>) -> Pinned {
+    Pinned::new(backend, 0)
+}

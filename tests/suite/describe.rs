@@ -1,0 +1,171 @@
+//! Printed layouts, ours or a user's: complete, and with all text escaped.
+use std::slice;
+
+use ringmem::backend::DeviceAddress;
+use ringmem::pool::{PartState, SlabView};
+use ringmem::{Abi, LAYOUTS, Layout, describe, layout_set, layout_table};
+use serde_json::{Value, json};
+
+#[repr(C)]
+struct Inner {
+    left: u16,
+    right: [u8; 2],
+}
+layout_table! {
+    Inner: size 4, align 2;
+    0 left: u16, "host";
+    2 right: [u8; 2], "device";
+}
+
+/// Fields that begin and end anywhere, and writers that no format likes.
+#[repr(C, packed)]
+struct Order {
+    first: u8,
+    inner: Inner,
+    across: [u8; 7],
+    long: [u8; 60],
+    a_name_that_is_too_long_for_its_byte: u8,
+}
+layout_table! {
+    Order: size 73, align 1;
+    0  first: u8, "a \"quote\", a \\ and a tab\t";
+    1  inner: Inner, "not shown: its fields have their own";
+    5  across: [u8; 7], "<b>you</b> & me";
+    12 long: [u8; 60], "one | `two` | *three*";
+    72 a_name_that_is_too_long_for_its_byte: u8, "nobody: zero";
+}
+
+const ABI: Abi = Abi::of(layout_set!(LAYOUTS; Order));
+
+/// `Order` alone, of the set.
+fn order() -> Abi {
+    Abi { layouts: slice::from_ref(ABI.layouts.last().expect("not empty")), hash: ABI.hash }
+}
+
+#[test]
+fn any_text_stays_text_in_json() {
+    let object: Value = serde_json::from_str(&describe::json(&order()).to_string()).expect("one object");
+    assert_eq!(object["abi"], format!("{:016x}", ABI.hash));
+    let shown = &object["layouts"][0];
+    assert_eq!((&shown["name"], &shown["size"], &shown["align"]), (&json!("Order"), &json!(73), &json!(1)));
+    for (shown, field) in shown["fields"].as_array().expect("a list").iter().zip(Order::DESCRIPTOR.fields) {
+        let expected = json!({
+            "name": field.name, "offset": field.offset, "size": field.size, "type": field.type_name, "writer": field.writer,
+        });
+        assert_eq!(shown, &expected);
+    }
+    let object: Value = serde_json::from_str(&describe::json(&Abi::of(&[])).to_string()).expect("one object");
+    assert_eq!(object["layouts"], json!([]));
+}
+
+#[test]
+fn a_row_of_markdown_has_five_cells_whatever_is_in_them() {
+    let page = describe::markdown(&ABI).to_string();
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let mut count = 0;
+    for row in rows {
+        let bars = row.replace("\\|", "").matches('|').count();
+        assert_eq!(bars, 6, "{row}");
+        count += 1;
+    }
+    assert_eq!(count, ABI.layouts.iter().map(|layout| layout.fields.len() + 2).sum::<usize>());
+    assert!(page.contains("| 12 | 60 | `long` | `[u8; 60]` | one \\| \\`two\\` \\| \\*three\\* |"), "{page}");
+    assert!(page.contains("| 5 | 7 | `across` | `[u8; 7]` | \\<b>you\\</b> & me |"), "{page}");
+}
+
+fn elements(svg: &str) -> Vec<String> {
+    let (mut found, mut open) = (Vec::new(), Vec::new());
+    for (place, _) in svg.match_indices('<') {
+        let tag = &svg[place + 1..place + svg[place..].find('>').expect("it ends")];
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().expect("a name");
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "{tag}");
+            continue;
+        }
+        found.push(name.to_owned());
+        if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, [""; 0]);
+    found
+}
+
+#[test]
+fn a_map_has_a_box_for_every_field_and_takes_structs_apart() {
+    let map = describe::svg(&order()).to_string();
+    let elements = elements(&map);
+    // The page's and one for each field.
+    assert_eq!(elements.iter().filter(|name| *name == "title").count(), 1 + 6);
+    assert!(!elements.iter().any(|name| name == "b"));
+    for title in [
+        "first: u8, 1 bytes at 0, written by a &quot;quote&quot;, a \\ and a tab ",
+        "inner.left: u16, 2 bytes at 1, written by host",
+        "inner.right: [u8; 2], 2 bytes at 3, written by device",
+        "across: [u8; 7], 7 bytes at 5, written by &lt;b&gt;you&lt;/b&gt; &amp; me",
+        "long: [u8; 60], 60 bytes at 12, written by one | `two` | *three*",
+        "a_name_that_is_too_long_for_its_byte: u8, 1 bytes at 72, written by nobody: zero",
+    ] {
+        assert!(map.contains(&format!("<title>{title}</title>")), "{title}\n{map}");
+    }
+    // A box across two rows that do not touch is two, one of three rows or more is one around all.
+    assert!(map.contains(r#"<path d="M444 84H672V118H444Z M64 118H368V152H64Z"/>"#), "{map}");
+    assert!(map.contains(">⋮ 40 bytes not shown ⋮<"), "{map}");
+    // Each party once in the legend, in the order of the bytes, in as many lines as it takes.
+    let legend = ["a &quot;quote&quot;", "host", "device", "&lt;b&gt;you&lt;/b&gt; &amp; me", "one | `two` | *three*", "nobody"];
+    let place = |(nth, party): (usize, &&str)| {
+        let y = if nth < 5 { 48 } else { 63 };
+        map.find(&format!(r#"y="{y}">{party}</text>"#)).expect(party)
+    };
+    let places: Vec<usize> = legend.iter().enumerate().map(place).collect();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn every_map_of_ours_is_whole() {
+    let map = describe::svg(&ABI).to_string();
+    elements(&map);
+    for (layout, path) in [("RingHeader", "constants.message_kind"), ("ControlBlock", "abi_seen"), ("TelemetryBuffer", "depths")] {
+        assert!(map.contains(&format!(">{layout}</text>")) && map.contains(&format!("<title>{path}: word, 8 bytes at ")), "{path}");
+    }
+}
+
+#[test]
+fn a_part_of_a_set_says_whose_hash_it_shows() {
+    let last = |page: String| page.lines().last().map(str::to_owned).expect("a line");
+    assert_eq!(last(describe::table(&ABI).to_string()), format!("ABI {:016x}: all of them together, in order of name", ABI.hash));
+    assert_eq!(last(describe::table(&order()).to_string()), format!("ABI {:016x}: the set that this is taken from", ABI.hash));
+}
+
+#[test]
+fn a_picture_of_slabs_has_every_part_and_joins_only_what_is_too_narrow() {
+    let wide = [(0, 1 << 20, PartState::Live), (1 << 20, 1 << 20, PartState::Live), (2 << 20, 2 << 20, PartState::Free)];
+    // Two hundred of 256 bytes, every fourth of the second hundred free.
+    let narrow = (0..200).map(|part| (part * 256, 256, if part >= 100 && part % 4 == 0 { PartState::Free } else { PartState::Cached }));
+    let rest = (200 * 256, (1 << 20) - 200 * 256, PartState::Live);
+    let address = Some(DeviceAddress::new(0x4000));
+    let slabs = [
+        SlabView { number: 0, device_address: address, bytes: 4 << 20, parts: wide.to_vec() },
+        SlabView { number: 7, device_address: None, bytes: 1 << 20, parts: narrow.chain([rest]).collect() },
+    ];
+    let picture = describe::slabs(&slabs).to_string();
+    let titles = elements(&picture).iter().filter(|name| *name == "title").count();
+    assert_eq!(titles, 1 + 3 + (1 + 25 + 25) + 1);
+    for text in [
+        "<title>2 slabs, 5242880 bytes</title>",
+        ">live: 3094528 bytes<",
+        ">cached: 44800 bytes<",
+        ">free: 2103552 bytes<",
+        ">slab 0 at 0x4000: 4194304 bytes, 2097152 live<",
+        ">slab 7: 1048576 bytes, 997376 live<",
+        "<title>1 live part, 1048576 bytes at 1048576</title>\n<path d=\"M244.00 92h220.00v26h-220.00Z\"/>",
+        "<title>1 free part, 2097152 bytes at 2097152</title>",
+        "<title>100 cached parts, 25600 bytes at 0</title>",
+        "<title>1 free part, 256 bytes at 25600</title>",
+        "<title>3 cached parts, 768 bytes at 25856</title>",
+        "<title>1 live part, 997376 bytes at 51200</title>",
+    ] {
+        assert!(picture.contains(text), "{text}\n{picture}");
+    }
+    elements(&describe::slabs(&[]).to_string());
+}

@@ -1,0 +1,242 @@
+//! Every variant of `Error` is what some call answers, and says its facts: shown here where that takes a line or two, elsewhere where it takes another
+//! process, a driver or a persistent kernel. Every reason why a stream stops or an id leads nowhere is answered, too.
+use crate::clean;
+use crate::held;
+
+use std::alloc::Layout;
+use std::collections::BTreeSet;
+use std::error::Error as _;
+
+use clean::Clean;
+use held::Held;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::{Backend, Block, MemoryLocation, Options, Request, Uses};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::{Aligned, Buffer, Device, Failing, GpuBuffer, Host, Limited, Pinned, PinnedBuffer, Trace, When};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Error, Image, LAYOUTS};
+
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("System", include_str!("shared.rs")),
+    ("Attach", include_str!("shared.rs")),
+    ("Kernel", include_str!("channel/refusals.rs")),
+    ("Operation", include_str!("mirror/told.rs")),
+    ("Tainted", include_str!("stream/tainted.rs")),
+    ("Corrupted", include_str!("peers/integrity.rs")),
+    ("AlreadyExists", include_str!("manager/limit.rs")),
+    ("Mirror", include_str!("mirror/table.rs")),
+    ("Id", include_str!("registry/mod.rs")),
+    ("Config", include_str!("pools/fields.rs")),
+    // On the driver double.
+    ("NoDriver", include_str!("../cuda/ends.rs")),
+    ("Driver", include_str!("../cuda/ends.rs")),
+    ("Residency", include_str!("../cuda/resident.rs")),
+];
+
+/// The same of [`MirrorFault`](ringmem::error::MirrorFault).
+const MIRROR_FAULTS: &[(&str, &str)] = &[
+    ("NotAllocated", include_str!("mirror/table.rs")),
+    ("NoHostCopy", include_str!("mirror/table.rs")),
+    ("NoDeviceCopy", include_str!("mirror/table.rs")),
+    ("DirtyConflict", include_str!("mirror/table.rs")),
+];
+
+/// The same of [`OperationFault`](ringmem::error::OperationFault).
+const OPERATION_FAULTS: &[(&str, &str)] = &[
+    ("Unpublished", include_str!("host_sim/words.rs")),
+    ("AlreadyReported", include_str!("mirror/told.rs")),
+    ("NotReached", include_str!("stream/moments.rs")),
+];
+
+/// The same of [`ConfigError`](ringmem::config::ConfigError), where it is not in the tests of its module.
+const CONFIGS: &[(&str, &str)] = &[
+    ("Bytes", include_str!("pools/fields.rs")),
+    ("Interval", include_str!("../../src/config.rs")),
+    ("Location", include_str!("../../src/config.rs")),
+    ("Growth", include_str!("manager/names.rs")),
+    ("Element", include_str!("manager/names.rs")),
+    ("Ring", include_str!("shared.rs")),
+];
+
+/// The same of [`Cause`](ringmem::streaming::Cause).
+const CAUSES: &[(&str, &str)] = &[
+    ("Read", include_str!("streaming/sources.rs")),
+    ("Truncated", include_str!("streaming/sources.rs")),
+    ("Changed", include_str!("streaming/sources.rs")),
+    ("Endless", include_str!("streaming/sources.rs")),
+    ("Ragged", include_str!("streaming/shapes.rs")),
+    ("Checksum", include_str!("streaming/faults.rs")),
+    ("Write", include_str!("streaming/sinks.rs")),
+    ("Order", include_str!("streaming/causes.rs")),
+    ("Refused", include_str!("streaming/persistent.rs")),
+    ("Ring", include_str!("streaming/causes.rs")),
+    ("Stalled", include_str!("streaming/causes.rs")),
+    ("Cancelled", include_str!("streaming/faults.rs")),
+    ("Device", include_str!("streaming/faults.rs")),
+    ("Stage", include_str!("streaming/causes.rs")),
+];
+
+/// The same of [`IdError`](ringmem::registry::IdError).
+const IDS: &[(&str, &str)] = &[
+    ("Unknown", include_str!("registry/messages.rs")),
+    ("Stale", include_str!("registry/ids.rs")),
+    ("Released", include_str!("registry/leases.rs")),
+    ("Foreign", include_str!("registry/ids.rs")),
+    ("Elements", include_str!("registry/messages.rs")),
+    ("Full", include_str!("../../src/registry/slots/tests.rs")),
+    ("Reference", include_str!("registry/messages.rs")),
+];
+
+const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];
+
+const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
+
+fn panics(_: &dyn KernelHost, _: &[u64]) {
+    panic!("a kernel of a test");
+}
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
+}
+
+fn bytes(backend: &Clean, len: usize) -> GpuBuffer<u8> {
+    GpuBuffer::new(Device::new(backend, 0), len).expect("room")
+}
+
+/// An error's variant.
+fn variant(error: &Error) -> String {
+    format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
+}
+
+fn variants(source: &str, name: &str) -> BTreeSet<String> {
+    let body = source.split_once(&format!("pub enum {name} {{\n")).expect("it is there").1.split_once("\n}").expect("it ends").0;
+    let first = |line: &str| Some(line.strip_prefix("    ")?).filter(|line| line.starts_with(char::is_uppercase)).map(str::to_owned);
+    body.lines().filter_map(first).map(|line| line.chars().take_while(|letter| letter.is_alphanumeric()).collect()).collect()
+}
+
+/// Whether a line of a file is a pattern with a variant, and not text or the making of one.
+fn is_matched(file: &str, variant: &str) -> bool {
+    let is_whole = |rest: &str| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+    let is_pattern =
+        |line: &str| ["matches!(", "assert_eq!(", "=>", "let "].iter().any(|word| line.contains(word)) && !line.contains("print");
+    let mut code = file.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.any(|line| is_pattern(line) && line.split(variant).skip(1).any(is_whole))
+}
+
+/// The variants of an enum that are shown in other files, where they are.
+fn elsewhere(name: &str, files: &[(&str, &str)]) -> BTreeSet<String> {
+    let shown = |&(variant, file): &(&str, &str)| {
+        assert!(is_matched(file, &format!("{name}::{variant}")), "{name}::{variant} is not where it is said to be");
+        variant.to_owned()
+    };
+    files.iter().map(shown).collect()
+}
+
+/// What calls answer, and what each must say.
+fn answers() -> Vec<(Error, &'static [&'static str])> {
+    let (ours, theirs) = (backend(), backend());
+    let (stream, strange) = (Stream::new(&ours, 0).expect("a stream"), Stream::new(&theirs, 0).expect("a stream"));
+    let device = Device::new(&ours, 0);
+    let module = Module::load(&ours, &IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
+    let (mut buffer, seven) = (bytes(&ours, 40), 7);
+    let mut answers: Vec<(Error, &'static [&'static str])> = vec![
+        (Buffer::<u64, _>::new(device.clone(), usize::MAX).expect_err("no address"), &["18446744073709551615"]),
+        (Aligned::new(device.clone(), 48).expect_err("no power of two"), &["48"]),
+        (
+            Buffer::<u8, _>::new(device.clone(), 2 << 20).expect_err("too much"),
+            &["out of memory: requested 2 MiB", "free 1048536 bytes", "largest free block at that alignment 1048536 bytes"],
+        ),
+        (Buffer::<u8, _>::new(Limited::new(device.clone(), 100), 101).expect_err("too much"), &["101 bytes", "0 bytes of 100 bytes"]),
+        (buffer.slice(12..44).err().expect("too long"), &["32", "12", "40"]),
+        (buffer.slice(seven..3).err().expect("inverted"), &["7", "3"]),
+        (buffer.copy_from(&[0; 41]).expect_err("one too many"), &["41", "40"]),
+        (buffer.copy_within(..8, 4).expect_err("both have four"), &["8", "0", "4"]),
+        (bytes(&ours, 3).cast::<u16>().expect_err("one left over").into_error(), &["3", "2"]),
+        (Stream::new(&ours, 9).expect_err("no such device"), &["9", "1"]),
+        (stream.prefetch(bytes(&ours, 8), None).expect_err("it does not move").into_error(), &["prefetch"]),
+        (Buffer::<u8, _>::new(Failing::new(device).allocs(When::Call(1)), 8).expect_err("planned"), &["alloc", "1"]),
+        (buffer.used_by(&strange).expect_err("another's"), &["backend"]),
+        (
+            Trace::parse("alloc 0 8 1 on 0\n").expect("as it is written").replay(&Host::new(&ours, 0), &[]).expect_err("no stream"),
+            &["1", "0"],
+        ),
+        (Module::load(&ours, &IMAGE, &Abi::of(&LAYOUTS[1..])).expect_err("another ABI"), &[]),
+    ];
+    // SAFETY: refused, or without an argument.
+    let launch = |name, arguments: &[u64]| unsafe { stream.launch(&module, name, arguments) };
+    answers.extend([
+        (launch("pan", &[]).expect_err("no such kernel"), &["pan", "panic"] as &[_]),
+        (launch("panic", &[1]).expect_err("one too many"), &["panic", "0", "1"]),
+        (launch("panic", &[]).expect("queued").wait().expect_err("it panics").into_error(), &["panic"]),
+    ]);
+    let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&ours, 0), 8).expect("room");
+    let held = Held::new(&ours, &stream);
+    pinned.used_by(&stream).expect("its own backend");
+    answers.push((pinned.as_slice().expect_err("in use"), &["in use"]));
+    held.let_go();
+    answers.extend(of_blocks(&ours, &theirs));
+    stream.backend().close_stream(stream.id());
+    answers.push((stream.backend().mark(stream.id()).expect_err("closed"), &[]));
+    answers
+}
+
+/// Those that only a backend's own verbs answer, or a backend that is built for it.
+fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str])> {
+    let layout = Layout::from_size_align(64, 8).expect("a layout");
+    let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
+    let block = ours.allocate(&request, None).expect("room");
+    let shorter = Block { layout: Layout::from_size_align(63, 8).expect("a layout"), ready: None, ..block };
+    // SAFETY: the first two are refused, and no code uses the block.
+    let [foreign, wrong, freed] =
+        [(theirs, &block), (ours, &shorter), (ours, &block)].map(|(of, block)| unsafe { of.free(block, &Uses::NONE) });
+    freed.expect("it is ours");
+    let short = Clean::build(HostBackend::builder().pinned_budget(10).faults(Faults::new().on(Verb::Allocate, Fault::nth(2))));
+    let over = PinnedBuffer::<u8>::new(Pinned::new(&short, 0), 11).expect_err("over the budget");
+    let map = PinnedBuffer::<u8>::new(Pinned::new(&short, 0), 12).expect_err("the system has not so much");
+    assert!(map.source().is_some(), "{map:?}");
+    vec![
+        (foreign.expect_err("not theirs"), &["free"]),
+        (wrong.expect_err("another layout"), &["64", "63"]),
+        (over, &["11 bytes", "0 bytes of 10 bytes"]),
+        (map, &["12"]),
+    ]
+}
+
+#[test]
+fn every_variant_is_answered_and_says_its_facts() {
+    let elsewhere = elsewhere("Error", ELSEWHERE);
+    let mut shown = elsewhere.clone();
+    for (error, facts) in answers() {
+        let says = error.to_string();
+        assert!(!says.is_empty() && facts.iter().all(|fact| says.contains(fact)), "{error:?} says `{says}`, and not {facts:?}");
+        assert!(!elsewhere.contains(&variant(&error)), "{error:?}: shown here and in another file");
+        shown.insert(variant(&error));
+    }
+    assert_eq!(shown, variants(include_str!("../../src/error.rs"), "Error"));
+}
+
+#[test]
+fn every_reason_why_a_stream_stops_or_an_id_leads_nowhere_is_answered() {
+    assert_eq!(elsewhere("Cause", CAUSES), variants(include_str!("../../src/streaming/error.rs"), "Cause"));
+    let errors = include_str!("../../src/error.rs");
+    assert_eq!(elsewhere("MirrorFault", MIRROR_FAULTS), variants(errors, "MirrorFault"));
+    assert_eq!(elsewhere("OperationFault", OPERATION_FAULTS), variants(errors, "OperationFault"));
+    assert_eq!(elsewhere("ConfigError", CONFIGS), variants(include_str!("../../src/error/config.rs"), "ConfigError"));
+    assert_eq!(elsewhere("IdError", IDS), variants(include_str!("../../src/error/id.rs"), "IdError"));
+}
+
+#[test]
+fn what_is_only_named_is_not_matched() {
+    for (line, expected) in [
+        ("    assert!(matches!(got, Err(Error::Id(_))));", true),
+        ("        Err(Error::Id(error)) => error,", true),
+        ("    assert_eq!(got, Error::Id { number: 1 });", true),
+        ("    let Error::Id { .. } = error else { panic!() };", true),
+        ("    // as matches!(got, Error::Id)", false),
+        ("    let refused = matches!(got, Error::Identity { .. });", false),
+        ("        Err(Error::Id(id)) => println!(\"{id}\"),", false),
+        ("    return Err(Error::Id(error));", false),
+    ] {
+        assert_eq!(is_matched(line, "Error::Id"), expected, "{line}");
+    }
+}

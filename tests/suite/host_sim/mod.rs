@@ -1,0 +1,213 @@
+//! The host backend as an instrument: injected faults, logs, simulated time and limits.
+use crate::broken;
+use crate::clean;
+mod detect;
+mod devices;
+mod ends;
+mod faults;
+#[cfg(target_os = "linux")]
+use crate::fork;
+mod limits;
+mod link;
+mod log;
+mod pager;
+mod pinned;
+#[cfg(target_os = "linux")]
+use crate::rights;
+mod waits;
+mod words;
+
+use std::alloc::Layout;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use ringmem::backend::host::{Builder, HostBackend};
+use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::stream::{Module, Pending, Stream};
+use ringmem::{Abi, Error, Image, LAYOUTS};
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+const KERNELS: &[Entry] = &[
+    Entry { name: "hold", arguments: 1, run: hold },
+    Entry { name: "increment", arguments: 2, run: increment },
+    Entry { name: "place", arguments: 3, run: place },
+    Entry { name: "now", arguments: 1, run: now },
+];
+
+const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
+
+/// The word at an address.
+fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
+    let place = host.translate(address, 8).expect("a mapped word");
+    // SAFETY: the tests pass live, aligned words, which all sides use as atomics while a kernel runs.
+    unsafe { place.cast().as_ref() }
+}
+
+/// Says that it runs in the first word, and leaves when the second is set.
+fn hold(host: &dyn KernelHost, arguments: &[u64]) {
+    word(host, arguments[0]).store(1, Release);
+    let mut times = 0;
+    while word(host, arguments[0] + 8).load(Acquire) == 0 {
+        host.pause(times);
+        times += 1;
+    }
+}
+
+/// Adds one to each of so many bytes.
+fn increment(host: &dyn KernelHost, arguments: &[u64]) {
+    let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
+    for i in 0..arguments[1] as usize {
+        // SAFETY: translated for so many bytes, and nothing else is at them.
+        unsafe { place.add(i).write(place.add(i).read() + 1) };
+    }
+}
+
+/// Writes 1 to a word if the kernel sees so many bytes at an address, else 0.
+fn place(host: &dyn KernelHost, arguments: &[u64]) {
+    let place = host.translate(arguments[0], arguments[1]);
+    word(host, arguments[2]).store(place.is_some().into(), Release);
+}
+
+/// Writes what time it is to a word.
+fn now(host: &dyn KernelHost, arguments: &[u64]) {
+    word(host, arguments[0]).store(host.now_ns(), Release);
+}
+
+fn load(backend: &Arc<HostBackend>) -> Module {
+    Module::load(backend, &IMAGE, &Abi::of(LAYOUTS)).expect("our ABI")
+}
+
+fn build(builder: Builder) -> Clean {
+    Clean::build(builder)
+}
+
+fn request(location: MemoryLocation, device: u32, bytes: usize) -> Request {
+    let layout = Layout::from_size_align(bytes, 64).expect("a layout");
+    Request { location, device, layout, options: Options::empty() }
+}
+
+#[derive(Debug)]
+struct Given {
+    block: Block,
+    backend: Arc<HostBackend>,
+}
+
+impl Deref for Given {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        // SAFETY: the test has finished with the block when this is dropped. A block that it freed is refused.
+        let _ = unsafe { self.backend.free(&self.block, &Uses::NONE) };
+    }
+}
+
+/// A block, or why not.
+fn give(backend: &Arc<HostBackend>, location: MemoryLocation, device: u32, bytes: usize) -> Result<Given, Error> {
+    ask(backend, &request(location, device, bytes))
+}
+
+fn ask(backend: &Arc<HostBackend>, request: &Request) -> Result<Given, Error> {
+    Ok(Given { block: backend.allocate(request, None)?, backend: Arc::clone(backend) })
+}
+
+fn start(block: &Block) -> Place {
+    // SAFETY: offset 0 is within every block.
+    unsafe { block.place(0) }.expect("it has bytes")
+}
+
+/// Copies between the beginnings of two blocks.
+fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Result<(), Error> {
+    // SAFETY: the tests give two blocks that no other code uses; the test checks whether they have that many bytes.
+    unsafe { backend.copy_now(&Copy { to: start(to), from: start(from), bytes }) }
+}
+
+/// Copies between host bytes and the beginning of a block.
+fn write(backend: &Arc<HostBackend>, bytes: &[u8], to: &Block) -> Result<(), Error> {
+    let from = Place::Host(std::ptr::NonNull::from(bytes).cast());
+    // SAFETY: as above; the bytes are borrowed.
+    unsafe { backend.copy_now(&Copy { to: start(to), from, bytes: bytes.len() as u64 }) }
+}
+
+fn read(backend: &Arc<HostBackend>, from: &Block, bytes: usize) -> Vec<u8> {
+    let mut read = vec![0; bytes];
+    let to = Place::Host(std::ptr::NonNull::from(&mut read[..]).cast());
+    // SAFETY: as above; the bytes are borrowed mutably.
+    unsafe { backend.copy_now(&Copy { to, from: start(from), bytes: bytes as u64 }) }.expect("a download");
+    read
+}
+
+fn done<T: ringmem::stream::Queued>(pending: Pending<T>) -> T {
+    pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
+}
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits for everything that is queued on a stream.
+fn synchronize(stream: &Stream) {
+    let ticket = stream.backend().mark(stream.id()).expect("a live stream");
+    eventually("the stream is through", || stream.backend().reached(ticket));
+    stream.synchronize().expect("nothing failed");
+}
+
+fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(run()));
+    receiver.recv_timeout(LIMIT).expect("done in time")
+}
+
+/// A kernel that occupies its stream until this is dropped.
+struct Held {
+    words: PinnedBuffer<u64>,
+}
+
+impl Held {
+    fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
+        let words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
+        let address = words.device_address().expect("it has bytes").get();
+        // SAFETY: the words are atomics on both sides, and live until the kernel has been told to leave and the stream was waited for.
+        drop(unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch"));
+        let held = Self { words };
+        eventually("the kernel runs", || held.word(0).load(Acquire) == 1);
+        held
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        let first = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
+        // SAFETY: one of two aligned words that live as long as `self` and are atomics on both sides.
+        unsafe { first.add(index).as_ref() }
+    }
+
+    fn release(self, stream: &Stream) {
+        self.word(1).store(1, Release);
+        synchronize(stream);
+    }
+}
+
+/// A test that fails leaves no kernel behind.
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.word(1).store(1, Release);
+    }
+}

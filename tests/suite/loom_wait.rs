@@ -1,0 +1,428 @@
+//! Every interleaving of going to sleep at a ring and waking the sleeper: no wake-up is lost.
+//!
+//! 1. A model with a permanent sleeper is a deadlock, which loom reports.
+//! 2. With relaxed read-modify-writes of the word that counts sleepers, each model must deadlock.
+#[path = "../../layouts/tests/suite/loom_machine.rs"]
+#[allow(dead_code, reason = "made for the rings' own models")]
+mod loom_machine;
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::pin::{Pin, pin};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+use loom_machine::{Loom, LoomCell, LoomWord, RMW_RELAXED, STRONG, check, must_fail};
+use ringmem::ring::{RingFlags, Slot, framed, lossy, mailbox, mpmc, spsc};
+use ringmem::wait::{Park, RecvError, WaitError, WaitStrategy, Waiting, WakerList, connect};
+use ringmem::{RingHeader, RingLayout, SlotCell, Word};
+
+const SLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
+const DEADLOCK: &str = "deadlock";
+const PREEMPTIONS: usize = 2;
+
+/// A futex as a model checker sees one.
+#[derive(Default)]
+struct Futex {
+    lock: Mutex<()>,
+    woken: Condvar,
+}
+
+/// Wakers under a lock that loom sees.
+#[derive(Default)]
+struct Wakers(Mutex<Vec<(u64, Waker)>>);
+
+impl WakerList for Wakers {
+    fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
+        run(&mut self.0.lock().unwrap())
+    }
+}
+
+impl<const WEAK: u8> Park<LoomWord<WEAK>> for Futex {
+    type WakerList = Wakers;
+    fn wait(&self, word: &LoomWord<WEAK>, epoch: u32, _most: Option<Duration>) {
+        let held = self.lock.lock().unwrap();
+        if (word.load() >> 32) as u32 == epoch {
+            drop(self.woken.wait(held).unwrap());
+        }
+    }
+    fn wake(&self, _word: &LoomWord<WEAK>) {
+        let _held = self.lock.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+#[derive(Default)]
+struct Alarm {
+    rung: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        *self.rung.lock().unwrap() = true;
+        self.bell.notify_all();
+    }
+}
+
+/// An executor of one task.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let alarm = Arc::new(Alarm::default());
+    let waker = Kept::new(Waker::from(Arc::clone(&alarm)));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let mut rung = alarm.rung.lock().unwrap();
+        while !*rung {
+            rung = alarm.bell.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// Dropped only where all is well: in a model that has failed, loom is not to be asked any more.
+struct Kept<T>(ManuallyDrop<T>);
+
+impl<T> Kept<T> {
+    fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for Kept<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> DerefMut for Kept<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<F: Future + Unpin> Future for Kept<F> {
+    type Output = F::Output;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        Pin::new(&mut **self).poll(cx)
+    }
+}
+
+impl<T> Drop for Kept<T> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // SAFETY: once, and not used any more.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
+
+type Machine<const WEAK: u8> = Loom<WEAK>;
+type Sender<const WEAK: u8> = Waiting<spsc::Producer<'static, u64, Machine<WEAK>>, Futex>;
+type Receiver<const WEAK: u8> = Waiting<spsc::Consumer<'static, u64, Machine<WEAK>>, Futex>;
+
+/// A ring of one slot, as long as a model runs; both ends say when they leave.
+fn with_ring<const WEAK: u8>(run: impl FnOnce(Kept<Sender<WEAK>>, Kept<Receiver<WEAK>>)) {
+    let layout = RingLayout::of::<u64>(1).unwrap();
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), LoomCell::<u64>::new(0))));
+    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    let (header, cell): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1)) };
+    // SAFETY: one cell, this model's only ends.
+    let producer = unsafe { spsc::Producer::new(header, header, cell) }.unwrap().announce();
+    // SAFETY: as above.
+    let consumer = unsafe { spsc::Consumer::new(header, header, cell) }.unwrap().announce();
+    let (sender, receiver) = Waiting::pair(producer, consumer, SLEEP);
+    run(Kept::new(sender), Kept::new(receiver));
+    // SAFETY: `run` has ended, and both ends with it.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+fn blocking<const WEAK: u8>() {
+    with_ring::<WEAK>(|mut sender, mut receiver| {
+        let writer = thread::spawn(move || {
+            sender.send(1).unwrap();
+            sender.send(2).unwrap();
+            sender
+        });
+        assert_eq!((receiver.recv(), receiver.recv()), (Ok(1), Ok(2)));
+        drop((writer.join().unwrap(), receiver));
+    });
+}
+
+fn tasks<const WEAK: u8>() {
+    with_ring::<WEAK>(|mut sender, mut receiver| {
+        let writer = thread::spawn(move || {
+            block_on(Kept::new(sender.send_async(1))).unwrap();
+            block_on(Kept::new(sender.send_async(2))).unwrap();
+            sender
+        });
+        assert_eq!((block_on(Kept::new(receiver.recv_async())), block_on(Kept::new(receiver.recv_async()))), (Ok(1), Ok(2)));
+        drop((writer.join().unwrap(), receiver));
+    });
+}
+
+/// A thread at one end, a task at the other.
+fn thread_and_task<const WEAK: u8>() {
+    with_ring::<WEAK>(|mut sender, mut receiver| {
+        let writer = thread::spawn(move || {
+            sender.send(1).unwrap();
+            sender.send(2).unwrap();
+            sender
+        });
+        assert_eq!((block_on(Kept::new(receiver.recv_async())), block_on(Kept::new(receiver.recv_async()))), (Ok(1), Ok(2)));
+        drop((writer.join().unwrap(), receiver));
+    });
+}
+
+/// A waiter for a message is told when the other side is dropped.
+fn leaving<const WEAK: u8>() {
+    with_ring::<WEAK>(|sender, mut receiver| {
+        let writer = thread::spawn(move || drop(sender));
+        assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+        writer.join().unwrap();
+        drop(receiver);
+    });
+}
+
+/// A future that was polled and dropped, and one that was polled and forgotten, lose no message.
+fn cancelled_and_forgotten<const WEAK: u8>() {
+    with_ring::<WEAK>(|mut sender, mut receiver| {
+        let writer = thread::spawn(move || {
+            sender.send(1).unwrap();
+            sender
+        });
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = Pin::new(&mut Kept::new(receiver.recv_async())).poll(&mut cx);
+        let second = if first.is_pending() {
+            let mut forgotten = ManuallyDrop::new(receiver.recv_async());
+            Pin::new(&mut *forgotten).poll(&mut cx)
+        } else {
+            first
+        };
+        match second {
+            Poll::Ready(received) => assert_eq!(received, Ok(1)),
+            Poll::Pending => assert_eq!(receiver.recv(), Ok(1)),
+        }
+        drop((writer.join().unwrap(), receiver));
+    });
+}
+
+/// Two consumers of one ring sleep, and each gets one of two messages.
+fn two_sleepers<const WEAK: u8>() {
+    let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 2).unwrap();
+    let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 2] = std::array::from_fn(|place| Slot::vacant(LoomCell::new(0), place as u64, 2, 0));
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
+    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: two vacant slots, as long as the model runs.
+    let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
+    // SAFETY: as above.
+    let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
+    let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
+    let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+    let mut other = Kept::new(Waiting::clone(&receiver));
+    let reader = thread::spawn(move || (other.recv().unwrap(), other));
+    sender.send(1).unwrap();
+    sender.send(2).unwrap();
+    let mine = receiver.recv().unwrap();
+    let (theirs, other) = reader.join().unwrap();
+    assert_eq!(mine + theirs, 3);
+    drop((sender, receiver, other));
+    // SAFETY: all handles are gone.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+/// A producer that gives up its claim wakes another one that sleeps for room, as a thread or as a task.
+fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, Machine<WEAK>>, Futex>)) {
+    let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
+    let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
+    // SAFETY: allocated just now; freed after the ends are dropped, or leaked if the model fails.
+    let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: a vacant slot that lives as long as the model runs.
+    let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
+    // SAFETY: as above.
+    let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
+    let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
+    let (mut sender, receiver) = (Kept::new(sender), Kept::new(receiver));
+    let mut beside = Kept::new(Waiting::clone(&sender));
+    let sent = sender.with_end(|end| {
+        let grant = end.reserve(1).unwrap();
+        let sent = thread::spawn(move || {
+            send(&mut beside);
+            beside
+        });
+        drop(grant);
+        sent
+    });
+    drop((sent.join().unwrap(), sender, receiver));
+    // SAFETY: all handles are dropped.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+fn room_given_up_to_a_thread<const WEAK: u8>() {
+    given_up::<WEAK>(|sender| sender.send(1).unwrap());
+}
+
+fn room_given_up_to_a_task<const WEAK: u8>() {
+    given_up::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
+}
+
+/// The first poll that finds nothing releases the slots of a forgotten batch, which wakes a sender that sleeps for them.
+fn forgotten_batch<const WEAK: u8>(receive: fn(&mut Receiver<WEAK>)) {
+    with_ring::<WEAK>(|mut sender, mut receiver| {
+        sender.send(1).unwrap();
+        receiver.with_end(|end| {
+            let mut batch = end.batch(8);
+            assert_eq!(batch.pop(), Ok(1));
+            std::mem::forget(batch);
+        });
+        let writer = thread::spawn(move || {
+            sender.send(2).unwrap();
+            sender
+        });
+        receive(&mut receiver);
+        drop((writer.join().unwrap(), receiver));
+    });
+}
+
+fn a_batch_that_a_thread_forgot<const WEAK: u8>() {
+    forgotten_batch::<WEAK>(|receiver| assert_eq!(receiver.recv(), Ok(2)));
+}
+
+fn a_batch_that_a_task_forgot<const WEAK: u8>() {
+    forgotten_batch::<WEAK>(|receiver| assert_eq!(block_on(Kept::new(receiver.recv_async())), Ok(2)));
+}
+
+/// Three messages without bytes through a ring that two of them fill, each waited for with a grant and a frame.
+fn frames<const WEAK: u8>() {
+    let layout = framed::layout(16).unwrap();
+    let slots: [LoomCell<u64>; 2] = std::array::from_fn(|_| LoomCell::new(0));
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), slots)));
+    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: two words, as long as the model runs, and its only producer.
+    let producer: framed::Producer<'static, Machine<WEAK>> = unsafe { framed::Producer::new(header, header, slots) }.unwrap().announce();
+    // SAFETY: as above, and its only consumer.
+    let consumer: framed::Consumer<'static, Machine<WEAK>> = unsafe { framed::Consumer::new(header, header, slots) }.unwrap().announce();
+    let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
+    let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+    let writer = thread::spawn(move || {
+        for _ in 0..3 {
+            let sent = sender.wait(None, |end| match end.reserve(0) {
+                Ok(grant) => {
+                    grant.commit(0);
+                    Some(Ok(()))
+                }
+                Err(framed::PushError::Full) => None,
+                Err(never) => Some(Err(never)),
+            });
+            assert_eq!(sent, Ok(()));
+        }
+    });
+    let next = |end: &mut framed::Consumer<'static, Machine<WEAK>>| match end.peek() {
+        Ok(frame) => {
+            frame.release();
+            Some(Ok(()))
+        }
+        Err(framed::PopError::Empty) => None,
+        Err(corrupt) => Some(Err(corrupt)),
+    };
+    assert_eq!(receiver.wait(None, next), Ok(()));
+    assert_eq!(block_on(Kept::new(Box::pin(receiver.wait_async(next)))), Ok(()));
+    assert_eq!([(); 2].map(|()| receiver.wait(None, next)), [Ok(()), Err(WaitError::Disconnected)]);
+    writer.join().unwrap();
+    drop(receiver);
+    // SAFETY: both ends are gone.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+/// The memory of a ring of two slots whose readers write nothing, as long as `run` runs.
+fn with_words<const WEAK: u8>(kind: RingFlags, run: impl FnOnce(&'static RingHeader<LoomWord<WEAK>>, NonNull<LoomWord<WEAK>>)) {
+    let layout = RingLayout::of_kind::<u64>(kind, 2).unwrap();
+    let words: [LoomWord<WEAK>; 4] = std::array::from_fn(|_| LoomWord::new(0));
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), words)));
+    // SAFETY: just made, freed when `run` has ended, or leaked when the model fails.
+    unsafe { run(&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: `run` has ended, and all ends with it.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+/// Two readers sleep at a wait word outside their ring, a thread and a task. Both get the message, and see the writer's end.
+fn followers<const WEAK: u8>() {
+    with_words::<WEAK>(RingFlags::LOSSY, |header, slots| {
+        // SAFETY: two slots of two words, and their only writer.
+        let writer = unsafe { lossy::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
+        // SAFETY: as above.
+        let reader = unsafe { lossy::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
+        let (writer, reader) = connect::<LoomWord<WEAK>, _, _>(writer, reader);
+        let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
+        let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+        let mut other = Kept::new(Waiting::clone(&receiver));
+        let task = thread::spawn(move || assert_eq!(block_on(Kept::new(other.recv_async())), Ok(Ok(1))));
+        let writer = thread::spawn(move || sender.send(1).unwrap());
+        assert_eq!((receiver.recv(), receiver.recv()), (Ok(Ok(1)), Err(RecvError::Disconnected)));
+        writer.join().unwrap();
+        task.join().unwrap();
+        drop(receiver);
+    });
+}
+
+/// The latest value is waited for, however many were published.
+fn latest<const WEAK: u8>() {
+    with_words::<WEAK>(RingFlags::MAILBOX, |header, slots| {
+        // SAFETY: two slots of two words, and their only writer.
+        let writer = unsafe { mailbox::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
+        // SAFETY: as above.
+        let reader = unsafe { mailbox::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
+        let (writer, reader) = connect::<LoomWord<WEAK>, _, _>(writer, reader);
+        let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
+        let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+        let writer = thread::spawn(move || {
+            sender.send(1).unwrap();
+            sender.send(2).unwrap();
+        });
+        while receiver.recv().unwrap().version < 2 {}
+        assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+        writer.join().unwrap();
+        drop(receiver);
+    });
+}
+
+macro_rules! models {
+    ($($model:ident: $fact:ident, $twin:ident;)+) => {$(
+        #[test]
+        fn $fact() {
+            check(PREEMPTIONS, $model::<STRONG>);
+        }
+
+        #[test]
+        fn $twin() {
+            must_fail(DEADLOCK, PREEMPTIONS, $model::<RMW_RELAXED>);
+        }
+    )+};
+}
+
+models! {
+    blocking: threads_wake_each_other, threads_that_count_relaxed_sleep_for_ever;
+    tasks: tasks_wake_each_other, tasks_that_count_relaxed_sleep_for_ever;
+    thread_and_task: a_thread_and_a_task_wake_each_other, a_thread_and_a_task_that_count_relaxed_sleep_for_ever;
+    leaving: who_leaves_wakes_who_waits, who_leaves_relaxed_wakes_nobody;
+    cancelled_and_forgotten: cancelled_and_forgotten_futures_take_nothing, a_forgotten_future_that_counts_relaxed_sleeps_for_ever;
+    room_given_up_to_a_thread: a_claim_that_is_given_up_wakes_a_thread_of_its_side, a_thread_that_counts_relaxed_misses_a_claim_given_up;
+    room_given_up_to_a_task: a_claim_that_is_given_up_wakes_a_task_of_its_side, a_task_that_counts_relaxed_misses_a_claim_given_up;
+    a_batch_that_a_thread_forgot: a_look_that_releases_wakes_who_waits_for_room, a_thread_that_releases_relaxed_wakes_nobody;
+    a_batch_that_a_task_forgot: a_poll_that_releases_wakes_who_waits_for_room, a_task_that_releases_relaxed_wakes_nobody;
+    frames: who_waits_for_a_frame_or_for_room_is_woken, who_waits_for_a_frame_and_counts_relaxed_sleeps_for_ever;
+    followers: every_reader_is_woken_by_a_bell_beside_its_ring, readers_that_count_relaxed_sleep_for_ever;
+    latest: the_latest_value_wakes_its_reader, a_reader_of_the_latest_that_counts_relaxed_sleeps_for_ever;
+    two_sleepers: every_sleeper_is_woken, sleepers_that_count_relaxed_sleep_for_ever;
+}

@@ -1,0 +1,42 @@
+//! The tests that need no process of their own, in one program: it links once, and compiles each generic function once.
+#![cfg(feature = "std")]
+
+mod broken;
+mod clean;
+mod clocks;
+mod fork;
+mod held;
+mod rights;
+
+mod adaptors;
+mod bridge;
+mod buffers;
+mod cache;
+mod channel;
+mod chunked;
+mod clock;
+mod conformance;
+mod copy;
+mod describe;
+mod double_buffer;
+mod errors;
+mod host_backend;
+mod host_sim;
+mod loom_wait;
+mod manager;
+mod mirror;
+mod own_kernels;
+mod peers;
+mod pool;
+mod pools;
+mod prefetch;
+mod registry;
+mod shared;
+mod shared_owned;
+mod stream;
+mod stream_set;
+mod streaming;
+mod typed_launch;
+mod uses;
+mod wait;
+mod wait_kinds;

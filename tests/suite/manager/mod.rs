@@ -1,0 +1,83 @@
+//! Named buffers that grow, on the host backend: refusals, copies, accounting, and no effect of failed calls.
+mod attack;
+use crate::broken;
+use crate::clean;
+mod cleanup;
+use crate::clocks;
+mod defragment;
+mod figures;
+#[cfg(target_os = "linux")]
+use crate::fork;
+#[cfg(target_os = "linux")]
+mod forked;
+mod group;
+mod growth;
+use crate::held;
+mod limit;
+mod model;
+mod names;
+mod nodes;
+mod queued;
+mod resize;
+mod threads;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use ringmem::backend::host::{Faults, HostBackend, Verb};
+use ringmem::manager::{BufferConfig, BufferId, Growth, MemoryManager};
+use ringmem::memory::Device;
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(60);
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+type Manager = MemoryManager<Device>;
+
+/// Verbs by which a block takes another's place.
+const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize];
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(64 * MIB).faults(Faults::new()))
+}
+
+fn manager(backend: &Arc<HostBackend>) -> Manager {
+    MemoryManager::new(Device::new(backend, 0))
+}
+
+/// Grows by half, and is never longer than it must.
+fn plain() -> BufferConfig {
+    BufferConfig::new().with_bytes(0, 16 * MIB).with_growth(Growth::new(3, 2))
+}
+
+fn numbers(from: u32, count: usize) -> Vec<u32> {
+    (from..).take(count).collect()
+}
+
+/// A buffer that holds these.
+fn holding(manager: &Manager, name: &str, numbers: &[u32]) -> BufferId<u32> {
+    let id = manager.create::<u32>(name, numbers.len(), plain()).expect("room");
+    manager.lease_mut(id).expect("nobody else").view_mut().copy_from(numbers).expect("a copy");
+    id
+}
+
+fn read(manager: &Manager, id: BufferId<u32>) -> Vec<u32> {
+    manager.lease(id).expect("nobody else").to_vec().expect("a copy")
+}
+
+/// Nothing stays behind.
+fn is_empty(backend: &HostBackend) -> bool {
+    let counters = backend.counters();
+    (counters.device_live.bytes, counters.unreported) == (0, 0)
+}
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

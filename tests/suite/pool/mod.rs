@@ -1,0 +1,141 @@
+//! The pool on the host backend: reuse, upstream calls, trimming, statistics.
+mod below;
+use crate::broken;
+use crate::clean;
+use crate::clocks;
+mod ends;
+mod figures;
+#[cfg(target_os = "linux")]
+use crate::fork;
+mod hygiene;
+mod late;
+mod limit;
+mod model;
+mod reuse;
+mod shadow;
+mod shelves;
+mod shortage;
+mod streams;
+mod threads;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use ringmem::Error;
+use ringmem::backend::Ticket;
+use ringmem::backend::host::HostBackend;
+use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
+use ringmem::pool::{Builder, Pool};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Image, LAYOUTS};
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(60);
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+type DevicePool = Pool<Device>;
+type Bytes = Buffer<u8, DevicePool>;
+
+fn backend(bytes: u64) -> Clean {
+    Clean::build(HostBackend::builder().device_memory(bytes).log(true))
+}
+
+fn builder(backend: &Arc<HostBackend>) -> Builder<Device> {
+    Pool::builder(Device::new(backend, 0))
+}
+
+fn pool(backend: &Arc<HostBackend>) -> DevicePool {
+    builder(backend).build().expect("a pool")
+}
+
+fn give(pool: &DevicePool, bytes: u64) -> Bytes {
+    Buffer::new(pool.clone(), bytes as usize).expect("memory")
+}
+
+fn address(buffer: &Bytes) -> u64 {
+    buffer.device_address().expect("it has bytes").get()
+}
+
+/// How often the memory below was asked.
+fn allocations(backend: &HostBackend) -> u64 {
+    backend.counters().device_allocations.count
+}
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn shortage<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
+    match outcome.map(drop) {
+        Err(Error::OutOfMemory { requested, free, largest }) => (requested, free, largest),
+        other => panic!("out of memory was expected, not {other:?}"),
+    }
+}
+
+/// A kernel that occupies a stream until this is dropped.
+struct Held {
+    words: PinnedBuffer<u64>,
+    stream: Stream,
+    launch: Ticket,
+}
+
+const KERNELS: &[Entry] = &[Entry { name: "hold", arguments: 1, run: hold }];
+
+/// Leaves when the word at an address is set.
+fn hold(host: &dyn KernelHost, arguments: &[u64]) {
+    let place = host.translate(arguments[0], 8).expect("a mapped word").cast::<AtomicU64>();
+    // SAFETY: a live, aligned word, an atomic on both sides while the kernel runs.
+    let word = unsafe { place.as_ref() };
+    let mut times = 0;
+    while word.load(Acquire) == 0 {
+        host.pause(times);
+        times += 1;
+    }
+}
+
+impl Held {
+    fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
+        let image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
+        let module = Module::load(backend, &image, &Abi::of(LAYOUTS)).expect("our ABI");
+        let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 1).expect("pinned memory");
+        let address = words.device_address().expect("it has bytes").get();
+        // SAFETY: the word is an atomic on both sides and listed as used below.
+        drop(unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch"));
+        words.used_by(stream).expect("a live stream");
+        let launch = stream.backend().mark(stream.id()).expect("a live stream");
+        Self { words, stream: stream.clone(), launch }
+    }
+
+    fn release_only(self) {
+        let (backend, launch) = (self.stream.backend().clone(), self.launch);
+        drop(self);
+        eventually("the kernel has left", || backend.reached(launch));
+    }
+
+    /// Tells the kernel to leave, and waits for all that is queued behind it.
+    fn release(self) {
+        let stream = self.stream.clone();
+        drop(self);
+        let ticket = stream.backend().mark(stream.id()).expect("a live stream");
+        eventually("the stream is through", || stream.backend().reached(ticket));
+        stream.synchronize().expect("nothing failed");
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let word = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
+        // SAFETY: an aligned word that lives as long as `self`, an atomic on both sides.
+        unsafe { word.as_ref() }.store(1, Release);
+    }
+}

@@ -1,0 +1,748 @@
+//! Rings between processes: real ones, that are killed, that lie, that sleep.
+//!
+//! The other process is this program again, with a role in its environment: [`child_role`].
+#![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+
+use std::fs::{self, File};
+use std::hint::black_box;
+use std::io::{BufRead, BufReader, ErrorKind, Write, stdin, stdout};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmem::error::ConfigError;
+
+use ringmem::attach::{AttachError, Corrupt};
+use ringmem::ring::{End, PopError, PushError};
+use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
+use ringmem::wait::{RecvError, SendError, WaitStrategy};
+use ringmem::{Error, RingHeader, SharedLayout, region};
+
+/// A line, so that a torn one shows.
+type Message = [u64; 8];
+
+/// The message of an index.
+fn message(index: u64) -> Message {
+    // An odd factor: no two words of no two messages are alike.
+    std::array::from_fn(|word| index.wrapping_mul(8).wrapping_add(word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+const CAPACITY: u64 = 64;
+/// No wait of this file is longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where the ring is, as the table at the region's start says.
+const RING: u64 = 1152;
+
+const ROLE: &str = "RINGMEM_SHARED_ROLE";
+const SECOND: &str = "RINGMEM_SHARED_SECOND";
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Waits, and makes sure that it was not the deadline that ended the wait.
+fn woken<R>(wait: impl FnOnce(Duration) -> R) -> R {
+    let began = Instant::now();
+    let result = wait(PATIENCE);
+    assert!(began.elapsed() < PATIENCE / 2, "nobody woke it");
+    result
+}
+
+fn duplicate(memory: &Memory) -> OwnedFd {
+    memory.as_fd().try_clone_to_owned().unwrap()
+}
+
+/// Numbers from a seed that a failure names.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+impl Drop for Random {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("random numbers ended with {:#x}", self.0);
+        }
+    }
+}
+
+/// Another process at work, killed when this is dropped.
+struct Worker {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Worker {
+    /// Starts a process whose standard input is the memory.
+    fn start(role: &str, memory: &Memory, second: Option<&Memory>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["shared::child_role", "--exact", "--nocapture", "--test-threads=1", "-q"]).env(ROLE, role);
+        if let Some(second) = second {
+            command.env(SECOND, format!("/proc/{}/fd/{}", std::process::id(), second.as_fd().as_raw_fd()));
+        }
+        let mut child = command.stdin(Stdio::from(duplicate(memory))).stdout(Stdio::piped()).spawn().unwrap();
+        let reports = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        // Ends with the process.
+        thread::spawn(move || reports.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines }
+    }
+
+    /// Kills it, and makes sure that it was still at work.
+    fn kill(&mut self) {
+        use std::os::unix::process::ExitStatusExt;
+        self.child.kill().unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), Some(9), "it had ended by itself: {status}");
+    }
+
+    fn says(&self, what: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line == what => return,
+                Ok(_) => {}
+                Err(why) => panic!("it did not say `{what}`: {why}"),
+            }
+        }
+    }
+
+    fn ends_well(mut self) {
+        let mut status = None;
+        until("its end", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        assert!(status.unwrap().success(), "{status:?}");
+    }
+
+    /// Whether all its threads sleep.
+    fn is_asleep(&self) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.into_iter().all(|task| {
+            let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            stat.rsplit(')').next().unwrap().trim_start().starts_with('S')
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn child_role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let memory = Memory::from_fd(stdin().as_fd().try_clone_to_owned().unwrap()).unwrap();
+    match role.as_str() {
+        "fill" => fill(&memory),
+        "drain" => drain(&memory),
+        "answer" => answer(&memory),
+        "three" => three_and_no_more(&memory),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// Says each death of the other end once.
+fn say_if_dead(state: OwnerState, generation: u64, last: &mut u64) {
+    if state == OwnerState::Died && generation != *last {
+        *last = generation;
+        let mut out = stdout();
+        writeln!(out, "\ndied {generation}").unwrap();
+        out.flush().unwrap();
+    }
+    thread::yield_now();
+}
+
+/// Pushes the message of each index until it is killed.
+fn fill(memory: &Memory) {
+    let (_, left_by_predecessor) = memory.indices();
+    let mut producer = memory.producer::<Message>().unwrap();
+    assert_eq!(producer.tail(), left_by_predecessor);
+    let sleeps = memory.generation(Side::Producer).is_multiple_of(2);
+    let mut said = 0;
+    loop {
+        let tail = producer.tail();
+        let has_stopped = if sleeps {
+            match producer.waiting(WaitStrategy::Sleep { polls: 10 }).send_timeout(message(tail), Duration::from_millis(1)) {
+                Ok(()) => false,
+                Err(SendError::Timeout(_) | SendError::Disconnected(_)) => true,
+                Err(SendError::Corrupt(_)) => panic!("corrupt at tail {tail}"),
+            }
+        } else if tail.is_multiple_of(3) {
+            producer.push_slice(&[0, 1, 2].map(|ahead| message(tail.wrapping_add(ahead)))).unwrap() == 0
+        } else {
+            match producer.push(message(tail)) {
+                Ok(()) => false,
+                Err(PushError::Full(_)) => true,
+                Err(PushError::Corrupt(_)) => panic!("corrupt at tail {tail}"),
+            }
+        };
+        if has_stopped && producer.is_disconnected() {
+            say_if_dead(producer.peer_state(), producer.peer_generation(), &mut said);
+        }
+    }
+}
+
+/// Pops and checks until it is killed.
+fn drain(memory: &Memory) {
+    let (left_by_predecessor, _) = memory.indices();
+    let mut consumer = memory.consumer::<Message>().unwrap();
+    assert_eq!(consumer.head(), left_by_predecessor);
+    let sleeps = memory.generation(Side::Consumer).is_multiple_of(2);
+    let mut said = 0;
+    loop {
+        let head = consumer.head();
+        let mut popped = [[0; 8]; 3];
+        let count = if sleeps {
+            match consumer.waiting(WaitStrategy::Sleep { polls: 10 }).recv_timeout(Duration::from_millis(1)) {
+                Ok(message) => {
+                    popped[0] = message;
+                    1
+                }
+                Err(RecvError::Timeout | RecvError::Disconnected) => 0,
+                Err(RecvError::Corrupt(corrupt)) => panic!("{corrupt}"),
+            }
+        } else if head.is_multiple_of(3) {
+            consumer.pop_slice(&mut popped).unwrap()
+        } else {
+            match consumer.pop() {
+                Ok(message) => {
+                    popped[0] = message;
+                    1
+                }
+                Err(PopError::Empty) => 0,
+                Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+            }
+        };
+        for (ahead, popped) in popped[..count].iter().enumerate() {
+            assert_eq!(*popped, message(head.wrapping_add(ahead as u64)), "at index {head} + {ahead}");
+        }
+        if count == 0 && consumer.is_disconnected() {
+            say_if_dead(consumer.peer_state(), consumer.peer_generation(), &mut said);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_kills_lose_nothing_that_was_published() {
+    const KILLS: u32 = 1000;
+    let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()) << 20 | 1;
+    let seed = std::env::var("RINGMEM_SEED").map_or(seed, |seed| seed.parse().expect("a number"));
+    // Printed if the test fails.
+    println!("RINGMEM_SEED={seed}");
+    let mut random = Random(seed);
+    let began = Instant::now();
+
+    let memory = Memory::create::<Message>(CAPACITY).unwrap();
+    let ends = [(Side::Producer, "fill"), (Side::Consumer, "drain")];
+    let mut workers = ends.map(|(_, role)| Worker::start(role, &memory, None));
+    let (mut reported, mut deaths) = ([0; 2], 0);
+    let (mut head, mut tail) = (0, 0);
+    for kill in 0..KILLS {
+        let place = random.below(2) as usize;
+        let (victim, role) = ends[place];
+        // Some die while they start, the others at work.
+        if random.below(8) != 0 {
+            until("an owner at work", || ends.iter().all(|&(side, _)| memory.state(side) == OwnerState::Alive));
+        }
+        thread::sleep(Duration::from_micros(random.below(2000)));
+        workers[place].kill();
+
+        let (state, generation) = (memory.state(victim), memory.generation(victim));
+        let expected = if generation == 0 { OwnerState::NotYet } else { OwnerState::Died };
+        assert_eq!(state, expected, "kill {kill}: the {role}er of generation {generation}");
+        let (now_head, now_tail) = memory.indices();
+        assert!(now_head >= head && now_tail >= tail && now_tail >= now_head, "({head}, {tail}) became ({now_head}, {now_tail})");
+        (head, tail) = (now_head, now_tail);
+        if generation > reported[place] {
+            workers[1 - place].says(&format!("died {generation}"));
+            (reported[place], deaths) = (generation, deaths + 1);
+        }
+        workers[place] = Worker::start(role, &memory, None);
+    }
+    workers.iter_mut().for_each(Worker::kill);
+
+    let mut consumer = memory.consumer::<Message>().unwrap();
+    let mut producer = memory.producer::<Message>().unwrap();
+    let left = producer.len();
+    assert_eq!(producer.tail().wrapping_sub(consumer.head()), left);
+    for _ in 0..left {
+        let index = consumer.head();
+        assert_eq!(consumer.pop(), Ok(message(index)), "at index {index}");
+    }
+    assert_eq!((consumer.pop(), consumer.head()), (Err(PopError::Empty), producer.tail()));
+    producer.push(message(producer.tail())).unwrap();
+    assert!(deaths > KILLS / 2, "only {deaths} of them were at work");
+    assert!(producer.tail() > u64::from(KILLS), "only {} messages", producer.tail());
+    println!("{KILLS} kills, {deaths} of them at work and noticed, {} messages, {:?}", producer.tail(), began.elapsed());
+}
+
+/// Answers each number from one ring with its square in the other, asleep in between.
+fn answer(memory: &Memory) {
+    let second = Memory::open(std::env::var_os(SECOND).unwrap()).unwrap();
+    let (mut consumer, mut producer) = (memory.consumer::<u64>().unwrap(), second.producer::<u64>().unwrap());
+    let how = WaitStrategy::Sleep { polls: 0 };
+    let (mut questions, mut answers) = (consumer.waiting(how), producer.waiting(how));
+    loop {
+        match questions.recv() {
+            Ok(number) => answers.send(number * number).unwrap(),
+            Err(why) => {
+                assert_eq!(why, RecvError::Disconnected);
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
+    let (questions, answers) = (Memory::create::<u64>(4).unwrap(), Memory::create::<u64>(4).unwrap());
+    let mut asked = questions.producer::<u64>().unwrap();
+    let mut answered = answers.consumer::<u64>().unwrap();
+    let worker = Worker::start("answer", &questions, Some(&answers));
+    until("an owner", || answered.peer_state() == OwnerState::Alive);
+    let how = WaitStrategy::Sleep { polls: 0 };
+    for number in 0..50 {
+        until("its sleep", || worker.is_asleep());
+        asked.waiting(how).send_timeout(number, PATIENCE).unwrap();
+        assert_eq!(woken(|most| answered.waiting(how).recv_timeout(most)), Ok(number * number));
+    }
+    until("its sleep", || worker.is_asleep());
+    drop(asked);
+    worker.ends_well();
+    assert_eq!(woken(|most| answered.waiting(how).recv_timeout(most)), Err(RecvError::Disconnected));
+    assert_eq!(answered.peer_state(), OwnerState::Left);
+}
+
+/// Pushes three messages and then nothing, for ever.
+fn three_and_no_more(memory: &Memory) {
+    let mut producer = memory.producer::<u64>().unwrap();
+    let mut sender = producer.waiting(WaitStrategy::Sleep { polls: 0 });
+    (1..=3).for_each(|number| sender.send_timeout(number, PATIENCE).unwrap());
+    loop {
+        thread::park();
+    }
+}
+
+#[test]
+fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    let mut worker = Worker::start("three", &memory, None);
+    let how = WaitStrategy::Sleep { polls: 0 };
+    assert_eq!([(); 2].map(|()| woken(|most| consumer.waiting(how).recv_timeout(most))), [Ok(1), Ok(2)]);
+    assert_eq!(consumer.peer_state(), OwnerState::Alive);
+    let mut waiting = consumer.waiting(how);
+    assert_eq!(woken(|most| waiting.recv_timeout(most)), Ok(3));
+    let (began, most) = (Instant::now(), Duration::from_millis(50));
+    assert_eq!(waiting.recv_timeout(most), Err(RecvError::Timeout), "slow is not dead");
+    assert!(began.elapsed() >= most && began.elapsed() < PATIENCE);
+
+    worker.kill();
+    assert_eq!(waiting.end().peer_state(), OwnerState::Died);
+    let began = Instant::now();
+    until("the death to be seen", || match waiting.recv_timeout(Duration::from_millis(2)) {
+        Err(RecvError::Disconnected) => true,
+        other => {
+            assert_eq!(other, Err(RecvError::Timeout));
+            false
+        }
+    });
+    assert!(began.elapsed() < PATIENCE);
+    let mut successor = memory.producer::<u64>().unwrap();
+    assert_eq!((successor.tail(), memory.generation(Side::Producer)), (3, 2));
+    successor.push(4).unwrap();
+    assert_eq!(waiting.recv_timeout(PATIENCE), Ok(4));
+    assert_eq!(waiting.end().peer_state(), OwnerState::Alive);
+}
+
+#[test]
+fn a_consumer_waits_for_the_process_that_succeeds_a_killed_one() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    let how = WaitStrategy::Sleep { polls: 0 };
+    for generation in 1..=3 {
+        let mut worker = Worker::start("three", &memory, None);
+        assert_eq!(woken(|most| consumer.wait_for_peer(how, Some(Instant::now() + most))), Ok(generation));
+        for number in 1..=3 {
+            assert_eq!(woken(|most| consumer.waiting(how).recv_timeout(most)), Ok(number));
+        }
+        worker.kill();
+        until("the death to be seen", || consumer.is_disconnected());
+        let nobody = consumer.wait_for_peer(how, Some(Instant::now()));
+        assert_eq!(nobody, Err(NoPeer { end: Side::Producer, state: OwnerState::Died }));
+    }
+}
+
+#[test]
+fn an_end_has_one_owner_however_the_descriptor_was_come_by() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    assert_eq!(memory.state(Side::Producer), OwnerState::NotYet);
+    let producer = memory.producer::<u64>().unwrap();
+    let consumer = memory.consumer::<u64>().unwrap();
+    let duplicated = Memory::from_fd(duplicate(&memory)).unwrap();
+    let reopened = Memory::open(format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd())).unwrap();
+    for memory in [&memory, &duplicated, &reopened] {
+        assert!(matches!(
+            memory.producer::<u64>().err(),
+            Some(Error::Busy { what: "the producer of this ring, in this process or another" })
+        ));
+        assert!(matches!(
+            memory.consumer::<u64>().err(),
+            Some(Error::Busy { what: "the consumer of this ring, in this process or another" })
+        ));
+        assert_eq!([Side::Producer, Side::Consumer].map(|side| memory.state(side)), [OwnerState::Alive; 2]);
+    }
+    drop(producer);
+    assert_eq!([Side::Producer, Side::Consumer].map(|side| reopened.state(side)), [OwnerState::Left, OwnerState::Alive]);
+    assert!(consumer.is_disconnected());
+    let producer = duplicated.producer::<u64>().unwrap();
+    assert!(!consumer.is_disconnected());
+    assert_eq!((memory.generation(Side::Producer), consumer.peer_generation()), (2, 2));
+    drop((memory, duplicated, reopened, consumer));
+    assert_eq!(producer.peer_state(), OwnerState::Left, "the ends keep the memory");
+}
+
+#[test]
+fn a_failed_attach_leaves_the_end_free() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    assert!(matches!(memory.producer::<i64>().err(), Some(Error::Attach(AttachError::Abi { .. }))));
+    assert!(memory.producer::<u64>().is_ok());
+    assert!(matches!(memory.consumer::<[u64; 2]>().err(), Some(Error::Attach(AttachError::Abi { .. }))));
+    assert!(memory.consumer::<u64>().is_ok());
+}
+
+#[test]
+fn who_is_woken_by_an_end_that_leaves_finds_it_free() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let producer = memory.producer::<u64>().unwrap();
+    let mut successor = None;
+    End::leave(producer, |_| successor = Some(memory.producer::<u64>()));
+    successor.expect("the bell is looked at").expect("the end is free");
+}
+
+#[test]
+fn a_successor_gets_back_what_its_predecessor_forgot_to_wake_for() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let file = File::from(duplicate(&memory));
+    // Killed in its sleep: still counted.
+    let producers_asleep = RING + 128 + 16;
+    file.write_all_at(&(7_u64 << 32 | 1).to_ne_bytes(), producers_asleep).unwrap();
+    let _producer = memory.producer::<u64>().unwrap();
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, producers_asleep).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), 7 << 32);
+    // Killed between publishing and waking: its successor wakes.
+    let consumers_asleep = RING + 16;
+    file.write_all_at(&(7_u64 << 32 | 1).to_ne_bytes(), consumers_asleep).unwrap();
+    drop(_producer);
+    let _producer = memory.producer::<u64>().unwrap();
+    file.read_exact_at(&mut word, consumers_asleep).unwrap();
+    assert_eq!(u64::from_ne_bytes(word), 9 << 32 | 1, "once by the one that left, once by the one that came");
+}
+
+#[test]
+fn a_memfd_keeps_its_size_and_a_file_without_seals_is_refused() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let file = File::from(duplicate(&memory));
+    let size = file.metadata().unwrap().len();
+    assert!(file.set_len(size - 1).is_err() && file.set_len(size + 1).is_err());
+    match Memory::from_fd(tempfile::tempfile().unwrap().into()).err() {
+        Some(Error::System { call: "check of the memfd's seals", answer, .. }) => {
+            let missing = answer.to_string();
+            assert!(missing.contains("F_SEAL_SHRINK") && missing.contains("F_SEAL_GROW"), "{missing}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_file_is_found_by_its_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    let created = Memory::create_at::<u64>(&path, 4).unwrap();
+    match Memory::create_at::<u64>(&path, 4).err() {
+        Some(Error::System { path: Some(_), answer, .. }) => assert_eq!(answer.kind(), ErrorKind::AlreadyExists),
+        other => panic!("{other:?}"),
+    }
+    let opened = Memory::open(&path).unwrap();
+    let mut producer = created.producer::<u64>().unwrap();
+    assert!(matches!(opened.producer::<u64>().err(), Some(Error::Busy { .. })));
+    producer.push(5).unwrap();
+    assert_eq!(opened.consumer::<u64>().unwrap().pop(), Ok(5));
+    assert!(matches!(Memory::create::<u64>(3).err(), Some(Error::Config(ConfigError::Ring(_)))));
+    assert!(matches!(Memory::create_at::<u64>(folder.path().join("none"), 0).err(), Some(Error::Config(ConfigError::Ring(_)))));
+    assert!(!folder.path().join("none").exists());
+}
+
+/// Messages that fill their alignment.
+macro_rules! aligned {
+    ($($name:ident: $bytes:literal;)+) => {$(
+        #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
+        #[repr(C, align($bytes))]
+        #[layout(message = $bytes)]
+        struct $name {
+            words: [u64; $bytes / 8],
+        }
+    )+};
+}
+aligned! {
+    Page: 4096;
+    TwoPages: 8192;
+}
+
+#[test]
+fn a_message_of_a_page_lies_at_one_and_one_aligned_to_more_is_refused() {
+    let memory = Memory::create::<Page>(2).unwrap();
+    let theirs = Memory::from_fd(duplicate(&memory)).unwrap();
+    let (mut producer, mut consumer) = (memory.producer::<Page>().unwrap(), theirs.consumer::<Page>().unwrap());
+    for word in 0..5 {
+        producer.push(Page { words: [word; 512] }).unwrap();
+        assert_eq!(consumer.pop(), Ok(Page { words: [word; 512] }));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    for refused in [Memory::create::<TwoPages>(2).err(), Memory::create_at::<TwoPages>(&path, 2).err()] {
+        assert!(matches!(refused, Some(Error::Align { asked: 8192, most: 4096, .. })), "{refused:?}");
+    }
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_no_region_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    let open = || Memory::open(&path).err();
+    let attach = || match open() {
+        Some(Error::Attach(error)) => Some(error),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    let size = {
+        drop(Memory::create_at::<u64>(&path, 4).unwrap());
+        fs::metadata(&path).unwrap().len()
+    };
+    assert_eq!((size, attach()), (RING + 384 + 32, None));
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let least = 64 + 32 * 32;
+    for got in [0, 63, least - 1] {
+        let content = fs::read(&path).unwrap();
+        file.set_len(got).unwrap();
+        assert_eq!(attach(), Some(AttachError::TooSmall { needed: least, got }));
+        file.write_all_at(&content, 0).unwrap();
+    }
+    file.set_len(size - 1).unwrap();
+    assert_eq!(attach(), Some(AttachError::TooSmall { needed: size, got: size - 1 }));
+    file.set_len(size).unwrap();
+
+    let with = |offset: u64, value: u64| {
+        let mut word = [0; 8];
+        file.read_exact_at(&mut word, offset).unwrap();
+        file.write_all_at(&value.to_ne_bytes(), offset).unwrap();
+        let objection = match Memory::open(&path) {
+            Err(error) => Some(error),
+            Ok(memory) => memory.producer::<u64>().err().or(memory.consumer::<u64>().err()),
+        };
+        file.write_all_at(&word, offset).unwrap();
+        match objection {
+            Some(Error::Attach(error)) => error,
+            other => panic!("offset {offset}: {other:?}"),
+        }
+    };
+    assert_eq!(with(0, 1), AttachError::Magic { expected: region::MAGIC, got: 1 });
+    assert_eq!(with(8, 2), AttachError::Version { expected: 1, got: 2 });
+    assert_eq!(with(16, size + 1), AttachError::TooSmall { needed: size + 1, got: size });
+    assert!(matches!(with(24, 9), AttachError::Abi { got: 9, .. }));
+    assert_eq!(with(32, 0), AttachError::Kind { expected: region::kind::SHARED_RING, got: 0 });
+    assert_eq!(with(32, 33), AttachError::Count { got: 33 });
+    assert_eq!(with(64, 1), AttachError::Kind { expected: region::kind::SHARED_RING, got: 1 });
+    for offset in [0, RING - 8, RING + 8, size, u64::MAX] {
+        assert_eq!(with(72, offset), AttachError::Offset { got: offset });
+    }
+    assert_eq!(with(80, 383), AttachError::TooSmall { needed: 384, got: 383 });
+    assert_eq!(with(80, 415), AttachError::TooSmall { needed: 416, got: 415 });
+    file.write_all_at(&383_u64.to_ne_bytes(), 80).unwrap();
+    assert_eq!(attach(), Some(AttachError::TooSmall { needed: 384, got: 383 }), "before anybody looks at a header");
+    file.write_all_at(&416_u64.to_ne_bytes(), 80).unwrap();
+    let constants = RING + 256;
+    assert!(matches!(with(constants, 0), AttachError::Magic { got: 0, .. }));
+    assert!(matches!(with(constants + 8, 1), AttachError::Abi { got: 1, .. }));
+    assert_eq!(with(constants + 16, 8), AttachError::TooSmall { needed: 448, got: 416 });
+    assert_eq!(with(constants + 16, 5), AttachError::Capacity { got: 5 });
+    assert_eq!(with(constants + 24, 16), AttachError::SlotSize { expected: 8, got: 16 });
+    assert_eq!(with(constants + 32, 392), AttachError::Offset { got: 392 });
+    assert!(matches!(with(constants + 40, 2), AttachError::Kind { got: 2, .. }));
+    assert!(matches!(with(constants + 48, 2), AttachError::Kind { got: 2, .. }));
+    assert_eq!(with(RING, 5), AttachError::Corrupt(Corrupt { head: 0, tail: 5, capacity: 4 }));
+    assert!(matches!(with(RING + 128, 1), AttachError::Corrupt(_)));
+
+    assert!(matches!(Memory::open("/dev/null").err(), Some(Error::Attach(AttachError::TooSmall { .. }))));
+    assert!(matches!(Memory::open(folder.path()).err(), Some(Error::System { path: Some(_), .. })));
+    assert!(matches!(Memory::open(folder.path().join("none")).err(), Some(Error::System { path: Some(_), .. })));
+}
+
+/// Writes anything anywhere, as a process that holds the memory may, by the system and not through a mapping.
+fn scribble(file: &File, random: &mut Random, stop: &AtomicBool) {
+    let size = file.metadata().unwrap().len() as usize;
+    let mut sound = vec![0; size];
+    file.read_exact_at(&mut sound, 0).unwrap();
+    // The words that an honest peer writes too: owners, sleepers, indices.
+    let words = [0, 8, 16, 128, 136, 144].map(|offset| RING + offset);
+    while !stop.load(Relaxed) {
+        match random.below(8) {
+            0 => file.write_all_at(&sound, 0).unwrap(),
+            1..=4 => {
+                let word = words[random.below(6) as usize];
+                let mut bytes = [0; 8];
+                file.read_exact_at(&mut bytes, word).unwrap();
+                let steps = if random.below(4) == 0 { random.next() } else { random.below(2 * CAPACITY).wrapping_sub(CAPACITY) };
+                file.write_all_at(&u64::from_ne_bytes(bytes).wrapping_add(steps).to_ne_bytes(), word).unwrap();
+            }
+            5 | 6 => {
+                let slot = RING + size_of::<RingHeader<u64>>() as u64 + 8 * random.below(8 * CAPACITY);
+                file.write_all_at(&random.next().to_ne_bytes(), slot).unwrap();
+            }
+            _ => {
+                let noise: Vec<u8> = (0..1 + random.below(512)).map(|_| random.next() as u8).collect();
+                file.write_all_at(&noise, random.below((size - noise.len()) as u64)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_more() {
+    let memory = Memory::create::<Message>(CAPACITY).unwrap();
+    let file = File::from(duplicate(&memory));
+    let stop = AtomicBool::new(false);
+    let seed = u64::from(std::process::id()) << 7 | 1;
+    println!("seed {seed:#x}");
+    let corrupt = |found: Corrupt| assert!(found.capacity <= CAPACITY && found.tail.wrapping_sub(found.head) > found.capacity, "{found}");
+    let fill = |producer: &mut Producer<Message>, random: &mut Random| {
+        assert!(producer.capacity() <= CAPACITY && producer.free() <= producer.capacity() && producer.len() <= producer.capacity());
+        match random.below(16) {
+            0 => match producer.waiting(WaitStrategy::Sleep { polls: 2 }).send_timeout([9; 8], Duration::from_micros(200)) {
+                Ok(()) | Err(SendError::Timeout([9, ..]) | SendError::Disconnected([9, ..]) | SendError::Corrupt([9, ..])) => {}
+                Err(other) => panic!("{other:?}"),
+            },
+            1..=4 => match producer.push_slice(&[[9; 8]; 100]) {
+                Ok(count) => assert!(count as u64 <= producer.capacity()),
+                Err(found) => corrupt(found),
+            },
+            _ => match producer.push([9; 8]) {
+                Ok(()) | Err(PushError::Full([9, ..]) | PushError::Corrupt([9, ..])) => {}
+                Err(other) => panic!("{other:?}"),
+            },
+        }
+        black_box((producer.peer_state(), producer.is_disconnected()));
+    };
+    let drain = |consumer: &mut Consumer<Message>, random: &mut Random| {
+        assert!(consumer.capacity() <= CAPACITY && consumer.available() <= consumer.capacity() && consumer.len() <= consumer.capacity());
+        match random.below(16) {
+            0 => match consumer.waiting(WaitStrategy::Sleep { polls: 2 }).recv_timeout(Duration::from_micros(200)) {
+                Ok(message) => {
+                    black_box(message);
+                }
+                Err(RecvError::Corrupt(found)) => corrupt(found),
+                Err(RecvError::Timeout | RecvError::Disconnected) => {}
+            },
+            1..=4 => match consumer.pop_slice(&mut [[0; 8]; 100]) {
+                Ok(count) => assert!(count as u64 <= consumer.capacity()),
+                Err(found) => corrupt(found),
+            },
+            _ => match consumer.pop() {
+                Ok(message) => {
+                    black_box(message);
+                }
+                Err(PopError::Corrupt(found)) => corrupt(found),
+                Err(PopError::Empty) => {}
+            },
+        }
+        black_box((consumer.peer_state(), consumer.is_disconnected()));
+    };
+    let refused = |error: Option<Error>| match error {
+        Some(Error::Attach(_)) => 1_u64,
+        other => panic!("{other:?}"),
+    };
+    let [attached, objections] = thread::scope(|scope| {
+        scope.spawn(|| scribble(&file, &mut Random(seed), &stop));
+        struct Stop<'s>(&'s AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        let mut random = Random(seed ^ 0xFFFF_0000);
+        let (mut attached, mut objections) = (0, 0);
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end {
+            match Memory::from_fd(duplicate(&memory)) {
+                Ok(other) => {
+                    black_box((other.indices(), other.state(Side::Producer), other.generation(Side::Consumer)));
+                }
+                Err(error) => objections += refused(Some(error)),
+            }
+            match (memory.producer::<Message>(), memory.consumer::<Message>()) {
+                (Ok(mut producer), Ok(mut consumer)) => {
+                    attached += 1;
+                    for _ in 0..200 {
+                        fill(&mut producer, &mut random);
+                        drain(&mut consumer, &mut random);
+                    }
+                }
+                (producer, consumer) => objections += refused(producer.err().or(consumer.err())),
+            }
+        }
+        [attached, objections]
+    });
+    assert!(attached > 10 && objections > 10, "{attached} times attached, {objections} times refused: the test shows little");
+    println!("{attached} times attached, {objections} times refused");
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_named_with_what_the_system_said() {
+    let error = Memory::open("no/such/ring").expect_err("there is none");
+    assert_eq!(error.to_string(), "cannot open no/such/ring: No such file or directory (os error 2)");
+    let error = Memory::create_at::<u64>("no/such/folder/ring", 4).expect_err("there is no such folder");
+    assert_eq!(error.to_string(), "cannot create no/such/folder/ring: No such file or directory (os error 2)");
+}
+
+#[test]
+fn a_file_that_exists_is_not_overwritten_and_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    fs::write(&path, "something else").unwrap();
+    let error = Memory::create_at::<u64>(&path, 4).expect_err("it exists");
+    assert_eq!(error.to_string(), format!("cannot create {}: File exists (os error 17)", path.display()));
+    assert_eq!(fs::read(&path).unwrap(), b"something else");
+}
+
+#[test]
+fn a_descriptor_of_a_path_alone_is_refused() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let descriptor = File::options().read(true).custom_flags(libc::O_PATH).open("/dev/null").unwrap();
+    assert!(matches!(Memory::from_fd(descriptor.into()).err(), Some(Error::System { call: "fcntl(F_GET_SEALS)", .. })));
+}

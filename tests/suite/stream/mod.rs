@@ -1,0 +1,57 @@
+//! Waiting for queued work without blocking a thread: events, futures, metrics.
+use crate::clean;
+use crate::held;
+mod metrics;
+mod moments;
+mod outlived;
+mod tainted;
+mod tasks;
+mod tokio_tasks;
+mod told;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use held::Held;
+use ringmem::backend::host::{Builder, HostBackend, Link};
+use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+use ringmem::stream::Stream;
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn builder() -> Builder {
+    HostBackend::builder().device_memory(1 << 20)
+}
+
+fn build(builder: Builder) -> Clean {
+    Clean::build(builder)
+}
+
+fn stream(backend: &Clean) -> Stream {
+    Stream::new(&**backend, 0).expect("a stream")
+}
+
+fn gpu(backend: &Clean, bytes: usize) -> GpuBuffer<u8> {
+    GpuBuffer::new(Device::new(backend, 0), bytes).expect("room")
+}
+
+fn pinned(backend: &Clean, bytes: usize) -> PinnedBuffer<u8> {
+    PinnedBuffer::new(Pinned::new(backend, 0), bytes).expect("room")
+}
+
+/// Round figures: 1 us, 10 bytes per ns pinned, 5 pageable, 100 within a device, 20 within the host, 4 between devices; a kernel takes its argument.
+fn link() -> Link {
+    let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments[0]);
+    Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 4.0, kernel_ns }
+}
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

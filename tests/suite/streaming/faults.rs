@@ -1,0 +1,171 @@
+//! Every backend call fails once: the run stops at a chunk boundary, and continues there.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::memory::{Device, GpuBuffer};
+use ringmem::stream::{Pending, Stream};
+use ringmem::streaming::{Cause, Chunk, Interrupted, Job, Progress, Queued, Source, Streamer, Through};
+
+use crate::streaming::clean::Clean;
+use crate::streaming::rig::{Increment, build, incremented, noise, plus_one, streamer};
+
+fn faulty() -> Clean {
+    build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new()))
+}
+
+fn stream(backend: &Clean, streamer: &mut Streamer, bytes: &[u8], sink: &mut Vec<u8>, from: u64) -> Result<(), Interrupted> {
+    let mut source = bytes;
+    streamer.run(Job::new(&mut source).from(from).to(sink), &mut incremented(backend)).map(drop)
+}
+
+#[test]
+fn whatever_fails_the_stream_stops_at_a_boundary_and_goes_on_there() {
+    let bytes = noise(950);
+    let expected = plus_one(&bytes);
+    let mut stopped_at = std::collections::BTreeSet::new();
+    for verb in [Verb::Copy, Verb::Launch, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize] {
+        for executed in [false, true] {
+            let mut failures = 0;
+            for number in 1.. {
+                let backend = faulty();
+                let mut streamer = streamer(&backend, 100, 3);
+                let fault = Fault::nth(number);
+                backend.set_faults(&Faults::new().on(verb, if executed { fault.when_executed() } else { fault }));
+                let mut sink = Vec::new();
+                let outcome = stream(&backend, &mut streamer, &bytes, &mut sink, 0);
+                let calls = backend.calls(verb).expect("counted");
+                backend.set_faults(&Faults::new());
+                if let Err(Interrupted { done, cause }) = outcome {
+                    failures += 1;
+                    stopped_at.insert(done);
+                    assert!(matches!(cause, Cause::Device(_)), "{cause:?}");
+                    assert!(done.is_multiple_of(100) || done == 950, "{done}");
+                    assert!(sink[..] == expected[..sink.len()] && sink.len() as u64 == done, "{verb:?} {number}: what is written is right");
+                    stream(&backend, &mut streamer, &bytes, &mut sink, done).expect("no fault any more");
+                }
+                assert!(sink == expected, "{verb:?} {number}");
+                if number > calls {
+                    break;
+                }
+            }
+            assert!(failures > 0 || verb == Verb::Synchronize, "{verb:?}: no call of it mattered");
+        }
+    }
+    assert!(stopped_at.len() > 5, "{stopped_at:?}");
+}
+
+#[test]
+fn a_streamer_that_cannot_be_made_leaves_nothing() {
+    for verb in [Verb::Allocate, Verb::OpenStream] {
+        for number in 1.. {
+            let backend = faulty();
+            backend.set_faults(&Faults::new().on(verb, Fault::nth(number)));
+            if Streamer::builder(&backend, 0).chunk(100).depth(2).build().is_ok() {
+                assert!(number > 3, "{verb:?}: three at least");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn who_watches_can_stop_it_at_a_boundary() {
+    let backend = faulty();
+    let mut streamer = streamer(&backend, 100, 3);
+    let bytes = noise(950);
+    let mut sink = Vec::new();
+    let mut source = &bytes[..];
+    let mut third = |progress: Progress| if progress.chunks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let job = Job::new(&mut source).to(&mut sink).on_progress(&mut third);
+    let stopped = streamer.run(job, &mut incremented(&backend)).expect_err("it was cancelled");
+    assert!(matches!(stopped.cause, Cause::Cancelled) && stopped.done == 300 && sink.len() == 300, "{stopped:?}");
+    stream(&backend, &mut streamer, &bytes, &mut sink, 300).expect("no fault");
+    assert!(sink == plus_one(&bytes));
+}
+
+#[test]
+fn what_is_not_what_was_expected_is_refused() {
+    let backend = faulty();
+    let mut streamer = streamer(&backend, 4, 3);
+    // The check value of CRC-32C.
+    let mut check = &b"123456789"[..];
+    let streamed = streamer.run(Job::new(&mut check).expect(0xe306_9283), &mut Through).expect("no fault");
+    assert_eq!((streamed.read, streamed.written), (Some(0xe306_9283), None));
+    let mut other = &b"123456780"[..];
+    let stopped = streamer.run(Job::new(&mut other).expect(0xe306_9283), &mut Through).expect_err("another digit");
+    assert!(matches!(stopped.cause, Cause::Checksum { expected: 0xe306_9283, got } if got != 0xe306_9283), "{stopped:?}");
+    let plain = streamer.run(Job::new(&mut other), &mut Through).expect("no fault");
+    assert_eq!((plain.read, plain.written), (None, None));
+}
+
+/// Panics at a byte.
+struct Fragile<'a>(&'a [u8]);
+
+impl Source for Fragile<'_> {
+    fn length(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+
+    fn read_at(&mut self, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+        assert!(at < 500, "the test's source panics");
+        self.0.read_at(buffer, at)
+    }
+}
+
+#[test]
+fn a_source_that_panics_leaves_a_streamer_that_works() {
+    let backend = faulty();
+    let mut streamer = streamer(&backend, 100, 3);
+    let bytes = noise(950);
+    let mut sink = Vec::new();
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut source = Fragile(&bytes);
+        streamer.run(Job::new(&mut source).to(&mut sink), &mut incremented(&backend)).map(drop)
+    }));
+    assert!(panicked.is_err());
+    let done = sink.len() as u64;
+    stream(&backend, &mut streamer, &bytes, &mut sink, done).expect("no fault");
+    assert!(sink == plus_one(&bytes));
+}
+
+#[test]
+fn what_a_stage_kept_to_itself_fails_its_own_job_and_no_other() {
+    let backend = faulty();
+    let mut streamer = streamer(&backend, 100, 3);
+    let bytes = noise(300);
+    let scratch = Cell::new(Some(GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room")));
+    let increment = Increment::new(&backend);
+    let mut stage = Queued(|chunk: &Chunk, on: &Stream| -> Result<Pending<()>, Cause> {
+        if chunk.index == 2 {
+            backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
+            let filled = on.fill(scratch.take().expect("once a job"), .., 1);
+            scratch.set(Some(filled.map_err(ringmem::Rejected::into_error)?.ordered()));
+        }
+        increment.at_once(chunk, on)
+    });
+    let failed = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("its fill fails");
+    assert!(matches!(failed.cause, Cause::Device(_)) && failed.done == 300, "{failed:?}");
+    // With nothing under way any more, too.
+    let mut last = |progress: Progress| if progress.chunks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let stopped = streamer.run(Job::new(&mut &bytes[..]).on_progress(&mut last), &mut stage).expect_err("it was cancelled");
+    assert!(matches!(stopped.cause, Cause::Cancelled) && stopped.done == 300, "{stopped:?}");
+    backend.set_faults(&Faults::new());
+    streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect("a job of its own");
+}
+
+#[test]
+fn what_a_stage_queues_on_a_stream_of_its_own_is_waited_for_before_the_way_back() {
+    let backend = faulty();
+    let mut streamer = streamer(&backend, 100, 3);
+    let (bytes, mut sink) = (noise(950), Vec::new());
+    let (own, increment) = (Stream::new(&backend, 0).expect("a stream"), Increment::new(&backend));
+    let mut stage = Queued(|chunk: &Chunk, on: &Stream| -> Result<Pending<()>, Cause> {
+        own.wait_for(on)?;
+        increment.late(chunk, &own)
+    });
+    streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut stage).expect("no fault");
+    assert!(sink == plus_one(&bytes));
+}

@@ -1,0 +1,122 @@
+//! Any length, element and chunk: every byte arrives exactly once.
+
+use std::ops::ControlFlow;
+
+use proptest::prelude::*;
+use ringmem::Error;
+use ringmem::backend::host::HostBackend;
+use ringmem::streaming::{Cause, Job, Progress, Streamer, Through};
+
+use crate::streaming::rig::{backend, build, incremented, noise, plus_one, streamer};
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_arrives_once_and_no_chunk_divides_an_element(
+        elements in 0_usize..200, element in 1_u64..24, chunk in 1_u64..300, depth in 1_u32..5, worked in any::<bool>(),
+    ) {
+        let backend = backend();
+        let bytes = noise(elements * element as usize);
+        let length = bytes.len() as u64;
+        let mut streamer =
+            Streamer::builder(&backend, 0).chunk(chunk).depth(depth).element(element).build().expect("room");
+        let whole = streamer.chunk();
+        prop_assert!(whole.is_multiple_of(element) && whole <= chunk.max(element) && whole + element > chunk);
+
+        let before = backend.counters();
+        let (mut source, mut sink, mut ends) = (&bytes[..], Vec::new(), Vec::new());
+        let mut note = |progress: Progress| {
+            ends.push(progress.done);
+            ControlFlow::Continue(())
+        };
+        let job = Job::new(&mut source).to(&mut sink).checksums().on_progress(&mut note);
+        let streamed = if worked { streamer.run(job, &mut incremented(&backend)) } else { streamer.run(job, &mut Through) };
+        let streamed = streamed.expect("no fault");
+
+        let expected = if worked { plus_one(&bytes) } else { bytes };
+        prop_assert!(sink == expected);
+        let chunks = length.div_ceil(whole);
+        prop_assert_eq!(ends, (1..=chunks).map(|end| (end * whole).min(length)).collect::<Vec<_>>());
+        prop_assert_eq!((streamed.bytes, streamed.chunks), (length, chunks));
+        prop_assert!(streamed.most_under_way as u64 <= u64::from(depth).min(chunks));
+        prop_assert_eq!(worked || streamed.read == streamed.written, true);
+        let after = backend.counters();
+        for (after, before) in [(after.uploads, before.uploads), (after.downloads, before.downloads)] {
+            prop_assert_eq!((after.count - before.count, after.bytes - before.bytes), (chunks, length));
+        }
+        // All of it from pinned memory: a driver has nothing to copy a second time.
+        prop_assert_eq!(after.staged.count, 0);
+    }
+}
+
+#[test]
+fn so_much_device_memory_is_held_as_chunks_are_under_way_and_no_more() {
+    for (chunk, depth) in [(4096, 1), (4096, 3), (65_536, 4)] {
+        let backend = build(HostBackend::builder().device_memory(chunk * u64::from(depth)));
+        let bytes = noise(1_000_003);
+        let mut streamer = streamer(&backend, chunk, depth);
+        let mut sink = Vec::new();
+        let streamed = streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut Through).expect("no fault");
+        assert!(sink == bytes);
+        assert_eq!(backend.counters().device_live.peak, chunk * u64::from(depth));
+        assert_eq!(streamed.most_under_way, depth as usize, "all of it is used");
+    }
+}
+
+#[test]
+fn a_streamer_streams_again() {
+    let backend = backend();
+    let mut streamer = streamer(&backend, 1000, 3);
+    let before = backend.counters();
+    for length in [5000, 0, 1, 999, 1000, 1001] {
+        let (bytes, mut sink) = (noise(length), Vec::new());
+        streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut incremented(&backend)).expect("no fault");
+        assert!(sink == plus_one(&bytes), "{length} bytes");
+    }
+    let after = backend.counters();
+    assert_eq!((after.pinned_allocations, after.device_allocations), (before.pinned_allocations, before.device_allocations));
+}
+
+#[test]
+fn parts_of_a_source_are_streamed_by_themselves() {
+    let backend = backend();
+    let mut streamer = streamer(&backend, 100, 2);
+    let bytes = noise(1000);
+    let mut sink = Vec::new();
+    for (begin, end) in [(0, 350), (350, 350), (350, 1000)] {
+        let streamed = streamer.run(Job::new(&mut &bytes[..]).from(begin).until(end).to(&mut sink), &mut Through).expect("no fault");
+        assert_eq!((streamed.bytes, sink.len() as u64), (end - begin, end));
+    }
+    assert!(sink == bytes);
+    let stopped = streamer.run(Job::new(&mut &bytes[..]).from(900).until(1001), &mut Through).expect_err("one too many");
+    assert!(matches!(stopped.cause, Cause::Device(Error::Range { offset: 900, len: 101, size: 1000 })), "{stopped:?}");
+    let stopped = streamer.run(Job::new(&mut &bytes[..]).from(1001), &mut Through).expect_err("beyond the end");
+    assert!(
+        matches!(stopped.cause, Cause::Device(Error::Size { what: "range end in bytes", least: 1001, asked: 1000, .. })),
+        "{stopped:?}"
+    );
+    assert_eq!(stopped.done, 1001);
+}
+
+#[test]
+fn a_length_of_no_whole_elements_is_refused_before_anything_is_read() {
+    let backend = backend();
+    let mut streamer = Streamer::builder(&backend, 0).chunk(100).element(8).build().expect("room");
+    assert_eq!(streamer.chunk(), 96);
+    let bytes = noise(801);
+    let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect_err("one left over");
+    assert!(matches!(stopped.cause, Cause::Ragged { length: 801, element: 8 }), "{stopped:?}");
+    assert_eq!((stopped.done, backend.counters().uploads.count), (0, 0));
+}
+
+#[test]
+fn nothing_of_something_is_no_streamer() {
+    let backend = backend();
+    let builder = || Streamer::builder(&backend, 0);
+    for wrong in [builder().chunk(0), builder().depth(0), builder().staging(0), builder().element(0), builder().chunk(u64::MAX)] {
+        assert!(matches!(wrong.build(), Err(Error::Size { .. })));
+    }
+    assert!(matches!(builder().chunk(1 << 20).depth(2).build(), Err(Error::OutOfMemory { requested, .. }) if requested == 2 << 20));
+    assert!(matches!(Streamer::builder(&backend, 7).build(), Err(Error::NoDevice { asked: 7, devices: 1 })));
+}

@@ -1,0 +1,206 @@
+//! Files that appear whole or not at all.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use ringmem::streaming::{Cause, FileSink, FileSource, Job, Sink, Through};
+
+use crate::streaming::rig::{backend, noise, streamer};
+
+/// The names in a directory, in order.
+fn names(place: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(place).expect("a directory").map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn a_file_has_its_name_when_it_is_committed_and_not_before() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("out");
+    let backend = backend();
+    let mut streamer = streamer(&backend, 1000, 3);
+    for (round, length) in [0, 1, 999, 12_345, 10].into_iter().enumerate() {
+        let before = fs::read(&path).ok();
+        let bytes = noise(length);
+        let mut sink = FileSink::create(&path).expect("room");
+        streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut Through).expect("no fault");
+        assert_eq!(fs::read(&path).ok(), before, "round {round}");
+        let unfinished = names(place.path()).into_iter().find(|name| name != "out").expect("the temporary file");
+        assert!(unfinished.starts_with(".out.") && unfinished.ends_with(".ringmem-partial"), "{unfinished}");
+        sink.commit().expect("no fault");
+        assert_eq!(names(place.path()), ["out"]);
+        assert!(fs::read(&path).expect("it is there") == bytes);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_committed_leaves_nothing() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("out");
+    let write = || {
+        let mut sink = FileSink::create(&path).expect("room");
+        assert_eq!(sink.write_at(b"half", 0).expect("room"), 4);
+        sink
+    };
+    drop(write());
+    assert_eq!(names(place.path()), [""; 0]);
+    fs::write(&path, "old").expect("room");
+    drop(write());
+    assert_eq!((names(place.path()), fs::read_to_string(&path).expect("as it was")), (vec!["out".to_owned()], "old".to_owned()));
+    let (first, second) = (write(), write());
+    assert_eq!(names(place.path()).len(), 3);
+    second.commit().expect("no fault");
+    first.commit().expect("no fault");
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "half");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_fork_that_drops_a_file_removes_none() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("out");
+    let mut sink = FileSink::create(&path).expect("room");
+    assert_eq!(sink.write_at(b"half", 0).expect("room"), 4);
+    // SAFETY: the child has this thread only, removes at most a file, and leaves without destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        drop(sink);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!((status, names(place.path()).len()), (0, 1));
+    sink.commit().expect("it is there");
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "half");
+}
+
+#[test]
+fn what_was_written_after_the_end_is_cut_off() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("out");
+    let mut sink = FileSink::create(&path).expect("room");
+    assert_eq!((sink.write_at(b"0123456789", 0).expect("room"), sink.write_at(b"abc", 4).expect("room"), sink.len()), (10, 3, 7));
+    for mut sink in [Box::new(sink) as Box<dyn Sink>, Box::new(vec![0; 7])] {
+        let gap = sink.write_at(b"x", 8).expect_err("byte 7 was never written");
+        assert_eq!(gap.kind(), io::ErrorKind::InvalidInput);
+    }
+    let mut sink = FileSink::create(&path).expect("room");
+    assert_eq!((sink.write_at(b"0123456789", 0).expect("room"), sink.write_at(b"abc", 4).expect("room")), (10, 3));
+    sink.commit().expect("no fault");
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "0123abc");
+}
+
+#[test]
+#[cfg(unix)]
+fn what_is_replaced_keeps_its_permissions_and_its_links() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = tempfile::tempdir().expect("a directory");
+    let [real, link] = ["real", "link"].map(|name| place.path().join(name));
+    fs::write(&real, "old").expect("room");
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).expect("it is ours");
+    std::os::unix::fs::symlink("real", &link).expect("a link");
+    let mut sink = FileSink::create(&link).expect("room");
+    sink.write_at(b"new", 0).expect("room");
+    sink.commit().expect("no fault");
+    assert_eq!(names(place.path()), ["link", "real"]);
+    assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
+    assert_eq!(fs::read_to_string(&real).expect("it is there"), "new");
+    assert_eq!(fs::metadata(&real).expect("it is there").permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn an_error_of_a_file_names_its_path_and_the_reason() {
+    let place = tempfile::tempdir().expect("a directory");
+    let nowhere = place.path().join("no/where");
+    let refused = [FileSource::open(&nowhere).map(drop), FileSink::create(&nowhere).map(drop), FileSource::open(place.path()).map(drop)];
+    let [opened, created, directory] = refused.map(|refused| refused.expect_err("no file"));
+    for (action, path, error) in [("open", &*nowhere, opened), ("create", &nowhere, created), ("open", place.path(), directory)] {
+        let reason = match error.kind() {
+            io::ErrorKind::IsADirectory => "is a directory, not a regular file".to_owned(),
+            _ => fs::metadata(&nowhere).expect_err("it is not there").to_string(),
+        };
+        assert_eq!(error.to_string(), format!("cannot {action} {}: {reason}", path.display()));
+    }
+}
+
+#[test]
+fn what_is_no_place_for_a_file_is_refused_at_once() {
+    let place = tempfile::tempdir().expect("a directory");
+    for path in ["", "no/where", "..", "new/"] {
+        let path = place.path().join(path);
+        assert!(FileSink::create(&path).is_err(), "{}", path.display());
+    }
+    #[cfg(unix)]
+    {
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).expect("a link");
+        for path in [Path::new("/dev/null"), &link] {
+            assert_eq!(FileSink::create(path).expect_err("no file").kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+        }
+        fs::remove_file(link).expect("it is ours");
+    }
+    assert_eq!(names(place.path()), [""; 0]);
+}
+
+#[test]
+fn a_directory_that_vanishes_is_an_error() {
+    let place = tempfile::tempdir().expect("a directory");
+    let directory = place.path().join("gone");
+    fs::create_dir(&directory).expect("room");
+    let mut sink = FileSink::create(directory.join("out")).expect("room");
+    sink.write_at(b"bytes", 0).expect("room");
+    fs::remove_dir_all(&directory).expect("it is ours");
+    assert_eq!(sink.commit().expect_err("nowhere to go").kind(), io::ErrorKind::NotFound);
+    assert_eq!(names(place.path()), [""; 0]);
+}
+
+/// Takes a few bytes at a time, and so many in all at first.
+struct Full {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Sink for Full {
+    fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        let count = bytes.len().min(7).min(self.room - self.room.min(at as usize));
+        if count == 0 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.bytes.write_at(&bytes[..count], at)
+    }
+}
+
+#[test]
+fn a_full_sink_says_what_it_has_and_can_go_on() {
+    let backend = backend();
+    let mut streamer = streamer(&backend, 100, 3);
+    let bytes = noise(1000);
+    let mut sink = Full { bytes: Vec::new(), room: 345 };
+    let stopped = streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut Through).expect_err("it is full");
+    assert!(matches!(&stopped.cause, Cause::Write { written: 345, source } if source.kind() == io::ErrorKind::StorageFull), "{stopped:?}");
+    assert_eq!(stopped.done, 300);
+    sink.room = 1000;
+    streamer.run(Job::new(&mut &bytes[..]).from(stopped.done).to(&mut sink), &mut Through).expect("there is room now");
+    assert!(sink.bytes == bytes);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_may_be_called_whatever_a_file_may_be_called() {
+    let place = tempfile::tempdir().expect("a directory");
+    for length in [1, 230, 255] {
+        let path = place.path().join("n".repeat(length));
+        let mut sink = FileSink::create(&path).expect("room");
+        sink.write_at(b"bytes", 0).expect("room");
+        sink.commit().expect("no fault");
+        assert_eq!(fs::read_to_string(&path).expect("it is there"), "bytes");
+    }
+    assert_eq!(FileSink::create(place.path().join("n".repeat(256))).expect_err("one too many").kind(), io::ErrorKind::InvalidFilename);
+    assert_eq!(names(place.path()).len(), 3);
+}

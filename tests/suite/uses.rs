@@ -1,0 +1,228 @@
+//! Buffers used by several streams, and the errors of too many uses.
+use crate::clean;
+use crate::held;
+
+use std::mem::forget;
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use held::Held;
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::{Backend, Uses};
+use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory};
+use ringmem::stream::Stream;
+use zerocopy::FromZeros;
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
+}
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::yield_now();
+    }
+}
+
+fn streams(backend: &Arc<HostBackend>, count: usize) -> Vec<Stream> {
+    (0..count).map(|_| Stream::new(backend, 0).expect("a stream")).collect()
+}
+
+#[test]
+fn a_buffer_goes_from_stream_to_stream_in_order() {
+    let backend = backend();
+    let streams = streams(&backend, 9);
+    for round in 0..50_u32 {
+        let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
+        for (turn, stream) in (0..).zip(&streams) {
+            buffer = stream.fill(buffer, turn as usize.., round * 100 + turn).expect("queued").ordered();
+        }
+        let elements = buffer.to_vec().expect("copied");
+        let expected = (0..1000).map(|index| round * 100 + index.min(8));
+        assert!(elements.iter().copied().eq(expected), "round {round}: {:?}", &elements[..10]);
+    }
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+#[test]
+fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
+    let backend = backend();
+    let all = streams(&backend, 3 * Uses::MOST);
+    let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
+    for stream in &all {
+        buffer.used_by(stream).expect("listed");
+    }
+    drop(buffer);
+    for stream in &all {
+        stream.synchronize().expect("nothing failed");
+    }
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+#[test]
+fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
+    let backend = backend();
+    let [first, others @ ..] = <[Stream; Uses::MOST + 1]>::try_from(streams(&backend, Uses::MOST + 1)).expect("so many");
+    // The first call of either is the use's own: what fails is to wait for another, or to stand for both.
+    for (verb, number) in [(Verb::Mark, 1), (Verb::After, 1), (Verb::Mark, 2)] {
+        let held = Held::new(&backend, &first);
+        let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
+        buffer.used_by(&first).expect("listed");
+        let (last, listed) = others.split_last().expect("more than one");
+        listed.iter().for_each(|stream| buffer.used_by(stream).expect("listed"));
+        backend.set_faults(&Faults::new().on(verb, Fault::nth(number)));
+        let error = buffer.used_by(last).expect_err("planned");
+        backend.set_faults(&Faults::new());
+        assert!(matches!(error, Error::Injected { call, .. } if call == verb.name()), "{error}");
+        drop(buffer);
+        others.iter().take(Uses::MOST - 1).for_each(|stream| stream.synchronize().expect("nothing failed"));
+        assert_eq!(backend.counters().device_live.bytes, 16, "{verb:?}: freed under the kernel of the first");
+        held.let_go();
+        others.iter().for_each(|stream| stream.synchronize().expect("nothing failed"));
+        first.synchronize().expect("nothing failed");
+        eventually("it is freed after the kernel", || backend.counters().device_live.bytes == 0);
+    }
+}
+
+#[test]
+#[should_panic(expected = "64 bytes in 1 blocks are live at the end of a test")]
+fn a_test_that_leaves_a_buffer_behind_fails() {
+    let backend = backend().at_once();
+    forget(GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room"));
+}
+
+#[test]
+fn a_stream_that_cannot_wait_for_another_gives_the_buffer_back_at_once() {
+    let backend = backend();
+    let [first, second] = <[Stream; 2]>::try_from(streams(&backend, 2)).expect("two");
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
+    let buffer = first.fill(buffer, .., 1).expect("queued").ordered();
+    backend.set_faults(&Faults::new().on(Verb::After, Fault::from(1)));
+    let rejected = second.fill(buffer, .., 2).expect_err("it cannot wait");
+    assert!(matches!(rejected.error, Error::Injected { .. }), "{rejected:?}");
+    backend.set_faults(&Faults::new());
+    assert_eq!(rejected.value.to_vec().expect("copied"), [1; 16]);
+}
+
+#[test]
+fn what_is_of_another_backend_is_named_in_the_right_order() {
+    let (ours, theirs) = (backend(), backend());
+    let stream = Stream::new(&ours, 0).expect("a stream");
+    let mut buffer = GpuBuffer::<u8>::new(Device::new(&theirs, 0), 16).expect("room");
+    let arena = Arena::new(Device::new(&theirs, 0), 64, 64).expect("room");
+    let errors = [
+        buffer.used_by(&stream).expect_err("another backend"),
+        Buffer::<u8, _>::new_on(Device::new(&theirs, 0), 8, &stream).expect_err("another backend"),
+        Buffer::<u8, _>::new_on(arena, 8, &stream).expect_err("another backend"),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::OtherBackend { expected, got } if (expected, got) == (ours.id(), theirs.id())), "{error}");
+    }
+}
+
+#[test]
+fn a_range_that_ends_before_it_begins_is_told_apart_from_one_that_is_too_long() {
+    let backend = backend();
+    let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
+    #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
+    let error = buffer.slice(7..3).err().expect("inverted");
+    assert!(matches!(error, Error::Size { what: "range end in bytes", least: 28, asked: 12, .. }), "{error}");
+    let error = buffer.slice(3..11).err().expect("too long");
+    assert!(matches!(error, Error::Range { offset: 12, len: 32, size: 40 }), "{error}");
+}
+
+#[test]
+fn elements_that_a_fill_takes_are_where_it_can_take_them() {
+    let backend = backend();
+    let memory = Device::new(&backend, 0);
+    let _before = GpuBuffer::<u8>::new(memory.clone(), 1).expect("room");
+    let mut buffer = GpuBuffer::<[u8; 4]>::new(memory.clone(), 5).expect("room");
+    buffer.slice_mut(1..4).expect("within").fill([1, 2, 3, 4]).expect("filled");
+    assert_eq!(buffer.slice(1..4).expect("within").to_vec().expect("copied"), [[1, 2, 3, 4]; 3]);
+    let _between: [_; 4] = std::array::from_fn(|_| GpuBuffer::<u8>::new(memory.clone(), 1).expect("room"));
+    let odd = GpuBuffer::<u8>::new(memory, 8).expect("room").cast::<[u8; 8]>().expect("whole");
+    let error = { odd }.fill([0; 8]);
+    assert!(matches!(error, Err(Error::Cast { .. })), "{error:?}");
+}
+
+#[test]
+fn an_arena_has_no_blocks_of_nothing() {
+    let backend = backend();
+    let arena = Arena::new(Device::new(&backend, 0), 64, 64).expect("room");
+    let layout = std::alloc::Layout::from_size_align(0, 1).expect("a layout");
+    assert!(matches!(arena.alloc(layout, None), Err(Error::Size { asked: 0, least: 1, most: 64, .. })));
+    assert_eq!(Buffer::<u8, _>::new(arena, 0).expect("no bytes").len(), 0);
+}
+
+#[test]
+fn a_control_block_comes_back_from_a_device_as_a_whole() {
+    let backend = backend();
+    let mut block = ringmem::ControlBlock::<u64>::new_zeroed();
+    (block.command, block.heartbeat) = (7, 9);
+    let buffer = GpuBuffer::from_slice(Device::new(&backend, 0), &[block]).expect("room");
+    assert_eq!(buffer.to_vec().expect("copied"), [block]);
+}
+
+#[test]
+fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new()));
+    let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    let waits = || backend.calls(Verb::Wait).expect("calls are counted");
+    let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
+    let mut buffer = first.fill(buffer, .., 7).expect("queued").ordered();
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![7; 10], 1));
+    buffer.copy_to(&mut [0; 10]).expect("copied");
+    buffer.slice(2..).expect("within").to_vec().expect("copied");
+    buffer.copy_from(&[8; 10]).expect("copied");
+    buffer.copy_within(..2, 5).expect("copied");
+    buffer.fill(9).expect("filled");
+    buffer.zero().expect("filled");
+    assert_eq!(waits(), 1, "nothing was queued since");
+    let mut buffer = second.fill(buffer, .., 3).expect("queued").ordered();
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 2), "another use");
+    buffer.used_by(&first).expect("a live stream");
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 4), "and one more beside it");
+    // A wait that fails is none, as far as is known.
+    let buffer = second.fill(buffer, .., 4).expect("queued").ordered();
+    backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
+    buffer.to_vec().expect_err("the wait fails");
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));
+}
+
+#[test]
+fn what_a_stream_is_about_to_give_back_to_an_arena_is_there() {
+    /// Keeps its stream from going on.
+    struct Shut(Mutex<()>);
+    impl Wake for Shut {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock());
+        }
+    }
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let arena = Arena::new(Device::new(&backend, 0), 4096, 64).expect("room");
+    let held = Held::new(&backend, &stream);
+    let mut buffer = Buffer::<u8, _>::new(arena.clone(), 4096).expect("room");
+    buffer.used_by(&stream).expect("a live stream");
+    let shut = Arc::new(Shut(Mutex::default()));
+    let gate = shut.0.lock().expect("nobody panicked");
+    let ticket = backend.mark(stream.id()).expect("a live stream");
+    backend.extension().notify(ticket, Waker::from(Arc::clone(&shut))).expect("the backend notifies");
+    drop(buffer);
+    held.let_go();
+    stream.synchronize().expect("nothing failed");
+    let again = Buffer::<u8, _>::new(arena.clone(), 4096).map(drop);
+    let free = arena.free_bytes();
+    drop(gate);
+    again.expect("its last use is over");
+    assert_eq!(free, 4096);
+}

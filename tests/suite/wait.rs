@@ -1,0 +1,496 @@
+//! Real threads and real tasks that wait at rings.
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use ringmem::Host;
+use ringmem::ring::{End, Pop, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
+use ringmem::wait::{self, RecvError, SendError, WaitStrategy, Waiting, pair};
+
+const HOWS: [WaitStrategy; 4] = [
+    WaitStrategy::SpinYield { polls: 0 },
+    WaitStrategy::SpinYield { polls: 100 },
+    WaitStrategy::Sleep { polls: 0 },
+    WaitStrategy::Sleep { polls: 100 },
+];
+const MESSAGES: u64 = 20_000;
+/// Long enough for any machine: it is reached only by a wake-up that was lost.
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(20);
+
+#[test]
+fn messages_pass_between_two_threads_that_wait() {
+    for how in HOWS {
+        let mut ring = spsc::Ring::<u64, 4>::starting_at(u64::MAX - 2);
+        let (producer, consumer) = ring.split();
+        let (mut sender, mut receiver) = pair(producer, consumer, how);
+        thread::scope(|scope| {
+            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LONG).unwrap()));
+            for number in 0..MESSAGES {
+                assert_eq!(receiver.recv_timeout(LONG), Ok(number), "{how:?}");
+            }
+            assert_eq!(receiver.recv_timeout(LONG), Err(RecvError::Disconnected), "{how:?}");
+        });
+    }
+}
+
+#[test]
+fn a_flag_in_the_slot_is_waited_for_too() {
+    let mut ring = flagged::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    thread::scope(|scope| {
+        scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LONG).unwrap()));
+        for number in 0..MESSAGES {
+            assert_eq!(receiver.recv_timeout(LONG), Ok(number));
+        }
+    });
+}
+
+fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Host>>) -> u64 {
+    let mut sum = 0;
+    loop {
+        match receiver.recv_timeout(LONG) {
+            Ok(number) => sum += number,
+            Err(end) => {
+                assert_eq!(end, RecvError::Disconnected);
+                return sum;
+            }
+        }
+    }
+}
+
+#[test]
+fn ends_that_hold_their_ring_wait_in_threads_and_tasks_that_outlive_their_maker() {
+    for how in HOWS {
+        let ring = spsc::Boxed::<String>::over(Box::new_uninit_slice(2)).unwrap();
+        let (producer, consumer) = ring.into_ends();
+        let (mut sender, mut receiver) = pair(producer, consumer, how);
+        let sends = thread::spawn(move || (0..MESSAGES / 10).for_each(|number| sender.send_timeout(number.to_string(), LONG).unwrap()));
+        let receives = thread::spawn(move || {
+            block_on(async {
+                for number in 0..MESSAGES / 10 {
+                    assert_eq!(receiver.recv_async().await, Ok(number.to_string()));
+                }
+                receiver.recv_async().await
+            })
+        });
+        sends.join().unwrap();
+        assert_eq!(receives.join().unwrap(), Err(RecvError::Disconnected), "{how:?}");
+    }
+}
+
+#[test]
+fn every_one_of_many_is_woken() {
+    let ring = mpmc::Ring::<u64, 2>::new();
+    let (producer, consumer) = ring.split();
+    let (sender, receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    let total: u64 = thread::scope(|scope| {
+        for part in 0..2 {
+            let mut sender = sender.clone();
+            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(2 * number + part, LONG).unwrap()));
+        }
+        drop(sender);
+        let threads = [receiver.clone(), receiver].map(|receiver| scope.spawn(move || sum_of_all(receiver)));
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(total, (0..2 * MESSAGES).sum::<u64>());
+}
+
+#[test]
+fn a_deadline_ends_a_wait_and_gives_the_value_back() {
+    for how in [WaitStrategy::Spin, WaitStrategy::SpinYield { polls: 10 }, WaitStrategy::Sleep { polls: 10 }] {
+        let mut ring = spsc::Ring::<String, 1>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, mut receiver) = pair(producer, consumer, how);
+        let begun = Instant::now();
+        assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout), "{how:?}");
+        assert!(begun.elapsed() >= SHORT);
+        sender.send("first".to_owned()).unwrap();
+        match sender.send_deadline("second".to_owned(), Instant::now() + SHORT) {
+            Err(SendError::Timeout(value)) => assert_eq!(value, "second"),
+            other => panic!("{how:?}: {other:?}"),
+        }
+        assert_eq!(receiver.recv().unwrap(), "first");
+        // A deadline that has passed is still one look.
+        sender.send_deadline("third".to_owned(), begun).unwrap();
+        assert_eq!(receiver.recv_deadline(begun).unwrap(), "third");
+    }
+}
+
+#[test]
+fn who_sends_to_nobody_gets_the_value_back() {
+    for how in HOWS {
+        let mut ring = spsc::Ring::<String, 1>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, receiver) = pair(producer, consumer, how);
+        sender.send("taken".to_owned()).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                thread::sleep(SHORT);
+                drop(receiver);
+            });
+            match sender.send_timeout("left".to_owned(), LONG) {
+                Err(SendError::Disconnected(value)) => assert_eq!(value, "left"),
+                other => panic!("{how:?}: {other:?}"),
+            }
+        });
+        match block_on(sender.send_async("still".to_owned())) {
+            Err(SendError::Disconnected(value)) => assert_eq!(value, "still"),
+            other => panic!("{how:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tasks_of_any_executor_wait() {
+    for how in HOWS {
+        let mut ring = mpsc::Ring::<u64, 2>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, mut receiver) = pair(producer, consumer, how);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                block_on(async {
+                    for number in 0..MESSAGES {
+                        sender.send_async(number).await.unwrap();
+                    }
+                });
+            });
+            block_on(async {
+                for number in 0..MESSAGES {
+                    assert_eq!(receiver.recv_async().await, Ok(number), "{how:?}");
+                }
+                assert_eq!(receiver.recv_async().await, Err(RecvError::Disconnected));
+            });
+        });
+    }
+}
+
+#[test]
+fn a_future_that_is_dropped_or_forgotten_loses_nothing() {
+    use futures::FutureExt;
+    let mut ring = spsc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    for number in 0..100 {
+        assert!(receiver.recv_async().now_or_never().is_none());
+        let mut forgotten = receiver.recv_async();
+        assert!((&mut forgotten).now_or_never().is_none());
+        std::mem::forget(forgotten);
+        block_on(sender.send_async(number)).unwrap();
+        let mut unsent = sender.send_async(1000);
+        assert!((&mut unsent).now_or_never().is_none());
+        assert_eq!(unsent.cancel(), Some(1000));
+        assert!(sender.send_async(1000).now_or_never().is_none());
+        assert_eq!(block_on(receiver.recv_async()), Ok(number));
+    }
+    assert_eq!(receiver.recv_async().now_or_never(), None);
+}
+
+#[test]
+fn nobody_is_counted_asleep_when_all_are_awake() {
+    use futures::FutureExt;
+    use ringmem::Word;
+    let mut ring = spsc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    let asleep = |word: &ringmem::HostWord| Word::load(word) as u32;
+    let mut forgotten = receiver.recv_async();
+    assert!((&mut forgotten).now_or_never().is_none());
+    std::mem::forget(forgotten);
+    assert!(receiver.recv_async().now_or_never().is_none());
+    assert_eq!(asleep(sender.end().wait_words().theirs), 1, "the forgotten one");
+    sender.send(1).unwrap();
+    assert_eq!(asleep(sender.end().wait_words().theirs), 0, "woken once, and struck off");
+    assert_eq!(receiver.recv_timeout(LONG), Ok(1));
+    assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout));
+    assert_eq!(asleep(receiver.end().wait_words().ours), 0, "a deadline that has passed counts nobody");
+}
+
+/// Waits until a sleeper at `word` is counted, and long enough for its next check.
+fn until_asleep(word: &ringmem::HostWord) {
+    while ringmem::Word::load(word) as u32 == 0 {
+        thread::yield_now();
+    }
+    thread::sleep(SHORT);
+}
+
+/// Whether a thread without a deadline has ended; if it sleeps on, `rescue` is to wake it, so that the test can say so.
+fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce()) -> bool {
+    let begun = Instant::now();
+    while !thread.is_finished() {
+        if begun.elapsed() > LONG {
+            rescue();
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn room_that_is_given_up_wakes_the_senders_beside() {
+    let ring = mpmc::Ring::<u64, 4>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    let mut beside = sender.clone();
+    thread::scope(|scope| {
+        let sent = sender.with_end(|end| {
+            let grant = end.reserve(4).unwrap();
+            let sent = scope.spawn(move || beside.send(7));
+            until_asleep(receiver.end().wait_words().theirs);
+            drop(grant);
+            sent
+        });
+        assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the room that was given up woke nobody");
+    });
+}
+
+#[test]
+fn what_a_panic_published_wakes_its_receiver() {
+    let mut ring = spsc::Ring::<u64, 4>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    thread::scope(|scope| {
+        let received = scope.spawn(move || receiver.recv());
+        until_asleep(sender.end().wait_words().theirs);
+        let written = std::panic::AssertUnwindSafe(|| {
+            sender.with_end(|end| {
+                end.reserve(4).unwrap().fill((0..4).inspect(|number| assert!(*number < 2, "planned")));
+            });
+        });
+        std::panic::catch_unwind(written).expect_err("the iterator panics");
+        assert!(has_ended(&received, || sender.with_end(|_| ())), "what was written woke nobody");
+        assert_eq!(received.join().unwrap(), Ok(0));
+    });
+}
+
+#[test]
+fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
+    use futures::FutureExt;
+    for is_async in [false, true] {
+        let mut ring = spsc::Ring::<u64, 2>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+        (0..2).for_each(|number| sender.send(number).unwrap());
+        receiver.with_end(|end| {
+            let mut batch = end.batch(8);
+            (0..2).for_each(|number| assert_eq!(batch.pop(), Ok(number)));
+            std::mem::forget(batch);
+        });
+        thread::scope(|scope| {
+            let sent = scope.spawn(move || sender.send(2));
+            until_asleep(receiver.end().wait_words().theirs);
+            let at_once = if is_async { receiver.recv_async().now_or_never() } else { None };
+            if is_async {
+                assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the release of a poll woke nobody");
+            }
+            let received = at_once.unwrap_or_else(|| receiver.recv_timeout(LONG));
+            receiver.with_end(|_| ());
+            assert_eq!(received, Ok(2));
+        });
+    }
+}
+
+/// A full ring whose consumer is gone each time that it is looked for an even time, and there again after that.
+struct Flickering(std::cell::Cell<u32>, [ringmem::HostWord; 2]);
+
+impl End for Flickering {
+    type Word = ringmem::HostWord;
+    fn wait_words(&self) -> WaitWords<'_, Self::Word> {
+        WaitWords { theirs: &self.1[0], ours: &self.1[1] }
+    }
+    fn is_disconnected(&self) -> bool {
+        self.0.set(self.0.get() + 1);
+        self.0.get().is_multiple_of(2)
+    }
+    fn leave(self, after: impl FnOnce(&Self::Word)) {
+        after(&self.1[0]);
+    }
+}
+
+impl Push for Flickering {
+    type Item = String;
+    fn push(&mut self, value: String) -> Result<(), PushError<String>> {
+        Err(PushError::Full(value))
+    }
+}
+
+#[test]
+fn a_value_that_was_not_sent_comes_back_whoever_came_meanwhile() {
+    let end = Flickering(std::cell::Cell::new(0), Default::default());
+    let mut sender = Waiting::sender(end, WaitStrategy::default());
+    match block_on(sender.send_async("kept".to_owned())) {
+        Err(SendError::Disconnected(value)) => assert_eq!(value, "kept"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// An empty ring whose producer has left; when it is looked at again there is a message, and a second producer that sleeps.
+struct Succeeded(bool, [ringmem::HostWord; 2]);
+
+impl End for Succeeded {
+    type Word = ringmem::HostWord;
+    fn wait_words(&self) -> WaitWords<'_, Self::Word> {
+        WaitWords { theirs: &self.1[0], ours: &self.1[1] }
+    }
+    fn is_disconnected(&self) -> bool {
+        true
+    }
+    fn leave(self, after: impl FnOnce(&Self::Word)) {
+        after(&self.1[0]);
+    }
+}
+
+impl Pop for Succeeded {
+    type Item = u64;
+    fn pop(&mut self) -> Result<u64, PopError> {
+        if !std::mem::replace(&mut self.0, true) {
+            return Err(PopError::Empty);
+        }
+        ringmem::Word::store(&self.1[0], 1);
+        Ok(7)
+    }
+}
+
+#[test]
+fn the_last_message_of_one_that_left_wakes_its_successor() {
+    let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), WaitStrategy::Sleep { polls: 0 });
+    assert_eq!(receiver.recv(), Ok(7));
+    assert_eq!(ringmem::Word::load(receiver.end().wait_words().theirs) >> 32, 1, "who sleeps is woken");
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_task_asleep() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::task::{Context, Wake, Waker};
+    /// Counts, and panics the first time.
+    struct Woken(AtomicU32);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            assert_ne!(self.0.fetch_add(1, Relaxed), 0, "planned");
+        }
+    }
+    let woken = Arc::new(Woken(AtomicU32::new(0)));
+    let ring = mpmc::Ring::<u64, 4>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
+    let mut beside = receiver.clone();
+    let waker = Waker::from(woken.clone());
+    let (mut one, mut other) = (pin!(receiver.recv_async()), pin!(beside.recv_async()));
+    for future in [one.as_mut(), other.as_mut()] {
+        assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sender.send(1)));
+    sent.expect_err("the waker's panic goes on");
+    assert_eq!(woken.0.load(Relaxed), 2);
+    assert!(one.poll(&mut Context::from_waker(&waker)).is_ready());
+}
+
+#[cfg(feature = "futures")]
+#[test]
+fn ends_are_streams_and_sinks() {
+    use futures::{SinkExt, StreamExt, TryStreamExt, stream};
+    let mut ring = spsc::Ring::<u64, 2>::new();
+    let (producer, consumer) = ring.split();
+    let (sender, receiver) = pair(producer, consumer, WaitStrategy::default());
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut sink = sender.into_sink();
+            block_on(sink.send_all(&mut stream::iter((0..MESSAGES).map(Ok)))).unwrap();
+            block_on(sink.close()).unwrap();
+        });
+        let numbers: Vec<u64> = block_on(receiver.into_stream().take(MESSAGES as usize).try_collect()).unwrap();
+        assert!(numbers.into_iter().eq(0..MESSAGES));
+    });
+}
+
+/// Closing drops the end: the messages end although the sink still exists, and later values are returned.
+#[cfg(feature = "futures")]
+#[test]
+fn a_sink_that_is_closed_has_left() {
+    use futures::{SinkExt, StreamExt};
+    let mut ring = spsc::Ring::<u64, 2>::new();
+    let (producer, consumer) = ring.split();
+    let (sender, receiver) = pair(producer, consumer, WaitStrategy::default());
+    let (mut sink, mut messages) = (sender.into_sink(), receiver.into_stream());
+    block_on(sink.feed(1)).unwrap();
+    block_on(sink.close()).unwrap();
+    assert!(matches!(block_on(sink.send(2)), Err(SendError::Disconnected(2))));
+    assert!(matches!(block_on(messages.next()), Some(Ok(1))));
+    assert!(block_on(messages.next()).is_none());
+    block_on(sink.close()).unwrap();
+}
+
+#[test]
+fn rings_of_any_capacity_are_rounded_up_and_iterated() {
+    for (asked, capacity) in [(0, 1), (1, 1), (3, 4), (1000, 1024)] {
+        let (sender, receiver) = wait::bounded::<u64>(asked);
+        assert_eq!((sender.end().capacity(), receiver.end().capacity()), (capacity, capacity));
+    }
+    let (mut sender, mut receiver) = wait::bounded(4);
+    let producer = thread::spawn(move || (0..1000_u64).for_each(|number| sender.send(number).expect("a receiver")));
+    assert_eq!(receiver.iter().take(10).sum::<u64>(), 45);
+    assert_eq!(receiver.into_iter().sum::<u64>(), 499_500 - 45);
+    producer.join().expect("no panic");
+
+    let (mut sender, mut receiver) = wait::bounded_mpsc(8);
+    let mut other = sender.clone();
+    sender.send(1).expect("room");
+    other.send(2).expect("room");
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [1, 2]);
+    drop((sender, other));
+    assert_eq!(receiver.into_iter().next(), None);
+
+    let (mut sender, receiver) = wait::bounded_mpmc(8);
+    let mut other = receiver.clone();
+    sender.send(1).expect("room");
+    drop(sender);
+    assert_eq!((other.recv(), receiver.into_iter().next()), (Ok(1), None));
+}
+
+#[test]
+fn select_returns_the_message_of_a_thread_that_sends_later() {
+    let (ends, mut receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| wait::bounded::<u64>(4)).unzip();
+    let mut senders = ends.into_iter();
+    let (mut quiet, mut loud) = (senders.next().expect("four"), senders.next_back().expect("four"));
+    let kept: Vec<_> = senders.collect();
+    let (go, gone) = std::sync::mpsc::channel();
+    let sends = thread::spawn(move || {
+        for number in 0..100 {
+            gone.recv().expect("the test");
+            loud.send(number).expect("a receiver");
+        }
+        loud
+    });
+    for number in 0..100 {
+        go.send(()).expect("the sender");
+        assert_eq!(wait::select(&mut receivers, Some(Instant::now() + LONG)), Some((3, Ok(number))));
+    }
+    let loud = sends.join().expect("no panic");
+    quiet.send(7).expect("room");
+    drop(loud);
+    // A receiver whose sender has left is ready for ever, and does not hide the other.
+    let mut seen: Vec<_> = (0..100).map(|_| wait::select(&mut receivers, None).expect("two are ready")).collect();
+    seen.sort_by_key(|(index, _)| *index);
+    seen.dedup();
+    assert_eq!(seen, [(0, Ok(7)), (3, Err(RecvError::Disconnected))]);
+    drop((quiet, kept));
+}
+
+#[test]
+fn select_ends_at_its_deadline_and_takes_nothing() {
+    let (mut sender, receiver) = wait::bounded::<u64>(4);
+    let (_other, second) = wait::bounded(4);
+    let mut receivers = [receiver, second];
+    let wait_for = Duration::from_millis(20);
+    let begun = Instant::now();
+    assert_eq!(wait::select(&mut receivers, Some(begun + wait_for)), None);
+    assert!(begun.elapsed() >= wait_for);
+    assert_eq!(wait::select(&mut receivers[..0], None), None);
+    sender.send(1).expect("room");
+    assert_eq!(wait::select(&mut receivers, Some(begun)), Some((0, Ok(1))));
+}
