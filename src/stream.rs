@@ -125,10 +125,12 @@ impl Stream {
     fn queue(&self, uses: &[&Uses], work: Work, operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>) -> Result<Ticket> {
         uses.iter().try_for_each(|uses| self.come_after(uses))?;
         let Shared { backend, id, meter, .. } = &*self.shared;
-        match meter.get() {
-            None => operation(&**backend, *id),
-            Some(meter) => meter.timed(&**backend, *id, work, operation),
+        let timing = meter.get().map(|meter| meter.begin(&**backend, *id)).transpose()?;
+        let ticket = operation(&**backend, *id)?;
+        if let Some(timing) = timing {
+            timing.end(work);
         }
+        Ok(ticket)
     }
 
     /// Makes later operations of this stream wait for uses on other streams.

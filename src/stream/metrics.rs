@@ -204,24 +204,11 @@ impl Drop for Moment<'_> {
 }
 
 impl Meter {
-    /// Queues an operation between two timed events. The lock is held meanwhile, so that no other operation is queued between them.
-    pub fn timed(
-        &self,
-        backend: &dyn Backend,
-        id: StreamId,
-        work: Work,
-        operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>,
-    ) -> Result<Ticket> {
+    /// Records a timed event before an operation. The lock is held until [`Timing::end`], so that no other operation is queued between the events.
+    pub fn begin<'a>(&'a self, backend: &'a dyn Backend, id: StreamId) -> Result<Timing<'a>> {
         let mut books = self.books();
         books.settle(backend);
-        let begin = Moment::record(backend, id)?;
-        let ticket = operation(backend, id)?;
-        // The operation is queued and its caller waits for it, even if its time is unknown because a clock panicked.
-        match caught(|| Moment::record(backend, id)) {
-            Some(Ok(end)) => books.open.push_back(Open { work, begin: begin.keep(), end: end.keep() }),
-            Some(Err(_)) | None => books.metrics.lost += 1,
-        }
-        Ok(ticket)
+        Ok(Timing { books, begin: Moment::record(backend, id)?, backend, id })
     }
 
     fn read(&self, backend: &dyn Backend) -> Metrics {
@@ -237,6 +224,25 @@ impl Meter {
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An operation between its two timed events.
+pub struct Timing<'a> {
+    books: MutexGuard<'a, Books>,
+    begin: Moment<'a>,
+    backend: &'a dyn Backend,
+    id: StreamId,
+}
+
+impl Timing<'_> {
+    /// Records the event after the operation.
+    pub fn end(mut self, work: Work) {
+        // The operation is queued and its caller waits for it, even if its time is unknown because a clock panicked.
+        match caught(|| Moment::record(self.backend, self.id)) {
+            Some(Ok(end)) => self.books.open.push_back(Open { work, begin: self.begin.keep(), end: end.keep() }),
+            Some(Err(_)) | None => self.books.metrics.lost += 1,
+        }
     }
 }
 
