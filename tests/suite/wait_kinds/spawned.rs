@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::future::Future;
 
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 use ringmem::ring::{Owned, Pop, Reborrow, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use ringmem::wait::{RecvError, WaitError, WaitStrategy, Waiting, broadcast, pair};
 
@@ -21,14 +21,22 @@ where
     A: Future<Output = ()> + Send + 'static,
     B: Future<Output = ()> + Send + 'static,
 {
+    spawn_boxed(&|| {
+        let (first, second) = tasks();
+        [first.boxed(), second.boxed()]
+    });
+}
+
+/// Compiles both executors once, not for each future.
+fn spawn_boxed(tasks: &dyn Fn() -> [BoxFuture<'static, ()>; 2]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-    let (first, second) = tasks();
+    let [first, second] = tasks();
     let (first, second) = (runtime.spawn(first), runtime.spawn(second));
     runtime.block_on(async {
         tokio::time::timeout(LONG, first).await.expect("no end").unwrap();
         tokio::time::timeout(LONG, second).await.expect("no end").unwrap();
     });
-    let (first, second) = tasks();
+    let [first, second] = tasks();
     let (first, second) = (smol::spawn(first), smol::spawn(second));
     let both = async move {
         first.await;
