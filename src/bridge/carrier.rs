@@ -1,4 +1,4 @@
-//! [`Carrier`]: copies slots and stores indices for one direction of a bridge, at once or on an internal stream.
+//! [`Carrier`]: copies slots and stores indices of one direction, blocking or on an internal stream.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -14,11 +14,10 @@ use crate::memory::Pages;
 use crate::stream::Stream;
 use crate::{Error, HostWord, Result, Word};
 
-/// The words of the staging.
 const QUEUED: u64 = 0;
 const AT_ONCE: u64 = size_of::<u64>() as u64;
 
-/// A word, the value to store, and the operation from which on a failure prevents a queued store.
+/// A word, its value, and the operation from which on a failure prevents a queued store.
 type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {
@@ -28,12 +27,12 @@ pub(super) struct Carrier {
     /// `None` if a poll is always due.
     pace: Option<Pace>,
     pub counts: Arc<Counts>,
-    /// Polled indices are copied to these pages: one word for queued polls, one at a time, and one for blocking polls.
+    /// Targets of polled indices: one word for queued polls, one at a time, and one for blocking polls.
     staging: Pages,
     polling: Option<Ticket>,
-    /// Polls begun, and the number of the last one that completed.
+    /// Polls begun, and the number of the last completed one.
     polls: [u64; 2],
-    /// The last operation that was queued.
+    /// The last queued operation: when it is complete, all are.
     last: Option<Ticket>,
 }
 
@@ -53,28 +52,26 @@ impl Carrier {
         self.stream.is_some()
     }
 
-    /// The internal stream, if copies are queued.
     pub fn queue(&self) -> Option<StreamId> {
         self.stream.as_ref().map(Stream::id)
     }
 
-    /// Messages arrive: polls at the shortest interval.
+    /// Polls at the shortest interval.
     pub const fn hurry(&mut self) {
         if let Some(pace) = &mut self.pace {
             pace.hurry();
         }
     }
 
-    /// The last operation that was queued: when it is complete, all are.
     pub fn last(&self) -> Option<Ticket> {
         self.last
     }
 
-    /// Queues the copy of `count` slots from `index` on, of a ring with `capacity` slots of `size` bytes: one copy, or two where they wrap.
+    /// Queues the copy of `count` slots from `index` on: one copy, or two where they wrap.
     ///
     /// # Safety
     ///
-    /// The places are those of the slots and live until the copies are complete. No one writes the source slots or uses the target slots until then.
+    /// The places are those of the slots and live until the copies are complete. No one writes the source or uses the target until then.
     pub unsafe fn slots(
         &mut self,
         stream: StreamId,
@@ -94,13 +91,10 @@ impl Carrier {
         Ok(tickets)
     }
 
-    /// Queues the store of an index word.
-    ///
     /// # Safety
     ///
-    /// It is a word of a header that lives until the store is complete, and this carrier is its only writer.
+    /// It is a word of a header that lives until the store is complete; only this carrier writes it.
     pub unsafe fn publish(&mut self, stream: StreamId, (word, value, since): Store) -> Result<Ticket> {
-        // No operation has this number, so no failure matters.
         let since = since.unwrap_or(Ticket { stream, number: u64::MAX });
         // SAFETY: the caller's promise.
         let ticket = unsafe { self.backend.publish(word, value, since, stream) }?;
@@ -109,8 +103,8 @@ impl Carrier {
         Ok(ticket)
     }
 
-    /// Copies slots as [`slots`](Self::slots) does, then stores the index as [`publish`](Self::publish) does; both at once if there is no stream. Returns the tickets
-    /// of the first copy and of the store.
+    /// [`slots`](Self::slots), then [`publish`](Self::publish); both blocking without a stream. Returns the tickets of the first copy and
+    /// of the store.
     ///
     /// # Safety
     ///
@@ -149,8 +143,8 @@ impl Carrier {
         Ok([None; 2])
     }
 
-    /// As [`send`](Self::send), between rings that the host maps both: this thread copies, and no call can fail. Also counts the flush, while the copy is still being
-    /// stored.
+    /// As [`send`](Self::send) between rings that the host maps both: this thread copies and nothing can fail. Counts the flush while the
+    /// copy is being stored.
     ///
     /// # Safety
     ///
@@ -176,7 +170,6 @@ impl Carrier {
         unsafe { word.as_ref() }.store_release(value);
     }
 
-    /// Polls an index that the host maps.
     #[inline]
     pub fn poll_directly(&mut self, word: NonNull<HostWord>) -> u64 {
         self.polls = [self.polls[0] + 1; 2];
@@ -186,17 +179,16 @@ impl Carrier {
         unsafe { word.as_ref() }.load_acquire()
     }
 
-    /// Polls begun.
     pub const fn begun(&self) -> u64 {
         self.polls[0]
     }
 
-    /// Whether a poll has completed that was begun after so many.
+    /// Whether a poll begun after so many has completed.
     pub const fn has_polled_since(&self, begun: u64) -> bool {
         self.polls[1] > begun
     }
 
-    /// Polls the kernel's index. Returns `None` while a queued poll is in flight, or if none is due.
+    /// Polls the kernel's index. `None` while a queued poll is in flight, or if none is due.
     pub fn poll(&mut self, index: Index) -> Result<Option<u64>> {
         if self.polling.is_none() && !self.begin() {
             return Ok(None);
@@ -211,7 +203,6 @@ impl Carrier {
         polled
     }
 
-    /// Counts a poll if one is due. Returns whether it is.
     fn begin(&mut self) -> bool {
         let due = self.pace.as_mut().is_none_or(|pace| pace.begin(Instant::now()));
         if due {
@@ -227,11 +218,11 @@ impl Carrier {
             Index::Copied(from) => from,
         };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
-        // If it fails, or a user's clock panics, the next call begins another poll: the result of this one is unknown.
+        // After a failure, or a panic of a user's clock, the next call begins another poll.
         match self.polling.take() {
             None => {
-                // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone. Both live until the copy is over: the
-                // ring by `Pair`, and these pages list it.
+                // SAFETY: a word of a live header, which others access as a word, and one of this carrier's own. Both live until the copy
+                // is complete: the ring by `Pair`, and these pages list it.
                 let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
                 (self.polling, self.last) = (Some(ticket), Some(ticket));
@@ -247,7 +238,7 @@ impl Carrier {
         }
     }
 
-    /// A copy of a word to the staging pages, and the staged word.
+    /// A copy to the staging pages, and the staged word.
     fn to_staging(&self, from: Place, word: u64) -> Result<(Copy, &HostWord)> {
         let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
         // SAFETY: `QUEUED` or `AT_ONCE`: within a page of this carrier's.
@@ -256,7 +247,7 @@ impl Carrier {
         Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
-    /// Reads a word with a blocking copy, regardless of queued operations.
+    /// Blocking copy, regardless of queued operations.
     pub fn read_now(&self, from: Place) -> Result<u64> {
         let (copy, staged) = self.to_staging(from, AT_ONCE)?;
         // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone.
@@ -264,12 +255,11 @@ impl Carrier {
         Ok(staged.load_acquire())
     }
 
-    /// Returns whether a queued operation is complete, or its error.
     pub fn is_over(&self, ticket: Ticket) -> Result<bool> {
         self.backend.wait(ticket, Some(Duration::ZERO))
     }
 
-    /// Waits for all queued operations. Their errors were reported, or concern what is about to be repeated.
+    /// Waits for all queued operations. Their errors were reported, or their work is about to be repeated.
     pub fn settle(&mut self) {
         self.polling = None;
         if let Some(stream) = &self.stream {
@@ -282,7 +272,7 @@ impl Carrier {
     }
 }
 
-/// Splits slots from an index on into contiguous runs: one, or two where they wrap.
+/// Splits slots into contiguous runs: one, or two where they wrap.
 fn parts(index: u64, count: u64, capacity: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = count.min(capacity - (index & (capacity - 1)));
     [(index, first), (index.wrapping_add(first), count - first)].into_iter().filter(|&(_, count)| count > 0)

@@ -1,4 +1,4 @@
-//! [`NearEnd`]: the bridge's end of a host's ring, a consumer towards the device and a producer towards the host.
+//! [`NearEnd`]: the bridge's end of a host's ring.
 
 use std::sync::Arc;
 
@@ -8,14 +8,12 @@ use crate::attach::Corrupt;
 use crate::ring::spsc::{Consumer, Producer};
 use crate::{Host, Result, RingMessage, Word};
 
-/// The bridge's end of a near ring.
 pub(super) trait NearEnd: Sized {
     type Message: RingMessage;
-    /// Whether messages go to the device.
     const TO_DEVICE: bool;
-    /// The index of the far ring that the kernel writes.
+    /// The far ring's index that the kernel writes.
     const THEIRS: Line = if Self::TO_DEVICE { Line::Head } else { Line::Tail };
-    /// The index of the far ring that the bridge writes.
+    /// The far ring's index that the bridge writes.
     const OURS: Line = if Self::TO_DEVICE { Line::Tail } else { Line::Head };
 
     /// # Safety
@@ -24,17 +22,14 @@ pub(super) trait NearEnd: Sized {
     unsafe fn attach(near: &Arc<Near>) -> Result<Self>;
     fn announced(self) -> Self;
     fn capacity(&self) -> u64;
-    /// Index of its next slot.
     fn index(&self) -> u64;
-    /// Slots that it may use, as last polled.
+    /// Usable slots, as last polled.
     fn usable(&self) -> u64;
     /// Polls the other end's index.
     fn refresh(&mut self) -> Result<u64, Corrupt>;
-    /// Passes `count` slots on to the other end.
-    ///
     /// # Safety
     ///
-    /// They are usable, and no access of this end to them is outstanding.
+    /// The slots are usable, and no access of this end to them is outstanding.
     unsafe fn pass(&mut self, count: u64);
 }
 
@@ -65,7 +60,7 @@ macro_rules! near_end {
             unsafe fn pass(&mut self, count: u64) {
                 // SAFETY: usable, by the caller's promise.
                 unsafe { self.advance(count) };
-                // SAFETY: this end is done with the slots before its index, by the caller's promise.
+                // SAFETY: this end no longer uses the slots before its index, by the caller's promise.
                 let (word, index) = unsafe { self.publication() };
                 // SYNC POINT: slot published, slot released. Pairs with Producer::poll and Consumer::poll.
                 word.store_release(index);

@@ -1,4 +1,4 @@
-//! [`Far`]: the kernel's ring of one direction, and how the host reaches its indices.
+//! [`Far`]: the kernel's ring of one direction.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -11,40 +11,34 @@ use crate::memory::{Page, Pages};
 use crate::ring::{ConsumerLine, ProducerLine};
 use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 
-/// The device addresses of a ring, for the kernel that is one of its ends.
+/// Device addresses of a ring, for its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
     /// The header that the kernel polls.
     pub own: u64,
-    /// The header that it publishes to: the same one if the ring has one header.
+    /// The header that it publishes to: the same one if the ring has only one.
     pub peer: u64,
     /// The slots.
     pub slots: u64,
 }
 
-/// A word of a header on the device's side.
 #[derive(Clone, Copy)]
 pub(super) enum Index {
-    /// The host maps it.
-    // INVARIANT: lives as long as the ring it is of.
+    // INVARIANT: lives as long as its ring.
     Seen(NonNull<HostWord>),
-    /// A backend copies it.
     Copied(Place),
 }
 
 // SAFETY: a pointer to a word, which is shared by atomic accesses.
 unsafe impl Send for Index {}
 
-/// A ring with a kernel as one end.
 pub(super) struct Far {
-    /// Header and slots.
     ring: Pages,
-    /// The header that the kernel publishes to, if the ring has two.
+    /// The header that the kernel publishes to, if there are two.
     peer: Option<Pages>,
     layout: RingLayout,
 }
 
-/// Which index word of a header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     Head,
@@ -67,7 +61,7 @@ impl Far {
         let formatted = |mut pages: Pages| {
             let mut image = vec![Page { bytes: [0; 4096] }; 1];
             let [page] = image.as_mut_slice() else { return Ok(pages) };
-            // SAFETY: a page is aligned and longer than a header, and nobody else has this one.
+            // SAFETY: a page is aligned and longer than a header; no other reference to it exists.
             let header = unsafe { NonNull::from(page).cast::<RingHeader<HostWord>>().as_ref() };
             // SAFETY: as above.
             unsafe { header.format::<T>(&layout, start) };
@@ -89,18 +83,17 @@ impl Far {
         Ok(RingAddresses { own, peer, slots: own + self.layout.slots_offset() })
     }
 
-    /// The word that the host writes: in the header that the kernel polls.
+    /// The word that the host writes, in the header that the kernel polls.
     pub fn written(&self, line: Line) -> Result<Place> {
         self.place(line.offset())
     }
 
-    /// The first slot, if the host maps the ring.
     pub fn slots(&self) -> Option<NonNull<u8>> {
         // SAFETY: within the pages, which are as long as header and slots.
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
     }
 
-    /// The byte at an offset within header and slots; at a host address if the host maps the ring.
+    /// The byte at an offset; at a host address if the host maps the ring.
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
             // SAFETY: within the pages, which are as long as header and slots.
@@ -119,7 +112,6 @@ impl Far {
         }
     }
 
-    /// The slot of an index.
     pub fn slot(&self, index: u64) -> Result<Place> {
         self.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
     }
@@ -132,7 +124,6 @@ impl Far {
 }
 
 impl Index {
-    /// The word's place for a backend.
     pub fn place(self) -> Place {
         match self {
             Self::Seen(word) => Place::Host(word.cast()),
@@ -140,10 +131,9 @@ impl Index {
         }
     }
 
-    /// Loads the word, if the host maps it.
     pub fn seen(self) -> Option<u64> {
         match self {
-            // SAFETY: the invariant: whoever asks holds the ring.
+            // SAFETY: the invariant: the caller holds the ring.
             // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
             Self::Seen(word) => Some(unsafe { word.as_ref() }.load_acquire()),
             Self::Copied(_) => None,

@@ -1,7 +1,7 @@
-//! [`Lent`]: whether a thread may sleep at a wait word of a ring that a bridge publishes to all the time.
+//! [`Lent`]: whether a thread may sleep at a ring's wait word.
 //!
-//! Only a thread that has borrowed the wait words can sleep there. Until the first borrow, a publication is a store and a load without a barrier between them: a
-//! barrier would wait until all copied bytes are stored. The first borrower pays for both sides.
+//! Only a thread that has borrowed the wait words can sleep there. Until the first borrow, a publication needs no barrier, which would wait
+//! for all copied bytes. The first borrower pays for both sides.
 
 use ringmem_layouts::Word;
 
@@ -39,7 +39,7 @@ impl<W: Word> Lent<W> {
         }
     }
 
-    /// Called after a publication. Returns whether a thread may sleep that has not seen it.
+    /// Called after a publication. Whether a thread may sleep that has not seen it.
     #[inline]
     pub fn may_be_heard<B: Barrier>(&self) -> bool {
         B::often();
@@ -57,7 +57,8 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// One thread publishes and two may go to sleep, of which one may borrow the wait words after the other: a sleeper that has not seen the publication is woken.
+    /// One thread publishes; two may go to sleep, of which one may borrow after the other. A sleeper that has not seen the publication is
+    /// woken.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = Arc::new((Lent::<LoomWord<STRONG>>::new(), LoomWord::<STRONG>::new(0)));

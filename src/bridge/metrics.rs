@@ -1,4 +1,4 @@
-//! [`Metrics`]: counters of one direction of a bridge, written by one thread and read by any.
+//! [`Metrics`]: written by one thread, read by any.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Messages that have arrived: published in the consumer's ring, and their slots released in the producer's.
+    /// Messages that have arrived and whose slots were released.
     pub messages: u64,
     /// Flushes that began to move messages.
     pub flushes: u64,
@@ -44,7 +44,7 @@ pub struct Metrics {
 
 macro_rules! counts {
     ($($name:ident),*) => {
-        /// [`Metrics`] while they are counted, by the thread that flushes.
+        /// [`Metrics`] of the flushing thread.
         #[derive(Debug, Default)]
         pub(super) struct Counts { $(pub $name: Count),* }
 
@@ -57,7 +57,6 @@ macro_rules! counts {
 }
 counts!(messages, flushes, copies, bytes, publications, polls, full, fences, failures);
 
-/// A number that one thread writes.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 

@@ -1,20 +1,21 @@
 //! [`RingBufferBridge`]: moves messages between rings in host memory and rings in device memory.
 //!
-//! Polling a ring is fast only in local memory. So each direction has two rings, one near the host and one near the kernel. A flush copies messages from one to
-//! the same slots of the other, by a [`TransferStrategy`]. Where host and device see each other's stores, both can map one ring and nothing is copied.
+//! Polling a ring is fast only in local memory, so each direction has a ring near the host and one near the kernel. A flush copies messages
+//! from one to the other, by a [`TransferStrategy`]. Where host and device see each other's stores, both can map one ring and nothing is
+//! copied.
 //!
-//! Use a bridge for rings alone, with kernels that you launch yourself. Use a [`Channel`](crate::channel::Channel) to launch a persistent kernel with its rings,
-//! commands and telemetry in one value. Use [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
+//! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel with rings, commands
+//! and telemetry, [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
 //!
-//! 1. Messages arrive whole, in order and at most once. While the bridge lives none is lost, even if the consumer's ring is full, a call fails or a user's clock
-//!    panics: the next flush repeats what failed. Copies that are queued when the bridge is dropped are executed.
+//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: after a full ring, a failed call or a panic of
+//!    a user's clock, the next flush repeats what failed. Dropping the bridge still executes queued copies.
 //! 2. A flush of n messages is one copy, or two where they wrap, and one index store after them.
 //! 3. A slot is released when its copy is complete, not when the copy is queued.
 //! 4. A flush never waits for a kernel. It returns 0 if there are no messages or no free slots.
-//! 5. An index that the kernel writes is checked. One that claims more than is possible is [`Corrupt`](crate::attach::Corrupt).
+//! 5. A kernel's index that claims more than is possible is [`Corrupt`](crate::attach::Corrupt).
 //!
-//! A bridge does not launch kernels, does not encode messages and has no thread of its own: call `flush_to_device`, `flush_to_host` or `poll`, or move it into a
-//! [`Pump`].
+//! A bridge does not launch kernels, does not encode messages and has no thread: call `flush_to_device`, `flush_to_host` or `poll`, or move
+//! it into a [`Pump`].
 //!
 //! # A bridge by itself
 //!
@@ -45,7 +46,7 @@
 //!
 //! # With a kernel
 //!
-//! A [`Channel`](crate::channel::Channel) has a bridge inside, and flushes it with each send and receive.
+//! A [`Channel`](crate::channel::Channel) contains a bridge and flushes it with each send and receive.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -98,12 +99,12 @@ pub(crate) use pump::MOST_FAILURES;
 pub use pump::{Pump, Stopped};
 pub use strategy::TransferStrategy;
 
-/// A mover of messages `I` from a host's ring to a kernel's, and of answers `O` in the other direction.
+/// Moves messages `I` from a host's ring to a kernel's, and answers `O` back.
 pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     up: Way<Consumer<'static, I, Host>>,
     down: Way<Producer<'static, O, Host>>,
     backend: Arc<dyn Backend>,
-    /// Messages that were moved to the device since the last poll for answers.
+    /// Messages moved to the device since the last poll for answers.
     unanswered: u64,
 }
 
@@ -122,7 +123,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement that the strategy cannot serve.
+    /// Invalid ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement that the strategy cannot serve.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
         let backend = &Arc::clone(backend).erased();
         let Options { strategy, placement, capacity, start } = *options;
@@ -141,7 +142,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(Opened { sender, receiver, bridge: Self { up, down, backend: Arc::clone(backend), unanswered: 0 } })
     }
 
-    /// Returns the addresses of the kernel's rings: the one that it consumes from, and the one that it produces into.
+    /// Returns the addresses of the kernel's input and output rings.
     ///
     /// # Errors
     ///
@@ -150,7 +151,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([self.up.addresses()?, self.down.addresses()?])
     }
 
-    /// Keeps the kernel's rings allocated until a launch is complete, even if the bridge is dropped before.
+    /// Keeps the kernel's rings allocated until a launch is complete, even if the bridge is dropped.
     ///
     /// # Errors
     ///
@@ -169,7 +170,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// The backend's error, or [`Attach`](crate::Error::Attach) if the kernel's index is corrupt. No message is lost: the next flush repeats the operation that failed.
+    /// The backend's error, or [`Attach`](crate::Error::Attach) if the kernel's index is corrupt. The next flush repeats the operation that
+    /// failed.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.up.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
@@ -197,7 +199,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Flushes both directions, answers first. Returns how many messages were moved to the device, and how many have arrived at the host.
+    /// Flushes both directions, answers first. Returns how many messages were moved to the device and how many arrived at the host.
     ///
     /// # Errors
     ///
@@ -207,8 +209,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([up?, down?])
     }
 
-    /// Flushes after a send. Polls for answers only if nothing was moved, or if the kernel's output ring may be half full, with one answer for each message:
-    /// the kernel would wait for room there in vain.
+    /// Flushes after a send. Polls for answers only if nothing was moved, or if the kernel's output ring may be half full (one answer for
+    /// each message): the kernel would wait for room there.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
@@ -216,32 +218,32 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         up.and(down).map(drop)
     }
 
-    /// Counts failures from 0 again.
     pub(crate) fn try_again(&mut self) {
         self.up.mover.iter_mut().for_each(Mover::forget_failures);
         self.down.mover.iter_mut().for_each(Mover::forget_failures);
     }
 
-    /// Flushes to the device and to the host that failed since the last one that made progress.
+    /// Failed flushes in each direction since the last that made progress.
     pub(crate) fn failing(&self) -> [u32; 2] {
         [self.up.failing(), self.down.failing()]
     }
 
-    /// Returns how many messages have not arrived at the kernel's ring, and how many answers were seen in the kernel's ring and have not arrived at the host's.
+    /// Returns messages that have not arrived at the kernel's ring, and answers seen in the kernel's ring that have not arrived at the
+    /// host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
         [self.up.pending(), self.down.pending()]
     }
 
-    /// Whether the kernel's rings are not the host's, so that messages are moved.
+    /// Whether the rings are separate, so that messages are moved.
     pub(crate) const fn moves(&self) -> bool {
         self.up.mover.is_some()
     }
 
-    /// Polls the kernel's index of the input ring. Returns how many messages were sent and the kernel has not popped, and whether the poll
-    /// succeeded: if it failed, the count uses the last polled index. `None` for shared rings, where the [sender](Sender::refresh) knows the index.
+    /// Polls the kernel's index of the input ring. Returns how many messages were sent and not popped, and whether the poll succeeded: if
+    /// not, the count uses the last polled index. `None` for shared rings, where the [sender](Sender::refresh) knows the index.
     ///
-    /// A flush polls the index only if the ring looks full. After this call the next flush can use all slots that the kernel has released.
+    /// A flush polls that index only if the ring looks full; after this call it can use all released slots.
     pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
         let up = self.up.mover.as_mut()?;
         let polled = up.poll(Line::Head);
@@ -255,12 +257,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Some(input.and_then(|input| Ok([input, output?])))
     }
 
-    /// The indices of the host's rings.
     pub(crate) fn indices(&self) -> [Indices; 2] {
         [self.up.indices(), self.down.indices()]
     }
 
-    /// Returns the counters of both directions: to the device, and to the host.
+    /// Returns the counters to the device and to the host.
     #[must_use]
     pub fn metrics(&self) -> [Metrics; 2] {
         [self.up.counts.read(), self.down.counts.read()]

@@ -1,6 +1,7 @@
-//! [`Mover`]: moves the messages of one direction from the producer's ring to the consumer's.
+//! [`Mover`]: moves the messages of one direction between its two rings.
 //!
-//! The bridge is the consumer of the near ring towards the device, and its producer towards the host. A kernel is the other end of the far ring.
+//! The bridge is the consumer of the near ring towards the device, and its producer towards the host. A kernel is the other end of the far
+//! ring.
 //!
 //! | index | towards the device | towards the host |
 //! |---|---|---|
@@ -9,7 +10,7 @@
 //! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
 //! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! Only the bridge writes the far ring's other index, so after a failed call that index shows the outcome.
+//! Only the bridge writes the far ring's other index, so that index shows the outcome of a failed call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,40 +24,37 @@ use crate::attach::{AttachError, Corrupt};
 use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result, Word};
 
-/// One direction of a bridge whose rings are not shared.
 pub(super) struct Mover<E: NearEnd> {
     // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
     ring: E,
-    /// Tells the user's end that messages are moved. `None` once they are not.
+    /// Tells the user's end that messages are moved.
     // INVARIANT: as of `ring`, and not used.
     here: Option<E>,
     pub pair: Pair,
     next: u64,
     seen: u64,
-    /// The far ring's head, as far as is known, where it is stored after queued copies have arrived: never more than it is.
+    /// A lower bound of the far ring's head, where it is stored after queued copies have arrived.
     released: u64,
     releasing: Option<(Ticket, u64)>,
     direct: Option<Direct>,
     flights: VecDeque<Flight>,
-    /// Something has failed since `next` was known to be true: copies up to it may still be in flight.
+    /// Something has failed since `next` was known: copies up to it may be in flight.
     in_doubt: bool,
     failing: Failing,
 }
 
-/// Messages in flight.
 struct Flight {
     first: Option<Ticket>,
     /// When these are complete, the messages have arrived.
     left: [Option<Ticket>; 2],
-    /// The index after the last of them.
     end: u64,
 }
 
-/// Flushes that failed since the last one that made progress.
+/// Flushes that failed since the last that made progress.
 #[derive(Clone, Copy, Default)]
 struct Failing {
     count: u32,
-    /// When the last of them failed: the near ring's index, and polls begun.
+    /// At the last failure: the near ring's index, and polls begun.
     index: u64,
     polls: u64,
 }
@@ -64,7 +62,7 @@ struct Failing {
 impl<E: NearEnd> Mover<E> {
     /// # Safety
     ///
-    /// Nobody else is this end of the near ring, or writes the far ring but for a kernel that is its other end.
+    /// No one else is this end of the near ring, or writes the far ring except its kernel.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (ring, here) = unsafe { (E::attach(&near)?, E::attach(&near)?.announced()) };
@@ -86,18 +84,17 @@ impl<E: NearEnd> Mover<E> {
         })
     }
 
-    /// Slots of each of the two rings.
     pub fn capacity(&self) -> u64 {
         self.ring.capacity()
     }
 
-    /// Messages that have not arrived: of those sent, or of those seen at the far ring.
+    /// Messages that have not arrived, of those sent or seen at the far ring.
     pub fn pending(&self) -> u64 {
         let end = if E::TO_DEVICE { self.pair.near.header().producer.tail.load_acquire() } else { self.seen };
         end.wrapping_sub(self.ring.index()).min(self.ring.capacity())
     }
 
-    /// Messages that the kernel has not popped, as far as was polled: also some that are not known to have arrived.
+    /// Messages that the kernel has not popped as last polled, including some that may not have arrived.
     pub fn untaken(&self) -> u64 {
         self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen)
     }
@@ -107,12 +104,11 @@ impl<E: NearEnd> Mover<E> {
         !self.releases_later() || self.released == self.ring.index() && self.releasing.is_none()
     }
 
-    /// Whether the kernel's slots are released after queued copies have arrived. Towards the device each copy is queued with its index.
+    /// Whether the kernel's slots are released after queued copies have arrived. Towards the device the index is queued with the copy.
     const fn releases_later(&self) -> bool {
         !E::TO_DEVICE && self.pair.carrier.is_queued()
     }
 
-    /// Flushes that failed since the last one that made progress.
     pub const fn failing(&self) -> u32 {
         self.failing.count
     }
@@ -121,13 +117,11 @@ impl<E: NearEnd> Mover<E> {
         self.failing = Failing::default();
     }
 
-    /// Tells the user's end that messages are no longer moved, and wakes it.
     pub fn leave(&mut self) {
         self.here = None;
         self.pair.near.wake();
     }
 
-    /// Tells the user's end that messages are moved again.
     pub fn come_back(&mut self) -> Result<()> {
         if self.here.is_none() {
             // SAFETY: it is only announced.
@@ -136,7 +130,7 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Moves the messages that fit. Returns how many it moved or began to move to the device, or how many have arrived at the host.
+    /// Returns how many messages it moved or began to move to the device, or how many have arrived at the host.
     pub fn flush(&mut self) -> Result<u64> {
         let before = self.ring.index();
         let flushed = self.try_flush();
@@ -152,8 +146,8 @@ impl<E: NearEnd> Mover<E> {
         flushed.map(|begun| if E::TO_DEVICE { begun } else { self.ring.index().wrapping_sub(before) })
     }
 
-    /// Whether messages have arrived since the last failure, or a poll that was begun after it found nothing to move or no room.
-    /// A flush that only waits for a poll or for what is in flight makes no progress.
+    /// Whether messages have arrived since the last failure, or a poll begun after it found nothing to move or no room. Waiting for a poll
+    /// or for flights is no progress.
     fn has_progressed(&self) -> bool {
         let Failing { index, polls, .. } = self.failing;
         let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_polled_since(polls);
@@ -167,7 +161,7 @@ impl<E: NearEnd> Mover<E> {
         if let Some(stream) = self.pair.carrier.queue() {
             self.reap()?;
             if !E::TO_DEVICE {
-                // In front of the copies that follow; those arrive later.
+                // Before the copies that follow; those arrive later.
                 self.release(stream)?;
             }
         }
@@ -188,12 +182,10 @@ impl<E: NearEnd> Mover<E> {
         Ok(count)
     }
 
-    /// Free slots of the consumer's ring, as last polled.
     fn room(&self) -> u64 {
         self.ring.capacity() - self.next.wrapping_sub(self.known(Line::Head))
     }
 
-    /// The producer's tail or the consumer's head, as last polled.
     fn known(&self, line: Line) -> u64 {
         match line {
             _ if line == E::THEIRS => self.seen,
@@ -202,7 +194,7 @@ impl<E: NearEnd> Mover<E> {
         }
     }
 
-    /// Polls the producer's tail or the consumer's head. A poll of the kernel's index may only be queued.
+    /// A poll of the kernel's index may only be queued.
     pub fn poll(&mut self, line: Line) -> Result<()> {
         if line != E::THEIRS {
             return self.ring.refresh().map(drop).map_err(|corrupt| AttachError::Corrupt(corrupt).into());
@@ -214,7 +206,7 @@ impl<E: NearEnd> Mover<E> {
         polled.map_or(Ok(()), |index| self.accept(index))
     }
 
-    /// Stores the kernel's index, if it can be true: no index goes back, and none claims more than was published or released to the kernel.
+    /// Stores the kernel's index if it is possible: it does not decrease, and claims no more than was published or released to the kernel.
     fn accept(&mut self, index: u64) -> Result<()> {
         let [from_seen, from_near] = [self.seen, self.ring.index()].map(|known| index.wrapping_sub(known));
         if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
@@ -246,12 +238,12 @@ impl<E: NearEnd> Mover<E> {
         let slot = |is_far: bool, index| if is_far { far.slot(index) } else { Ok(near.slot(index)) };
         let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
         carrier.counts.flushes.add(1);
-        // Whatever fails from here on: how far it got, the far ring's index says.
+        // After a failure from here on, the far ring's index tells how far it got.
         self.in_doubt = true;
         let queue = carrier.queue();
         let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
-            // SAFETY: slots that were published to the bridge and are not released before the copies are complete; at the other ring, slots that were released to the
-            // bridge and are not published. Both rings outlive what is queued: see `Pair`.
+            // SAFETY: slots published to the bridge, not released before the copies are complete; at the other ring, slots released to the
+            // bridge and not published. Both rings outlive queued copies: see `Pair`.
             unsafe { carrier.slots(stream, slots, from, to) }
         } else {
             let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));
@@ -268,7 +260,7 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Passes on the messages whose flights have landed.
+    /// Passes on the messages of completed flights.
     fn reap(&mut self) -> Result<()> {
         while let Some(flight) = self.flights.front_mut() {
             for left in &mut flight.left {
@@ -295,11 +287,11 @@ impl<E: NearEnd> Mover<E> {
         self.pair.carrier.settle();
         let index = self.ring.index();
         let arrived = if self.releases_later() {
-            // The outcome of a queued release is not known: it is repeated.
+            // Whether the queued release was stored is unknown: it is repeated.
             self.releasing = None;
             index
         } else {
-            // Stored after the copies. The kernel can write it too, so it must be one of the values that the bridge has stored.
+            // Stored after the copies. The kernel can overwrite it, so it must be a value that the bridge has stored.
             let stored = self.pair.carrier.read_now(self.pair.far.written(E::OURS)?)?;
             let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
             if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.ring.capacity() {
@@ -313,9 +305,9 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Releases the kernel's slots whose messages have arrived, where copies are queued.
+    /// Releases slots of arrived messages, where copies are queued.
     fn release(&mut self, stream: StreamId) -> Result<()> {
-        // If this fails, or a user's clock panics, the index may be stored or not: it is stored again, or a later one.
+        // After a failure, or a panic of a user's clock, the index may be stored or not: it, or a later one, is stored again.
         if let Some((ticket, upto)) = self.releasing.take() {
             if !self.pair.carrier.is_over(ticket)? {
                 self.releasing = Some((ticket, upto));
@@ -332,7 +324,7 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Publishes messages to the receiver, or releases slots to the sender, and wakes it.
+    /// Publishes messages or releases slots to the user's end, and wakes it.
     fn arrived(&mut self, end: u64) {
         let count = end.wrapping_sub(self.ring.index()).min(self.ring.usable());
         // Before the check for sleepers, which waits for all stores: a load after it would add its own latency.

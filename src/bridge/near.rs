@@ -1,6 +1,6 @@
-//! [`Near`]: the host's ring of one direction, in pinned memory; [`Sender`] and [`Receiver`], the user's ends.
+//! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`], the user's ends.
 //!
-//! A ring that host and kernel share may have a flag in each slot. Its ends are of another kind with the same methods.
+//! A shared ring may have a flag in each slot. Its ends are of another kind with the same methods.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -19,21 +19,20 @@ use crate::ring::spsc::{self, PopError, PushError};
 use crate::wait::wake_sleepers;
 use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
 
-/// A ring in pinned memory, header and slots in one piece.
+/// A ring in pinned memory.
 pub(super) struct Near {
     pub pages: Pages,
-    // INVARIANT: `layout.size()` bytes of `pages`, in which a ring was formatted.
+    // INVARIANT: `layout.size()` bytes of `pages`, formatted as a ring.
     base: NonNull<u8>,
     pub layout: RingLayout,
     lent: Lent<HostWord>,
 }
 
-// SAFETY: a pointer into memory that it owns, which is shared by the ring's protocol.
+// SAFETY: a pointer into memory that it owns, shared by the ring's protocol.
 unsafe impl Send for Near {}
 // SAFETY: as above.
 unsafe impl Sync for Near {}
 
-/// Attempts to read both indices while one of them moves.
 const TRIES: u32 = 16;
 
 impl Near {
@@ -41,7 +40,7 @@ impl Near {
         let layout = RingLayout::of_kind::<T>(kind, capacity)?;
         let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
         let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at a caller's host address" })?;
-        // SAFETY: as long as the layout and aligned to a page, and all zero as pinned memory comes; nobody else knows of it.
+        // SAFETY: as long as the layout, aligned to a page and zeroed as pinned memory; no one else has its address.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
         System::prepare();
         Ok(Self { pages, base, layout, lent: Lent::new() })
@@ -52,7 +51,6 @@ impl Near {
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// Both indices.
     pub fn indices<T: RingMessage>(&self) -> Indices {
         let seen = Indices::of(self.header());
         if self.layout.kind() != RingFlags::FLAGGED {
@@ -62,7 +60,7 @@ impl Near {
         for _ in 0..TRIES {
             // SAFETY: the invariant. It only counts messages and is dropped: it stores nothing.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // A flagged ring has only the consumer's index. If that has moved meanwhile, the flags may be of another lap.
+            // A flagged ring stores only the consumer's index. If that has moved meanwhile, the flags may be of another lap.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
@@ -71,13 +69,11 @@ impl Near {
         found
     }
 
-    /// The first slot.
     pub fn slots(&self) -> NonNull<u8> {
         // SAFETY: within by the invariant.
         unsafe { self.base.add(self.layout.slots_offset() as usize) }
     }
 
-    /// The slot of an index.
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
         // SAFETY: a slot of the ring, within by the invariant.
@@ -86,9 +82,9 @@ impl Near {
 
     /// # Safety
     ///
-    /// Of all producers that this returns for a ring, one is used. The others at most [announce](spsc::Producer::announce) it.
+    /// Only one of the producers returned for a ring is used. The others at most [announce](spsc::Producer::announce) it.
     pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only producer that is used, by the caller's promise. The caller keeps the `Arc` as long.
+        // SAFETY: the invariant; the only producer used, by the caller's promise. The caller keeps the `Arc` as long.
         Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
     }
 
@@ -100,14 +96,14 @@ impl Near {
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
-    /// Wakes the sleepers at the user's end, after the bridge's end has left.
+    /// Wakes sleepers at the user's end after the bridge's end has left.
     pub fn wake(&self) {
         let header = self.header();
         self.ring_at(&header.producer.waiting);
         self.ring_at(&header.consumer.waiting);
     }
 
-    /// Wakes the sleepers at a wait word of its header, after a publication.
+    /// Wakes sleepers at a wait word after a publication.
     #[inline]
     pub fn ring_at(&self, bell: &HostWord) {
         if self.lent.may_be_heard::<System>() {
@@ -116,7 +112,6 @@ impl Near {
     }
 }
 
-/// An end of a ring of one kind or the other.
 enum Either<I, F> {
     Indexed(I),
     Flagged(F),
@@ -134,7 +129,7 @@ macro_rules! either {
 type Giving<T> = Either<spsc::Producer<'static, T, Host>, flagged::Producer<'static, T, Host>>;
 type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'static, T, Host>>;
 
-/// The user's end of the input ring: pushes messages that a bridge moves to the kernel.
+/// The user's end of the input ring: pushes messages for the kernel.
 ///
 /// ```
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
@@ -149,12 +144,12 @@ type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'sta
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct Sender<T: RingMessage> {
-    // INVARIANT: 'static stands for as long as `ring`, which is dropped after it. No reference to the memory leaves this type.
+    // INVARIANT: 'static stands for the lifetime of `ring`, which is dropped after it. No reference to the memory leaves this type.
     end: Giving<T>,
     ring: Arc<Near>,
 }
 
-/// The user's end of the output ring: pops messages that a bridge has moved from the kernel.
+/// The user's end of the output ring: pops messages from the kernel.
 pub struct Receiver<T: RingMessage> {
     // INVARIANT: as in `Sender`.
     end: Taking<T>,
@@ -174,7 +169,7 @@ impl<T: RingMessage> BatchSender<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the message; what was pushed before has been published.
+    /// [`PushError`] with the message; earlier ones have been published.
     #[inline]
     pub fn push(&mut self, message: T) -> Result<(), PushError<T>> {
         either!(&mut self.0, batch => batch.push(message))
@@ -192,7 +187,7 @@ impl<T: RingMessage> BatchReceiver<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]; what was popped before has been released.
+    /// [`PopError`]; slots of earlier ones have been released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         either!(&mut self.0, batch => batch.pop())
@@ -268,7 +263,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge was dropped or its [pump](super::Pump) has given up, so that messages are no longer moved. Always `false` for a shared ring.
+    /// Whether the bridge was dropped or its [pump](super::Pump) has given up. Always `false` for a shared ring.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())

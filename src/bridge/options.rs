@@ -1,4 +1,4 @@
-//! [`Options`]: strategy, capacity and placement of a bridge's rings.
+//! [`Options`] of a bridge.
 
 use super::TransferStrategy;
 use crate::backend::MemoryLocation;
@@ -40,17 +40,17 @@ impl Placement {
 pub struct Options {
     /// How messages move.
     pub strategy: TransferStrategy,
-    /// The memory of the kernel's input and output rings. Shared rings are in pinned memory, with one header each.
+    /// Memory of the kernel's input and output rings. Shared rings are in pinned memory with one header each.
     pub placement: [Placement; 2],
-    /// Slots to the device and to the host, each a power of two. The host's ring and the kernel's have as many.
+    /// Slots to the device and to the host, each a power of two; the same for both rings of a direction.
     pub capacity: [u64; 2],
     /// First index.
     pub start: u64,
 }
 
 impl Options {
-    /// 1024 slots each way from index 0: in pinned memory if host and kernel share the rings, else [`SPLIT`](Placement::SPLIT). Choose [`Placement::DEVICE`] if host
-    /// and kernel do not see each other's stores to pinned memory.
+    /// 1024 slots each way from index 0: in pinned memory if host and kernel share the rings, else [`SPLIT`](Placement::SPLIT). Choose
+    /// [`Placement::DEVICE`] if host and kernel do not see each other's stores to pinned memory.
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
         let placement = if strategy.shares() { Placement::PINNED } else { Placement::SPLIT };

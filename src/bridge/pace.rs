@@ -1,9 +1,9 @@
-//! [`Pace`]: when to poll the kernel's index, if each poll is a copy.
+//! [`Pace`]: when to poll an index by a copy.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// A poll interval that doubles while the index stands still, and is the shortest again as soon as it moves.
+/// A poll interval that doubles while the index stands still and resets when it moves.
 pub(super) struct Pace {
     least: Duration,
     now: Duration,
@@ -19,7 +19,7 @@ impl Pace {
         Self { least, now: least, begun: None, seen: None }
     }
 
-    /// Begins a poll if one is due. Returns whether it is.
+    /// Returns whether a poll is due, and begins it.
     pub fn begin(&mut self, at: Instant) -> bool {
         let due = self.begun.is_none_or(|begun| at.saturating_duration_since(begun) >= self.now);
         if due {
@@ -28,7 +28,6 @@ impl Pace {
         due
     }
 
-    /// Records the index that a poll has returned.
     pub fn polled(&mut self, index: u64) {
         if self.seen.replace(index) == Some(index) {
             self.now = (self.now * 2).min(self.least * Self::SLOWEST);
@@ -37,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// Messages arrive: the next poll is due the shortest interval after the last.
+    /// The next poll is due the shortest interval after the last.
     pub const fn hurry(&mut self) {
         self.now = self.least;
     }
@@ -49,7 +48,6 @@ mod tests {
 
     const LEAST: Duration = Duration::from_micros(50);
 
-    /// How long after a poll that was begun at `at` the next one is due.
     fn interval(pace: &mut Pace, at: Instant) -> Duration {
         let mut waited = Duration::ZERO;
         while !pace.begin(at + waited) {
@@ -69,7 +67,6 @@ mod tests {
             at += waited;
             pace.polled(7);
         }
-        // In the middle of a long interval.
         assert!(!pace.begin(at + LEAST * 20));
         pace.hurry();
         assert!(!pace.begin(at + LEAST / 2) && pace.begin(at + LEAST * 20));

@@ -19,22 +19,21 @@ pub(super) struct Pair {
     pub carrier: Carrier,
 }
 
-/// A pair whose rings the host maps both, so that the calling thread copies and nothing is queued. It holds all that a flush needs of the pair.
+/// A pair whose rings the host maps both: the calling thread copies.
 pub(super) struct Direct {
-    // INVARIANT: the first slots of both rings, and two words of the far ring's headers: live as long as the pair.
+    // INVARIANT: the first slots of both rings, and two words of the far ring's headers; they live as long as the pair.
     pub near: NonNull<u8>,
     pub far: NonNull<u8>,
-    /// The index that the kernel writes, and the index that the host writes.
     pub theirs: NonNull<HostWord>,
     pub ours: NonNull<HostWord>,
     pub slot_size: u64,
 }
 
-// SAFETY: pointers into memory that the pair owns, which is shared by the ring's protocol.
+// SAFETY: pointers into memory that the pair owns, shared by the ring's protocol.
 unsafe impl Send for Direct {}
 
 impl Pair {
-    /// Returns `None` if operations are queued, or if the host does not map all of the far ring. The kernel writes the index `theirs`.
+    /// `None` if operations are queued, or if the host does not map all of the far ring. The kernel writes `theirs`.
     pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
         let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
         let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };
@@ -45,7 +44,7 @@ impl Pair {
         Self { near, far: ManuallyDrop::new(far), carrier }
     }
 
-    /// Polls both indices of the far ring, of which the kernel writes `theirs`. Waits for no queued operation.
+    /// Polls both indices of the far ring. Waits for no queued operation.
     pub fn far_indices(&self, theirs: Line) -> Result<Indices> {
         let index = |line| {
             let word = if line == theirs { self.far.read(line)?.place() } else { self.far.written(line)? };

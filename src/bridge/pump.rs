@@ -1,4 +1,4 @@
-//! [`Pump`]: a thread that polls a bridge, for users without a loop of their own.
+//! [`Pump`]: a thread that polls a bridge.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -15,13 +15,13 @@ use crate::{Error, Rejected, Result, RingMessage};
 
 /// A bridge and the thread that polls it, until it is stopped or its calls keep failing.
 ///
-/// When it gives up, the user's ends of the rings are disconnected until the bridge is pumped again. A thread that [waits](crate::wait::Waiting) there gets
-/// [`Disconnected`](crate::wait::RecvError::Disconnected) after the messages that had arrived.
+/// When it gives up, the user's ends are disconnected until the bridge is pumped again. A thread that [waits](crate::wait::Waiting) there
+/// gets [`Disconnected`](crate::wait::RecvError::Disconnected) after the messages that had arrived.
 ///
-/// It does not watch the kernel: after the kernel has left, a waiting thread waits until the bridge is dropped.
+/// It does not watch the kernel: after the kernel has left, a waiter waits until the bridge is dropped.
 ///
-/// Dropping it stops the thread at once and drops the bridge; messages that have not arrived are lost with the rings. The same happens if the thread panics, for
-/// example in a user's clock. A forgotten pump polls until the process ends.
+/// Drop, or a panic of the thread, stops it at once and drops the bridge; messages that have not arrived are lost. A forgotten pump polls
+/// until the process ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,7 +41,6 @@ use crate::{Error, Rejected, Result, RingMessage};
 /// ```
 pub struct Pump<I: RingMessage, O: RingMessage> {
     order: Arc<Order>,
-    /// `None` after it was stopped.
     thread: Option<JoinHandle<Option<Stopped<I, O>>>>,
     counts: [Arc<Counts>; 2],
 }
@@ -53,27 +52,27 @@ pub struct Stopped<I: RingMessage, O: RingMessage> {
     pub bridge: RingBufferBridge<I, O>,
     /// Why it gave up, if it did. No message is lost by that.
     pub outcome: Result<()>,
-    /// Messages that have not arrived at the kernel's ring, and messages that were seen there and have not arrived at the host's.
+    /// Messages that have not arrived at the kernel's ring, and messages seen there that have not arrived at the host's.
     pub left: [u64; 2],
 }
 
-/// Instructions to the thread.
 #[derive(Default)]
 struct Order {
     stop: AtomicBool,
-    /// How long it may poll after that until all has arrived, ns.
+    /// How long it may then poll until all has arrived, ns.
     patience: AtomicU64,
     /// Failures in a row, of the direction with more.
     failing: AtomicU32,
 }
 
-/// Failures in a row after which a pump gives up, and a channel that waits for a kernel that has left. More than any transient failure takes.
+/// Failures in a row, more than a transient failure causes, after which a pump gives up, and a channel that waits for a kernel that has
+/// left.
 pub(crate) const MOST_FAILURES: u32 = 64;
-/// Rounds without a message before the thread yields.
+/// Rounds without a message before it yields.
 const SPINS: u32 = 100;
 /// Rounds without a message before it sleeps.
 const YIELDS: u32 = 1000;
-/// How long it sleeps: the added latency of a message after an idle period.
+/// The added latency of a message after an idle period.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
@@ -81,10 +80,10 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// The bridge, with [`System`](Error::System) if the system cannot create a thread.
+    /// The bridge, with [`System`](Error::System) if no thread can be created.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
-        // Handed over after the thread has started, so that it can be returned if there is none.
+        // Sent after the thread has started, so that it can be returned if there is none.
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
             let order = Arc::clone(&order);
@@ -102,7 +101,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Polls of the kernel's output ring that were begun.
+    /// Polls of the kernel's output ring begun.
     pub(crate) fn polls(&self) -> u64 {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
@@ -112,7 +111,6 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }
 
-    /// Tells the users' ends that messages are no longer moved.
     fn leave(&mut self) {
         self.up.mover.iter_mut().for_each(Mover::leave);
         self.down.mover.iter_mut().for_each(Mover::leave);
@@ -130,7 +128,6 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
 }
 
 fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
-    // The bridge may have failed before.
     bridge.try_again();
     let outcome = bridge.come_back().and_then(|()| poll(&mut bridge, order));
     if outcome.is_err() {
@@ -139,7 +136,7 @@ fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order
     Stopped { left: bridge.pending(), outcome, bridge }
 }
 
-/// Polls until the stop, or until too many failures in a row.
+/// Polls until the stop, or too many failures in a row.
 fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, order: &Order) -> Result<()> {
     let mut idle = 0_u32;
     let mut told = None;
@@ -186,13 +183,13 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
         self.order.failing.load(Relaxed)
     }
 
-    /// Whether the thread has ended, because it gave up or panicked.
+    /// Whether the thread has given up or panicked.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Polls until all messages have arrived, but no longer than `patience`. Returns the bridge.
+    /// Polls until all messages have arrived, at most for `patience`. Returns the bridge.
     ///
     /// # Errors
     ///
@@ -221,7 +218,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Pump<I, O> {
     fn drop(&mut self) {
         self.tell(Duration::ZERO);
         if let Some(thread) = self.thread.take() {
-            // Its panic was printed by the hook; a destructor cannot return it.
+            // The hook printed its panic; a destructor cannot return it.
             let _ = thread.join();
         }
     }

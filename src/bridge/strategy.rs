@@ -1,4 +1,4 @@
-//! [`TransferStrategy`]: how a bridge moves messages from the producer's ring to the consumer's.
+//! [`TransferStrategy`]: how a bridge moves messages.
 
 use super::Placement;
 use crate::backend::{Capabilities, MemoryLocation};
@@ -8,11 +8,11 @@ use crate::{Error, MemoryVisibility, Result};
 ///
 /// | strategy | a flush | completion is noticed by |
 /// |---|---|---|
-/// | `Sync` | copies and waits; to a ring in pinned memory the calling thread copies, without the backend | the flush |
-/// | `Async` | queues copies, and the index store after them | the next flush |
-/// | `DmaPolling` | as `Async`, but polls an index at most once per interval, which grows while the index stands still | the next flush |
+/// | `Sync` | copies and waits; to pinned memory the calling thread copies | the flush |
+/// | `Async` | queues copies and the index store | the next flush |
+/// | `DmaPolling` | as `Async`; polls an index at most once per interval, which grows while the index stands still | the next flush |
 /// | `Unified` | copies nothing: host and kernel map one ring | not needed |
-/// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged): for kernels made for such rings | not needed |
+/// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged) | not needed |
 ///
 /// ```
 /// use ringmem::MemoryVisibility;
@@ -34,19 +34,19 @@ pub enum TransferStrategy {
     Async,
     /// One ring in memory that host and kernel map.
     Unified,
-    /// As [`Unified`](Self::Unified), but with a flag in each slot and no index to poll: across a bus, a message takes one read less each way. Never the default,
-    /// because the kernel must be made for such rings.
+    /// As [`Unified`](Self::Unified), with a flag in each slot and no index to poll: one read less across the bus each way. Never the
+    /// default: the kernel must be made for such rings.
     Flagged,
-    /// Queued copies, with a minimum interval between two polls of each of the kernel's indices. A flush before the next poll is due uses the last polled index. A
+    /// Queued copies with a minimum interval between polls of an index. An earlier flush uses the last polled index. A
     /// [dump](crate::channel::Channel::dump) polls at once.
     DmaPolling {
-        /// Shortest interval between two polls in microseconds; up to 64 times as long while the index stands still.
+        /// Shortest poll interval in microseconds; grows to 64 times while the index stands still.
         poll_interval_us: u32,
     },
 }
 
 impl TransferStrategy {
-    /// Returns the default for a device, by the visibility of its memory.
+    /// Returns the default for a device's memory visibility.
     ///
     /// | visibility | device | strategy |
     /// |---|---|---|
@@ -63,7 +63,7 @@ impl TransferStrategy {
         }
     }
 
-    /// Whether host and kernel map one ring, so that nothing is copied.
+    /// Whether host and kernel map one ring.
     #[must_use]
     pub(crate) const fn shares(self) -> bool {
         matches!(self, Self::Unified | Self::Flagged)
@@ -73,7 +73,7 @@ impl TransferStrategy {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported): one ring for both where nothing is shared or the ring is not in pinned memory, and an index or slots in pinned
+    /// [`Unsupported`](Error::Unsupported): a shared ring where nothing is shared or the ring is not pinned; an index or slots in pinned
     /// memory where host and kernel do not see each other's stores to it.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));

@@ -1,4 +1,4 @@
-//! [`Way`]: one direction of a bridge, with one shared ring or with two and a [`Mover`] between them.
+//! [`Way`]: one direction of a bridge.
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
@@ -19,7 +19,7 @@ use crate::dump::Indices;
 pub(super) struct Way<E: NearEnd> {
     pub near: Arc<Near>,
     pub counts: Arc<Counts>,
-    /// `None` if host and kernel map one ring.
+    /// `None` for a shared ring.
     pub mover: Option<Mover<E>>,
 }
 
@@ -40,13 +40,12 @@ impl<E: NearEnd> Way<E> {
         if !strategy.shares() {
             let far = Far::new::<E::Message>(backend, device, placement, way.near.layout.capacity(), start)?;
             let carrier = Carrier::new(backend, device, strategy, Arc::clone(&way.counts))?;
-            // SAFETY: the caller's promise; the far ring's other end is the kernel that is given its addresses.
+            // SAFETY: the caller's promise; the far ring's other end is the kernel that gets its addresses.
             way.mover = Some(unsafe { Mover::new(Arc::clone(&way.near), far, carrier) }?);
         }
         Ok(way)
     }
 
-    /// The addresses of the kernel's ring.
     pub fn addresses(&self) -> Result<RingAddresses> {
         if let Some(mover) = &self.mover {
             return mover.pair.far.addresses();
@@ -55,7 +54,6 @@ impl<E: NearEnd> Way<E> {
         Ok(RingAddresses { own, peer: own, slots: own + self.near.layout.slots_offset() })
     }
 
-    /// Keeps the kernel's ring until a launch is over.
     pub fn used(&mut self, backend: &dyn Backend, ticket: Ticket) -> Result<()> {
         match &mut self.mover {
             Some(mover) => mover.pair.far.used(ticket)?,
@@ -64,7 +62,7 @@ impl<E: NearEnd> Way<E> {
         Ok(())
     }
 
-    /// As [`Mover::flush`]. Of a shared ring: makes all that the host stored before visible, and returns how many messages are in the ring.
+    /// As [`Mover::flush`]. Of a shared ring: makes the host's earlier stores visible and returns how many messages it holds.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(mover) = &mut self.mover {
             return mover.flush();
@@ -83,7 +81,6 @@ impl<E: NearEnd> Way<E> {
         self.mover.as_ref().map_or(0, Mover::failing)
     }
 
-    /// Both indices of the host's ring.
     pub fn indices(&self) -> Indices {
         self.near.indices::<E::Message>()
     }
