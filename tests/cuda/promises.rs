@@ -161,7 +161,7 @@ alone! {
         drop((pending.expect("as many"), held, stream, backend));
     }
 
-    fn a_fork_waits_for_no_lock_of_a_thread_that_it_has_not() with("RINGMEM_DOUBLE_DELAY_US" = 500_000) {
+    fn a_fork_waits_for_no_lock_of_a_thread_that_it_has_not() with("RINGMEM_DOUBLE_DELAY_US" = 100_000) {
         let (backend, double) = (rig::open(), Double::new());
         let [one, other] = [(); 2].map(|()| PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 8).expect("room"));
         let stream = Stream::new(&backend, 0).expect("a stream");

@@ -40,3 +40,6 @@ mod typed_launch;
 mod uses;
 mod wait;
 mod wait_kinds;
+
+/// Multiplies the length of the long tests: 1 in a debug build, 8 in the nightly run.
+const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };

@@ -12,8 +12,8 @@ use crate::echo::message;
 use crate::memory::Device;
 use crate::rig::{LIMIT, Rig, Shape};
 
-/// A twin that sends nothing more counts as found after this time.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A twin without progress for this time counts as found.
+const PATIENCE: Duration = Duration::from_millis(1500);
 /// A weakening may need a certain order of the lanes to show.
 const SEEDS: u64 = 4;
 
@@ -45,9 +45,12 @@ fn converse(image: &Image, seed: u64, patience: Duration) -> Result<(), String> 
 
 /// `is_slow`: the kernel polls in vain before each message.
 fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Duration) -> Result<(), String> {
-    let begun = Instant::now();
+    let mut progress = (Instant::now(), 0);
     let mut last: Option<TelemetryBuffer<u64>> = None;
-    let mut wait = |rig: &Rig<'_, Echo, Echo>, what: &dyn Fn() -> String| {
+    let mut wait = |rig: &Rig<'_, Echo, Echo>, answered: u64, what: &dyn Fn() -> String| {
+        if progress.1 != answered {
+            progress = (Instant::now(), answered);
+        }
         if let Ok(seen) = rig.telemetry.snapshot() {
             if last.is_some_and(|last| last.sequence == seen.sequence && last != seen) {
                 return Err(format!("a torn record: {last:?}, {seen:?}"));
@@ -55,7 +58,7 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Dura
             last = Some(seen);
         }
         std::thread::yield_now();
-        if begun.elapsed() > patience { Err(what()) } else { Ok(()) }
+        if progress.0.elapsed() > patience { Err(what()) } else { Ok(()) }
     };
     rig.control.command(Command::ACTIVATE);
     let (mut sent, mut answered) = (0, 0);
@@ -63,7 +66,7 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Dura
         if is_slow {
             let beats = rig.snapshot().heartbeat;
             while sent == answered && rig.snapshot().heartbeat < beats + 4 {
-                wait(rig, &|| "no heartbeat".to_owned())?;
+                wait(rig, answered, &|| "no heartbeat".to_owned())?;
             }
         }
         while sent < count && (!is_slow || sent == answered) && rig.sender.push(message(sent)).is_ok() {
@@ -72,12 +75,12 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Dura
         match rig.receiver.pop() {
             Ok(answer) if answer == message(answered) => answered += 1,
             Ok(_) => return Err(format!("answer {answered} is wrong")),
-            Err(_) => wait(rig, &|| format!("no answer {answered}"))?,
+            Err(_) => wait(rig, answered, &|| format!("no answer {answered}"))?,
         }
     }
     rig.control.command(Command::DRAIN);
     while rig.state() != Some(State::Terminated) {
-        wait(rig, &|| format!("the kernel stays {:?}", rig.state()))?;
+        wait(rig, answered, &|| format!("the kernel stays {:?}", rig.state()))?;
     }
     if rig.snapshot().processed != count {
         return Err(format!("{} processed", rig.snapshot().processed));

@@ -403,7 +403,7 @@ fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
 }
 
 macro_rules! pairs {
-    ($($shape:ident: $fill:ident meets $drain:ident as $pair:ident;)+) => {$(
+    ($($(#[$long:meta])? $shape:ident: $fill:ident meets $drain:ident as $pair:ident;)+) => {$(
         mod $pair {
             use super::*;
 
@@ -414,6 +414,7 @@ macro_rules! pairs {
             /// Claims order no memory: strong exchanges would hide a slot that is released with a relaxed store. Every execution of the strong machine
             /// is also one of this machine.
             #[test]
+            $(#[$long])?
             fn every_message_arrives_once_whole_and_in_order() {
                 check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Publish));
                 check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Reuse));
@@ -455,10 +456,13 @@ pairs! {
     two_producers: push_slice meets take as two_push_slices_one_takes;
     two_producers: reserve meets take as two_reserve_one_takes;
     two_producers: batch meets take as two_batch_one_takes;
+    #[ignore = "takes a minute"]
     two_producers: overwrite meets pop as two_overwrite_one_pops;
     two_consumers: overwrite meets pop as one_overwrites_two_pop;
+    #[ignore = "takes a minute"]
     two_producers: give_up meets pop as two_give_up_one_pops;
     two_consumers: give_up meets pop as one_gives_up_two_pop;
+    #[ignore = "takes a minute"]
     one_consumer: give_up meets pop_alone as giving_up_meets_the_only_pop;
     two_consumers: push meets pop as one_pushes_two_pop;
     two_consumers: push_slice meets pop as one_pushes_slices_two_pop;

@@ -264,7 +264,7 @@ macro_rules! scenes {
 }
 
 macro_rules! pairs {
-    ($($fill:ident meets $drain:ident as $pair:ident;)+) => {$(
+    ($($(#[$long:meta])? $fill:ident meets $drain:ident as $pair:ident;)+) => {$(
         mod $pair {
             use super::*;
 
@@ -273,6 +273,7 @@ macro_rules! pairs {
             }
 
             #[test]
+            $(#[$long])?
             fn every_message_arrives_once_whole_and_in_order() {
                 check(PREEMPTIONS, model::<STRONG>(ONE_HEADER));
                 check(PREEMPTIONS, model::<STRONG>(TWO_HEADERS));
@@ -453,6 +454,7 @@ macro_rules! values {
             batch_push meets peek as batch_push_meets_peek;
             batch_push meets drain as batch_push_meets_drain;
             batch_push meets batch_pop as batch_push_meets_batch_pop;
+            #[ignore = "takes a minute"]
             batch_push meets lanes_pop as batch_push_meets_lanes;
             lanes_push meets pop as lanes_meet_pop;
             lanes_push meets peek as lanes_meet_peek;

@@ -272,7 +272,7 @@ macro_rules! rings {
                     #[allow(unused_mut, reason = "an MPMC ring is split by reference")]
                     let mut ring = Box::new($kind::Ring::<Message<$words>, $capacity>::starting_at(START));
                     let (producer, consumer) = ring.split();
-                    meet($producers(producer), $consumers(consumer), $messages, Fill::$way, Drain::$way);
+                    meet($producers(producer), $consumers(consumer), $messages * crate::DEPTH, Fill::$way, Drain::$way);
                 }
             )+
         }
@@ -280,10 +280,10 @@ macro_rules! rings {
 }
 
 rings! {
-    spsc_words: alone to alone, 10_000_000 of 1 in spsc of 1024 [one_by_one in_batches by_slices];
-    spsc_lines: alone to alone, 10_000_000 of 8 in spsc of 1024 [one_by_one in_batches in_place];
-    spsc_of_256_bytes: alone to alone, 10_000_000 of 32 in spsc of 1024 [one_by_one in_batches];
-    flagged_one_to_one: alone to alone, 1_000_000 of 5 in flagged of 256 [one_by_one in_batches by_slices in_place];
-    mpsc_two_to_one: twice to alone, 1_000_000 of 5 in mpsc of 256 [one_by_one in_batches by_slices in_place];
-    mpmc_two_to_two: twice to twice, 1_000_000 of 5 in mpmc of 256 [one_by_one in_batches by_slices in_place];
+    spsc_words: alone to alone, 1_250_000 of 1 in spsc of 1024 [one_by_one in_batches by_slices];
+    spsc_lines: alone to alone, 1_250_000 of 8 in spsc of 1024 [one_by_one in_batches in_place];
+    spsc_of_256_bytes: alone to alone, 1_250_000 of 32 in spsc of 1024 [one_by_one in_batches];
+    flagged_one_to_one: alone to alone, 125_000 of 5 in flagged of 256 [one_by_one in_batches by_slices in_place];
+    mpsc_two_to_one: twice to alone, 125_000 of 5 in mpsc of 256 [one_by_one in_batches by_slices in_place];
+    mpmc_two_to_two: twice to twice, 125_000 of 5 in mpmc of 256 [one_by_one in_batches by_slices in_place];
 }

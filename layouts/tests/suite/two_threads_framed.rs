@@ -10,7 +10,7 @@ use patience::insist;
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, Ring};
 
-const MESSAGES: u64 = 2_000_000;
+const MESSAGES: u64 = 250_000 * crate::DEPTH;
 const BYTES: usize = 4096;
 /// The largest that the ring takes: it waits until nearly all before it has been read.
 const LONGEST: usize = BYTES / 2 - 8;

@@ -12,7 +12,7 @@ use ringmem_layouts::ring::lossy::{ReadError, Reader, Ring, Writer};
 use ringmem_layouts::ring::mailbox::{LatestError, Mailbox};
 use ringmem_layouts::{Host, RingMessage};
 
-const MESSAGES: u64 = 4_000_000;
+const MESSAGES: u64 = 500_000 * crate::DEPTH;
 const START: u64 = u64::MAX - 5;
 
 /// A message whose every word follows from its number, so that a mixture of two shows.

@@ -46,7 +46,7 @@
 //!
 //! # How it is found
 //!
-//! [`library`] builds the file that a program opens, from the package `ringmem-driver-double-library`. Its `SONAME` is `libcuda.so`, so after
+//! [`library`] links the file that a program opens, from this package's archive. Its `SONAME` is `libcuda.so`, so after
 //! `dlopen` of that path `libcuda.so` is the same object. Where a real driver may be installed, `libcuda.so.1` would be the real one: set
 //! `LD_LIBRARY_PATH` to begin with a directory that links both names to the file.
 //!
@@ -128,23 +128,44 @@ pub const ALLOCATORS: [&str; 9] = [
 /// The name that the double reports.
 pub const NAME: &str = "ringmem driver double, not a GPU";
 
-/// Builds the library if need be: its path, for a test of this workspace.
+/// Links the library that a program opens from this package's archive, which cargo builds next to the test: returns its path.
 ///
 /// # Errors
 ///
-/// What cargo said.
-pub fn library() -> io::Result<PathBuf> {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/library/Cargo.toml");
-    // A test lies in `target/debug/deps`. A folder of its own, since other features would build another library.
+/// What the linker or the file system said.
+pub fn library() -> Result<&'static Path, &'static io::Error> {
+    static LIBRARY: std::sync::OnceLock<io::Result<PathBuf>> = std::sync::OnceLock::new();
+    LIBRARY.get_or_init(link).as_deref()
+}
+
+fn link() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let target = program.ancestors().nth(3).unwrap_or(Path::new("target")).join("driver-double");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo).args(["build", "--offline", "--manifest-path", manifest, "--target-dir"]).arg(&target).output()?;
+    let built = program.parent().unwrap_or(Path::new("."));
+    let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
+    let newest = fs::read_dir(built)?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "a"))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libringmem_driver_double-")))
+        .max_by_key(|path| changed(path));
+    let archive =
+        newest.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no archive of the double in {}", built.display())))?;
+    let folder = built.with_file_name("driver-double");
+    fs::create_dir_all(&folder)?;
+    let library = folder.join("libringmem_driver_double.so");
+    if changed(&library) > changed(&archive) {
+        return Ok(library);
+    }
+    // Other tests link it at the same time.
+    let own = folder.join(format!("{}.so", std::process::id()));
+    let script = concat!("-Wl,--version-script=", env!("CARGO_MANIFEST_DIR"), "/exports.map");
+    let mut linker = Command::new("cc");
+    linker.args(["-shared", "-Wl,-soname,libcuda.so", "-Wl,--gc-sections", script, "-Wl,--whole-archive"]).arg(archive);
+    let output = linker.args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"]).arg(&own).output()?;
     if !output.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
     }
-    let name = format!("{}ringmem_driver_double_library{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    Ok(target.join("debug").join(name))
+    fs::rename(own, &library)?;
+    Ok(library)
 }
 
 /// Returns a folder for `LD_LIBRARY_PATH` in which both names of a driver are links to the [library], which it builds first.
@@ -153,22 +174,18 @@ pub fn library() -> io::Result<PathBuf> {
 ///
 /// As [`library`], or the error of the file system.
 #[cfg(unix)]
-pub fn libraries() -> Result<&'static Path, &'static io::Error> {
-    static FOLDER: std::sync::OnceLock<io::Result<PathBuf>> = std::sync::OnceLock::new();
-    let linked = || {
-        let double = library()?;
-        let folder = double.with_file_name("named");
-        fs::create_dir_all(&folder)?;
-        for name in ["libcuda.so", "libcuda.so.1"] {
-            match std::os::unix::fs::symlink(&double, folder.join(name)) {
-                // Of another test, or an earlier run.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                linked => linked?,
-            }
+pub fn libraries() -> io::Result<PathBuf> {
+    let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+    let folder = double.with_file_name("named");
+    fs::create_dir_all(&folder)?;
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        match std::os::unix::fs::symlink(double, folder.join(name)) {
+            // Of another test, or an earlier run.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => linked?,
         }
-        Ok(folder)
-    };
-    FOLDER.get_or_init(linked).as_deref()
+    }
+    Ok(folder)
 }
 
 /// Makes `folder` one for `LD_LIBRARY_PATH` in which the driver lacks these symbols: a copy of the library in which they have other names.
@@ -177,7 +194,8 @@ pub fn libraries() -> Result<&'static Path, &'static io::Error> {
 ///
 /// What cargo or the file system said; `NotFound` for a symbol that the library has not.
 pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
-    let mut bytes = fs::read(library()?)?;
+    let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
+    let mut bytes = fs::read(double)?;
     for symbol in symbols {
         let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
         let places: Vec<usize> = bytes.windows(name.len()).enumerate().filter(|(_, window)| *window == name).map(|(at, _)| at).collect();

@@ -16,7 +16,7 @@ use ringmem::copy::Coalescer;
 use ringmem::double_buffer::{self, Policy, Uploads};
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{
-    Aligned, Arena, Buffer, Device, DeviceOnly, Failing, Leak, Limited, Logged, Memory, Named, Pinned, Statistics, Tracked, When,
+    Aligned, Arena, Buffer, Device, DeviceOnly, Failing, Host, Leak, Limited, Logged, Memory, Named, Pinned, Statistics, Tracked, When,
 };
 use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
@@ -111,7 +111,7 @@ fn a_buffer_that_grows_leaves_nothing_behind() {
 fn a_thousand_forgotten_buffers_of_4_mb_are_reported_as_that() {
     const LEN: usize = 4_000_000;
     let backend = HostBackend::builder().device_memory(5 << 30).build().expect("a backend");
-    let memory = Tracked::new(Device::new(&backend, 0)).named("frame");
+    let memory = Tracked::new(Host::new(&backend, 0)).named("frame");
     for _ in 0..1000 {
         forget(Buffer::<u8, _>::new(memory.clone(), LEN).expect("room"));
     }
@@ -120,7 +120,7 @@ fn a_thousand_forgotten_buffers_of_4_mb_are_reported_as_that() {
     assert!(report.leaks.iter().all(|leak| leak.bytes == LEN as u64));
     assert_eq!(names(&memory), [(Some("frame".to_owned()), 1000, 4_000_000_000)]);
     let text = report.to_string();
-    assert!(text.contains("\n1000 x 4000000 bytes \"frame\", Device, by "), "{text}");
+    assert!(text.contains("\n1000 x 4000000 bytes \"frame\", Host, by "), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
 }
 

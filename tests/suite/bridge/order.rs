@@ -17,7 +17,7 @@ fn every_message_arrives_once_in_order_by_every_strategy_between_every_pair_of_p
         for placement in placements(strategy) {
             for capacity in [1, 4, 64] {
                 let backend = backend();
-                let count = 20 * capacity + 300;
+                let count = 6 * capacity + 60;
                 let mut rig = rig(&backend, &options(strategy, placement, capacity), count);
                 assert_eq!(exchange(&mut rig, count), 0, "{strategy:?} {placement:?}");
                 until("the kernel has left", || rig.kernel.is_done());

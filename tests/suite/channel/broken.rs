@@ -237,8 +237,9 @@ fn a_kernel_that_leaves_half_a_record_of_telemetry_is_told_by_that() {
 fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
+    let options = Options { timeout: Duration::from_millis(300), ..Options::new("deaf") };
     // SAFETY: this kernel takes no arguments of its own.
-    let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("deaf")) }.expect_err("no channel");
+    let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
     DISMISSED.store(true, Release);
