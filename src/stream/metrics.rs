@@ -23,6 +23,7 @@ use crate::{Error, Result};
 /// let stream = Stream::new(&backend, 0)?;
 /// stream.measure()?; // timed events around each later operation
 /// stream.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096)?, .., 1)?.wait()?;
+/// stream.synchronize()?; // the event after the fill is complete too
 /// let fills = stream.metrics().expect("measured").fills;
 /// assert_eq!((fills.count, fills.bytes), (1, 4096));
 /// # Ok::<(), ringmem::Error>(())
