@@ -70,7 +70,7 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
     let folder = tempfile::tempdir().unwrap();
     let double = ringmem_driver_double::library().unwrap();
     for name in ["libcuda.so", "libcuda.so.1"] {
-        std::os::unix::fs::symlink(&double, folder.path().join(name)).unwrap();
+        std::os::unix::fs::symlink(double, folder.path().join(name)).unwrap();
     }
     let [json, lines] = ["out.json", "rows"].map(|name| folder.path().join(name));
     let output = smoke(folder.path(), &["--scale", "1000", "--json", json.to_str().unwrap(), "--rows", lines.to_str().unwrap()]);

@@ -4,14 +4,14 @@
 #[path = "../../tests/suite/rights.rs"]
 mod rights;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ringmem_driver_double::{ALLOCATORS, libraries};
 use serde_json::Value;
 
 /// Directory where the loader finds the double.
-fn double() -> &'static Path {
+fn double() -> PathBuf {
     libraries().expect("the double is built")
 }
 
@@ -23,7 +23,7 @@ fn run(libraries: &Path, arguments: &[&str]) -> Output {
 
 /// Runs the program on the double, checks that it leaks no driver resource, and returns its output.
 fn answer(arguments: &[&str]) -> Value {
-    let output = run(double(), arguments);
+    let output = run(&double(), arguments);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
     assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{arguments:?}: {said}");

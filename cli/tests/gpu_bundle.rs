@@ -56,7 +56,7 @@ impl Bundle {
     fn with_double(self) -> Self {
         let double = ringmem_driver_double::library().expect("the double is built");
         for name in ["libcuda.so", "libcuda.so.1"] {
-            symlink(&double, self.libraries.path().join(name)).expect("a link");
+            symlink(double, self.libraries.path().join(name)).expect("a link");
         }
         self
     }

@@ -295,7 +295,7 @@ fn killed_producers_lose_nothing_that_they_published() {
     assert_eq!((consumer.pop(), consumer.head()), (Err(PopError::Empty), producer.tail()));
     producer.push(message(producer.tail())).unwrap();
     assert!(deaths > KILLS / 2, "only {deaths} of them were at work");
-    assert!(producer.tail() > u64::from(KILLS), "only {} messages", producer.tail());
+    assert!(producer.tail() > KILLS, "only {} messages", producer.tail());
     println!("{KILLS} kills, {deaths} of them at work and noticed, {} messages, {:?}", producer.tail(), began.elapsed());
 }
 

@@ -9,6 +9,7 @@ mod image;
 mod layouts;
 mod loops;
 mod module;
+mod mutants;
 mod planted;
 mod ptxas;
 mod sass;
@@ -17,6 +18,7 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::{Duration, SystemTime};
 
 /// A failure, described for the user.
 type Failure = Box<dyn Error>;
@@ -37,6 +39,8 @@ cargo xtask COMMAND
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
   compare [REVISION]        runs the benches rings, memory and messages of this tree and another in turn, some twenty minutes; by default of the last
                             tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
+  mutants [AREA]            runs the breaks of tests/breaks: each must fail the test that it names
+  mutants --sample [SEED]   runs as many as fit five minutes with the build, in a random order
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
   RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
@@ -59,6 +63,10 @@ fn main() -> ExitCode {
         ["gpu-smoke"] => gpu_smoke::run(),
         ["compare"] => compare::run(None),
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
+        ["mutants"] => mutants::run(None, None),
+        ["mutants", "--sample"] => mutants::run(None, Some((SAMPLE, seed()))),
+        ["mutants", "--sample", seed] => seed.parse().map_err(Into::into).and_then(|seed| mutants::run(None, Some((SAMPLE, seed)))),
+        ["mutants", area] if !area.starts_with('-') => mutants::run(Some(area), None),
         ["bare-metal"] => bare_metal::run(),
         ["ptxas"] => ptxas::run(&image::path()),
         ["ptxas", file] if !file.starts_with('-') => ptxas::run(file.as_ref()),
@@ -78,6 +86,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The time for a sample of the breaks.
+const SAMPLE: Duration = Duration::from_secs(300);
+
+/// Returns a number that differs from run to run.
+fn seed() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Returns the root of the workspace.

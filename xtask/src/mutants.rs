@@ -1,0 +1,157 @@
+//! Breaks the code on purpose: every break listed in `tests/breaks` must fail the test that it names.
+//!
+//! All breaks are compiled into one copy of the tree, each behind a switch that the environment sets, so that one build serves them all.
+//! Operators, guards and return values are left to cargo-mutants (`.cargo/mutants.toml`); here are the breaks that no tool makes:
+//! weaker orderings, lost drops, wrong lock scopes.
+
+mod list;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use self::list::{Break, Test};
+use crate::Failure;
+
+/// A test that runs longer has failed: many breaks show as a wait that never ends.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The switch: the number of one break.
+const SWITCH: &str = "RINGMEM_BREAK";
+
+/// Runs breaks: all, those of one area, or as many as fit a budget, in a random order.
+pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Failure> {
+    let mut breaks = list::read()?;
+    tree::write(&breaks)?;
+    if let Some(area) = area {
+        breaks.retain(|found| found.name.starts_with(area));
+        if breaks.is_empty() {
+            return Err(format!("no break begins with `{area}`").into());
+        }
+    }
+    let begin = Instant::now();
+    if let Some((_, seed)) = sample {
+        println!("seed {seed}");
+        shuffle(&mut breaks, seed);
+    }
+    let programs = build(&breaks)?;
+    let program = |key: &(String, String)| programs.get(key).ok_or_else(|| format!("no test program `{}` in {}", key.1, key.0));
+    for (key, tests) in by_program(&breaks) {
+        unbroken(program(&key)?, &Vec::from_iter(tests))?;
+    }
+    let (mut survivors, mut count) = (Vec::new(), 0);
+    for found in breaks.iter().take_while(|_| sample.is_none_or(|(budget, _)| begin.elapsed() < budget)) {
+        let started = Instant::now();
+        let is_killed = killed(program(&(found.test.package.clone(), found.test.program.clone()))?, found)?;
+        count += 1;
+        println!("{} {:6.2} s  {}", if is_killed { "found   " } else { "SURVIVED" }, started.elapsed().as_secs_f64(), found.name);
+        if !is_killed {
+            survivors.push(format!("{}: {} passes", found.name, found.test));
+        }
+    }
+    println!("{} of {count} breaks found; {} listed", count - survivors.len(), breaks.len());
+    if survivors.is_empty() { Ok(()) } else { Err(survivors.join("\n").into()) }
+}
+
+/// Orders by a hash of the seed and the number.
+fn shuffle(breaks: &mut [Break], seed: u64) {
+    breaks.sort_by_cached_key(|found| {
+        let mut word = seed ^ u64::from(found.number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    });
+}
+
+type Programs = BTreeMap<(String, String), Program>;
+
+/// A compiled test program.
+struct Program {
+    executable: PathBuf,
+    package: PathBuf,
+}
+
+/// Groups the names of tests by package and program.
+fn by_program(breaks: &[Break]) -> BTreeMap<(String, String), BTreeSet<&str>> {
+    let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
+    for Test { package, program, name } in breaks.iter().map(|found| &found.test) {
+        found.entry((package.clone(), program.clone())).or_default().insert(name);
+    }
+    found
+}
+
+/// Compiles the test programs of the broken tree.
+fn build(breaks: &[Break]) -> Result<Programs, Failure> {
+    let wanted: Vec<(String, String)> = by_program(breaks).into_keys().collect();
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["test", "--no-run", "--all-features", "--quiet", "--message-format=json"]).current_dir(tree::path());
+    command.env("CARGO_TARGET_DIR", tree::target()).env("RUSTFLAGS", "--cap-lints=allow");
+    for package in wanted.iter().map(|(package, _)| package).collect::<BTreeSet<_>>() {
+        command.args(["-p", package]);
+    }
+    for program in wanted.iter().map(|(_, program)| program.as_str()).collect::<BTreeSet<_>>() {
+        match program {
+            "lib" => command.arg("--lib"),
+            name => command.args(["--test", name]),
+        };
+    }
+    let output = command.stderr(Stdio::inherit()).output()?;
+    let messages: Vec<serde_json::Value> =
+        String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if !output.status.success() {
+        let errors: Vec<&str> = messages.iter().filter_map(|message| message["message"]["rendered"].as_str()).collect();
+        return Err(format!("the broken tree does not compile:\n{}", errors.concat()).into());
+    }
+    let mut programs = Programs::new();
+    for message in messages.iter().filter(|message| message["profile"]["test"] == true) {
+        let (Some(executable), Some(manifest)) = (message["executable"].as_str(), message["manifest_path"].as_str()) else { continue };
+        let manifest = PathBuf::from(manifest);
+        let package = tree::package(&manifest)?;
+        let kind = message["target"]["kind"][0].as_str();
+        let program = if kind == Some("test") { message["target"]["name"].as_str().unwrap_or_default() } else { "lib" };
+        let directory = manifest.parent().ok_or("a manifest has a directory")?.to_owned();
+        programs.insert((package, program.to_owned()), Program { executable: executable.into(), package: directory });
+    }
+    Ok(programs)
+}
+
+impl Program {
+    fn start(&self, tests: &[&str], number: Option<u32>, output: Stdio) -> Result<Child, Failure> {
+        let mut command = Command::new(&self.executable);
+        command.arg("--exact").args(tests).current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
+        command.env_remove(SWITCH).envs(number.map(|number| (SWITCH, number.to_string())));
+        Ok(command.stdin(Stdio::null()).stdout(output).stderr(Stdio::null()).spawn()?)
+    }
+}
+
+/// Fails unless all tests exist, and pass while no break is switched on.
+fn unbroken(program: &Program, tests: &[&str]) -> Result<(), Failure> {
+    let output = program.start(tests, None, Stdio::piped())?.wait_with_output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = tests
+        .iter()
+        .filter(|name| text.contains(&format!("test {name} ... ok")) || text.contains(&format!("test {name} - should panic ... ok")));
+    if output.status.success() && passed.clone().count() == tests.len() {
+        return Ok(());
+    }
+    let passed: Vec<_> = passed.collect();
+    let failed: Vec<_> = tests.iter().filter(|name| !passed.contains(name)).copied().collect();
+    Err(format!("missing, or failed without a break: {}", failed.join(", ")).into())
+}
+
+/// Returns whether the test of a break fails, or exceeds the limit.
+fn killed(program: &Program, found: &Break) -> Result<bool, Failure> {
+    let mut child = program.start(&[&found.test.name], Some(found.number), Stdio::null())?;
+    let begin = Instant::now();
+    while begin.elapsed() < LIMIT {
+        if let Some(status) = child.try_wait()? {
+            return Ok(!status.success());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(true)
+}

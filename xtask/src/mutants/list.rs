@@ -1,0 +1,80 @@
+//! The breaks of `tests/breaks`: one file for each area.
+//!
+//! ```text
+//! == relaxed-publish
+//! layouts/src/ring/indexed.rs
+//! @ fn publish
+//! - self.words.store(tail, Ordering::Release);
+//! + self.words.store(tail, Ordering::Relaxed);
+//! > ringmem-layouts suite loom_spsc::a_pop_sees_the_message
+//! ```
+//!
+//! The lines `-` are replaced by the lines `+` at the first place after the text of `@`, or, without `@`, at the only place in the file.
+//! Both must be an expression or whole statements without `let`, outside of `const fn`; the `+` may be missing.
+//! The `>` line names a package, a test program (`lib` for unit tests) and the test that must fail.
+
+use std::fmt;
+
+use crate::{Failure, root};
+
+/// One break.
+pub struct Break {
+    /// From 1, in the order of the files.
+    pub number: u32,
+    /// `AREA/NAME`.
+    pub name: String,
+    /// Relative to the root of the workspace.
+    pub file: String,
+    /// The search begins after this text.
+    pub after: Option<String>,
+    pub old: String,
+    pub new: String,
+    pub test: Test,
+}
+
+/// The test that must fail.
+pub struct Test {
+    pub package: String,
+    pub program: String,
+    pub name: String,
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.package, self.program, self.name)
+    }
+}
+
+/// Reads all breaks.
+pub fn read() -> Result<Vec<Break>, Failure> {
+    let mut files = std::fs::read_dir(root().join("tests/breaks"))?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, Failure>>()?;
+    files.sort();
+    let mut breaks = Vec::new();
+    for path in files {
+        let area = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        for entry in format!("\n{}", crate::read(&path)?).split("\n== ").skip(1) {
+            let (name, lines) = entry.split_once('\n').unwrap_or((entry, ""));
+            let (number, name) = (u32::try_from(breaks.len())? + 1, format!("{area}/{name}"));
+            breaks.push(parse(number, &name, lines).ok_or(format!("{}: {name} is not a break", path.display()))?);
+        }
+    }
+    Ok(breaks)
+}
+
+fn parse(number: u32, name: &str, lines: &str) -> Option<Break> {
+    let mut lines = lines.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let file = lines.next()?.to_owned();
+    let (mut after, mut old, mut new, mut test) = (None, Vec::new(), Vec::new(), None);
+    for line in lines {
+        match line.split_at_checked(2)? {
+            ("@ ", text) => after = Some(text.to_owned()),
+            ("- ", text) => old.push(text),
+            ("+ ", text) => new.push(text),
+            ("> ", text) => test = Some(text),
+            _ => return None,
+        }
+    }
+    let mut words = test?.split(' ').map(str::to_owned);
+    let test = Test { package: words.next()?, program: words.next()?, name: words.next()? };
+    Some(Break { number, name: name.to_owned(), file, after, old: old.join("\n"), new: new.join("\n"), test })
+}

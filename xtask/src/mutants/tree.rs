@@ -1,0 +1,84 @@
+//! The copy of the repository that holds all breaks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::list::Break;
+use crate::{Failure, answer, read, root};
+
+/// Appended to the root of each broken crate.
+const FUNCTION: &str = r#"
+#[doc(hidden)]
+#[allow(missing_docs)]
+pub fn is_broken(number: u32) -> bool {
+    extern crate std;
+    static SWITCH: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *SWITCH.get_or_init(|| std::env::var("RINGMEM_BREAK").map_or(0, |number| number.parse().unwrap())) == number
+}
+"#;
+
+/// Returns the root of the copy.
+pub fn path() -> PathBuf {
+    crate::target().join("mutants/tree")
+}
+
+/// Returns cargo's directory for the copy.
+pub fn target() -> PathBuf {
+    crate::target().join("mutants/build")
+}
+
+/// Writes the copy with every break behind its switch. Leaves files that do not change, so that cargo does not compile them again.
+pub fn write(breaks: &[Break]) -> Result<(), Failure> {
+    let list =
+        answer(Path::new("git"), &["-C", &root().to_string_lossy(), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
+    let mut broken = BTreeMap::<&str, Vec<&Break>>::new();
+    breaks.iter().for_each(|found| broken.entry(&found.file).or_default().push(found));
+    let roots: Vec<String> = broken.keys().map(|file| root_of(file)).collect();
+    for name in list.split('\0').filter(|name| !name.is_empty()) {
+        let Ok(mut bytes) = std::fs::read(root().join(name)) else { continue };
+        if let Some(breaks) = broken.remove(name) {
+            bytes = with_switches(String::from_utf8(bytes)?, &breaks)?.into_bytes();
+        }
+        if roots.iter().any(|root| root == name) {
+            bytes.extend_from_slice(FUNCTION.as_bytes());
+        }
+        let path = path().join(name);
+        if std::fs::read(&path).is_ok_and(|before| before == bytes) {
+            continue;
+        }
+        std::fs::create_dir_all(path.parent().ok_or("a file has a directory")?)?;
+        std::fs::write(path, bytes)?;
+    }
+    broken.keys().next().map_or(Ok(()), |file| Err(format!("{file}: no such file").into()))
+}
+
+/// Returns the root of the crate that a file of `src` belongs to.
+fn root_of(file: &str) -> String {
+    let package = file.split_once("src/").map_or("", |(package, _)| package);
+    format!("{package}src/lib.rs")
+}
+
+/// Puts each break behind its switch.
+fn with_switches(mut text: String, breaks: &[&Break]) -> Result<String, Failure> {
+    for found in breaks {
+        let Break { name, number, after, old, new, .. } = found;
+        let from = match after {
+            None if text.matches(old).count() == 1 => 0,
+            None => return Err(format!("{name}: `{old}` is in the file {} times", text.matches(old).count()).into()),
+            Some(after) => text.find(after).map(|at| at + after.len()).ok_or(format!("{name}: no `{after}`"))?,
+        };
+        let at = text[from..].find(old).ok_or(format!("{name}: no `{old}`"))? + from;
+        let switch = format!("if crate::is_broken({number}) {{ {new} }} else {{ {old} }}");
+        // Statements stand alone; an expression may be an operand.
+        let switch = if old.ends_with([';', '}']) { switch } else { format!("({switch})") };
+        text.replace_range(at..at + old.len(), &switch);
+    }
+    Ok(text)
+}
+
+/// Returns the name of the package with this manifest.
+pub fn package(manifest: &Path) -> Result<String, Failure> {
+    let text = read(manifest)?;
+    let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
+    Ok(name.ok_or_else(|| format!("{}: no name", manifest.display()))?.to_owned())
+}
