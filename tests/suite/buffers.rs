@@ -12,9 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::eventually;
 use clean::Clean;
 use proptest::prelude::*;
 use ringmem::backend::host::{Counters, HostBackend};
@@ -23,19 +22,8 @@ use ringmem::memory::{Arena, Both, Buffer, Device, DeviceOnly, GpuBuffer, Memory
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
 
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
-
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::yield_now();
-    }
 }
 
 fn transfers(counters: &Counters) -> [u64; 5] {

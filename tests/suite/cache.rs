@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use ringmem::cache::LruCache;
 
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::LIMIT;
 
 fn cache<V: Clone>(capacity: usize) -> LruCache<u64, V> {
     LruCache::new(NonZeroUsize::new(capacity).expect("not 0"))

@@ -9,6 +9,7 @@ use std::mem::forget;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::LIMIT;
 use clean::Clean;
 use held::Held;
 use proptest::prelude::*;
@@ -19,9 +20,6 @@ use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::registry::Registry;
 use ringmem::stream::Stream;
 use ringmem::{DeviceBytes, Error};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20).log(true))

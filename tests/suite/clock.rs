@@ -16,12 +16,12 @@ use ringmem::{CacheLineAligned, HostWord};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+use crate::LIMIT;
+
 const PROCESSES: usize = 3;
 const STAMPS: usize = 400_000;
 /// So often they wait for each other, or one might be done before the next begins.
 const ROUNDS: usize = 100;
-/// No wait of this file is longer.
-const PATIENCE: Duration = Duration::from_secs(30);
 const ROLE: &str = "RINGMEM_CLOCK_ROLE";
 
 #[repr(C)]
@@ -43,7 +43,7 @@ fn map(fd: BorrowedFd<'_>) -> &'static Shared {
 }
 
 fn stamp(shared: &Shared, process: usize) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     for (round, places) in (1..).zip(shared.stamps[process].chunks(STAMPS / ROUNDS)) {
         shared.came.get().fetch_add(1, AcqRel);
         while shared.came.get().load(Acquire) < PROCESSES as u64 * round {
@@ -88,7 +88,7 @@ fn processes_that_share_a_clock_get_no_stamp_twice() {
     };
     let mut others: Vec<Process> = (1..PROCESSES).map(start).collect();
     stamp(shared, 0);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + LIMIT;
     for Process(other) in &mut others {
         let status = loop {
             if let Some(status) = other.try_wait().unwrap() {

@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A child that takes longer waits for a thread that does not exist there.
-const LIMIT: Duration = Duration::from_secs(10);
+use crate::LIMIT;
 
 /// Runs `child` in a fork: whether it came to an end, and all was so.
 pub fn fork(child: impl FnOnce() -> bool) -> bool {

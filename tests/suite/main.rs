@@ -1,6 +1,9 @@
 //! The tests that need no process of their own, in one program: it links once, and compiles each generic function once.
 #![cfg(feature = "std")]
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 mod broken;
 mod clean;
 mod clocks;
@@ -43,3 +46,17 @@ mod wait_kinds;
 
 /// Multiplies the length of the long tests: 1 in a debug build, 8 in the nightly run.
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
+
+/// How long a test waits for something that must happen. A test that waits as long has failed.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits for a fact.
+#[track_caller]
+pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
+    let (begun, mut polls) = (Instant::now(), 0);
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not within {LIMIT:?}: {fact}");
+        polls += 1;
+        if polls < 100 { thread::yield_now() } else { thread::sleep(Duration::from_micros(50)) }
+    }
+}

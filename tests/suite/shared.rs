@@ -23,6 +23,8 @@ use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{RecvError, SendError, WaitStrategy};
 use ringmem::{Error, RingHeader, SharedLayout, region};
 
+use crate::{LIMIT, eventually};
+
 /// A line, so that a torn one shows.
 type Message = [u64; 8];
 
@@ -33,27 +35,17 @@ fn message(index: u64) -> Message {
 }
 
 const CAPACITY: u64 = 64;
-/// No wait of this file is longer.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Where the ring is, as the table at the region's start says.
 const RING: u64 = 1152;
 
 const ROLE: &str = "RINGMEM_SHARED_ROLE";
 const SECOND: &str = "RINGMEM_SHARED_SECOND";
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-        thread::sleep(Duration::from_micros(100));
-    }
-}
-
 /// Waits, and makes sure that it was not the deadline that ended the wait.
 fn woken<R>(wait: impl FnOnce(Duration) -> R) -> R {
     let began = Instant::now();
-    let result = wait(PATIENCE);
-    assert!(began.elapsed() < PATIENCE / 2, "nobody woke it");
+    let result = wait(LIMIT);
+    assert!(began.elapsed() < LIMIT / 2, "nobody woke it");
     result
 }
 
@@ -115,7 +107,7 @@ impl Worker {
     }
 
     fn says(&self, what: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + LIMIT;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line == what => return,
@@ -127,7 +119,7 @@ impl Worker {
 
     fn ends_well(mut self) {
         let mut status = None;
-        until("its end", || {
+        eventually("its end", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
@@ -265,7 +257,7 @@ fn killed_producers_lose_nothing_that_they_published() {
         let (victim, role) = ends[place];
         // Some die while they start, the others at work.
         if random.below(8) != 0 {
-            until("an owner at work", || ends.iter().all(|&(side, _)| memory.state(side) == OwnerState::Alive));
+            eventually("an owner at work", || ends.iter().all(|&(side, _)| memory.state(side) == OwnerState::Alive));
         }
         thread::sleep(Duration::from_micros(random.below(2000)));
         workers[place].kill();
@@ -322,14 +314,14 @@ fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
     let mut asked = questions.producer::<u64>().unwrap();
     let mut answered = answers.consumer::<u64>().unwrap();
     let worker = Worker::start("answer", &questions, Some(&answers));
-    until("an owner", || answered.peer_state() == OwnerState::Alive);
+    eventually("an owner", || answered.peer_state() == OwnerState::Alive);
     let how = WaitStrategy::Sleep { polls: 0 };
     for number in 0..50 {
-        until("its sleep", || worker.is_asleep());
-        asked.waiting(how).send_timeout(number, PATIENCE).unwrap();
+        eventually("its sleep", || worker.is_asleep());
+        asked.waiting(how).send_timeout(number, LIMIT).unwrap();
         assert_eq!(woken(|most| answered.waiting(how).recv_timeout(most)), Ok(number * number));
     }
-    until("its sleep", || worker.is_asleep());
+    eventually("its sleep", || worker.is_asleep());
     drop(asked);
     worker.ends_well();
     assert_eq!(woken(|most| answered.waiting(how).recv_timeout(most)), Err(RecvError::Disconnected));
@@ -340,7 +332,7 @@ fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
 fn three_and_no_more(memory: &Memory) {
     let mut producer = memory.producer::<u64>().unwrap();
     let mut sender = producer.waiting(WaitStrategy::Sleep { polls: 0 });
-    (1..=3).for_each(|number| sender.send_timeout(number, PATIENCE).unwrap());
+    (1..=3).for_each(|number| sender.send_timeout(number, LIMIT).unwrap());
     loop {
         thread::park();
     }
@@ -358,23 +350,23 @@ fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
     assert_eq!(woken(|most| waiting.recv_timeout(most)), Ok(3));
     let (began, most) = (Instant::now(), Duration::from_millis(50));
     assert_eq!(waiting.recv_timeout(most), Err(RecvError::Timeout), "slow is not dead");
-    assert!(began.elapsed() >= most && began.elapsed() < PATIENCE);
+    assert!(began.elapsed() >= most && began.elapsed() < LIMIT);
 
     worker.kill();
     assert_eq!(waiting.end().peer_state(), OwnerState::Died);
     let began = Instant::now();
-    until("the death to be seen", || match waiting.recv_timeout(Duration::from_millis(2)) {
+    eventually("the death to be seen", || match waiting.recv_timeout(Duration::from_millis(2)) {
         Err(RecvError::Disconnected) => true,
         other => {
             assert_eq!(other, Err(RecvError::Timeout));
             false
         }
     });
-    assert!(began.elapsed() < PATIENCE);
+    assert!(began.elapsed() < LIMIT);
     let mut successor = memory.producer::<u64>().unwrap();
     assert_eq!((successor.tail(), memory.generation(Side::Producer)), (3, 2));
     successor.push(4).unwrap();
-    assert_eq!(waiting.recv_timeout(PATIENCE), Ok(4));
+    assert_eq!(waiting.recv_timeout(LIMIT), Ok(4));
     assert_eq!(waiting.end().peer_state(), OwnerState::Alive);
 }
 
@@ -390,7 +382,7 @@ fn a_consumer_waits_for_the_process_that_succeeds_a_killed_one() {
             assert_eq!(woken(|most| consumer.waiting(how).recv_timeout(most)), Ok(number));
         }
         worker.kill();
-        until("the death to be seen", || consumer.is_disconnected());
+        eventually("the death to be seen", || consumer.is_disconnected());
         let nobody = consumer.wait_for_peer(how, Some(Instant::now()));
         assert_eq!(nobody, Err(NoPeer { end: Side::Producer, state: OwnerState::Died }));
     }

@@ -12,16 +12,16 @@ use ringmem::ring::End;
 use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting, pair};
 
+use crate::LIMIT;
+
 const MESSAGES: u64 = 5_000;
-/// Long enough for any machine: it is reached only by a wake-up that was lost.
-const LONG: Duration = Duration::from_secs(30);
 const SLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 
-/// Runs in a thread of its own, and is waited for no longer than [`LONG`].
+/// Runs in a thread of its own, and is waited for no longer than [`LIMIT`].
 fn in_a_thread<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> impl FnOnce() -> R {
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(run()));
-    move || receiver.recv_timeout(LONG).expect("it panicked, or nobody woke it")
+    move || receiver.recv_timeout(LIMIT).expect("it panicked, or nobody woke it")
 }
 
 /// Both ends of a ring of four, over mappings of their own as two processes have, and nothing else of it.
@@ -34,9 +34,9 @@ fn two_mappings() -> (Producer<u64>, Consumer<u64>) {
 /// Receives all messages, and that there are no more.
 fn receive_all(mut receiver: Waiting<Consumer<u64>>) {
     for number in 0..MESSAGES {
-        assert_eq!(receiver.recv_timeout(LONG), Ok(number));
+        assert_eq!(receiver.recv_timeout(LIMIT), Ok(number));
     }
-    assert_eq!(receiver.recv_timeout(LONG), Err(RecvError::Disconnected));
+    assert_eq!(receiver.recv_timeout(LIMIT), Err(RecvError::Disconnected));
 }
 
 /// The same in a task.
@@ -52,7 +52,7 @@ fn ends_that_own_their_memory_wait_in_threads() {
     let (producer, consumer) = two_mappings();
     let (mut sender, receiver) = (producer.into_waiting(SLEEP), consumer.into_waiting(SLEEP));
     let received = in_a_thread(move || receive_all(receiver));
-    let sent = in_a_thread(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LONG).unwrap()));
+    let sent = in_a_thread(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LIMIT).unwrap()));
     sent();
     received();
 }
@@ -105,7 +105,7 @@ fn a_task_that_sleeps_is_woken_when_the_other_end_is_dropped() {
             first.await
         })
     });
-    is_asleep.recv_timeout(LONG).unwrap();
+    is_asleep.recv_timeout(LIMIT).unwrap();
     drop(sender);
     assert_eq!(received(), Err(RecvError::Disconnected));
 }
@@ -131,15 +131,15 @@ fn a_wait_that_borrows_leaves_nothing_when_it_ends() {
     for number in 0..3 {
         producer.waiting(SLEEP).send(number).unwrap();
         assert!(!End::is_disconnected(&consumer), "the end is its owner's, who has not left");
-        assert_eq!(consumer.waiting(SLEEP).recv_timeout(LONG), Ok(number));
+        assert_eq!(consumer.waiting(SLEEP).recv_timeout(LIMIT), Ok(number));
     }
     drop(producer);
-    assert_eq!(consumer.waiting(SLEEP).recv_timeout(LONG), Err(RecvError::Disconnected));
+    assert_eq!(consumer.waiting(SLEEP).recv_timeout(LIMIT), Err(RecvError::Disconnected));
 }
 
 /// Waits until the consumer is counted asleep.
 fn until_asleep(producers_view: &Memory) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + LIMIT;
     while !sleeps(producers_view) {
         assert!(Instant::now() < deadline, "the consumer did not go to sleep");
         thread::yield_now();
@@ -202,10 +202,10 @@ fn a_producer_of_a_full_ring_goes_on_with_the_next_consumer() {
     let mut sender = producer.into_waiting(SLEEP);
     assert!(matches!(sender.send(2), Err(SendError::Disconnected(2))));
     let sent = in_a_thread(move || {
-        let peer = sender.with_end(|end| end.wait_for_peer(SLEEP, Some(Instant::now() + LONG)));
-        (peer, sender.send_timeout(2, LONG).is_ok())
+        let peer = sender.with_end(|end| end.wait_for_peer(SLEEP, Some(Instant::now() + LIMIT)));
+        (peer, sender.send_timeout(2, LIMIT).is_ok())
     });
     let mut receiver = memory.consumer::<u64>().unwrap().into_waiting(SLEEP);
-    assert_eq!((receiver.recv_timeout(LONG), receiver.recv_timeout(LONG)), (Ok(1), Ok(2)));
+    assert_eq!((receiver.recv_timeout(LIMIT), receiver.recv_timeout(LIMIT)), (Ok(1), Ok(2)));
     assert_eq!(sent(), (Ok(2), true));
 }

@@ -1,9 +1,7 @@
 //! Typed launches: arguments arrive unchanged, on the requested number of groups.
 use crate::clean;
 
-use std::thread;
-use std::time::{Duration, Instant};
-
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::control::{self, Capabilities, Command, HostSide, State};
@@ -15,8 +13,6 @@ use ringmem::{Abi, Error, Host, HostWord, Image, LAYOUTS, RingHeader, RingLayout
 use ringmem_kernels::echo::{ECHO, Echo};
 use ringmem_kernels::grid::{COPY, FILL, VECTOR_ADD};
 use ringmem_kernels::{ABI, IMAGE};
-
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn setup() -> (Clean, Module, Stream) {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).resident_groups(8));
@@ -106,15 +102,6 @@ struct Line {
 
 const GROUPS: u64 = 4;
 
-/// Waits for a fact.
-fn until(fact: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
-        thread::sleep(Duration::from_micros(50));
-    }
-}
-
 #[test]
 fn one_launch_serves_many_rings_one_for_each_group() {
     let (backend, module, stream) = setup();
@@ -159,7 +146,7 @@ fn one_launch_serves_many_rings_one_for_each_group() {
         for id in 0..100 {
             let message = Echo { words: [group as u64 * 1000 + id; 8] };
             sender.push(message).expect("room");
-            until("the group answers its own ring", || receiver.pop() == Ok(message));
+            eventually("the group answers its own ring", || receiver.pop() == Ok(message));
         }
     }
     for (control, ..) in &mut ends {

@@ -5,9 +5,8 @@ use crate::held;
 use std::mem::forget;
 use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::eventually;
 use clean::Clean;
 use held::Held;
 use ringmem::Error;
@@ -19,17 +18,6 @@ use zerocopy::FromZeros;
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))
-}
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::yield_now();
-    }
 }
 
 fn streams(backend: &Arc<HostBackend>, count: usize) -> Vec<Stream> {

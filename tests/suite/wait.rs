@@ -7,6 +7,8 @@ use ringmem::Host;
 use ringmem::ring::{End, Pop, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
 use ringmem::wait::{self, RecvError, SendError, WaitStrategy, Waiting, pair};
 
+use crate::LIMIT;
+
 const HOWS: [WaitStrategy; 4] = [
     WaitStrategy::SpinYield { polls: 0 },
     WaitStrategy::SpinYield { polls: 100 },
@@ -14,8 +16,6 @@ const HOWS: [WaitStrategy; 4] = [
     WaitStrategy::Sleep { polls: 100 },
 ];
 const MESSAGES: u64 = 20_000;
-/// Long enough for any machine: it is reached only by a wake-up that was lost.
-const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
 
 #[test]
@@ -25,11 +25,11 @@ fn messages_pass_between_two_threads_that_wait() {
         let (producer, consumer) = ring.split();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
         thread::scope(|scope| {
-            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LONG).unwrap()));
+            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LIMIT).unwrap()));
             for number in 0..MESSAGES {
-                assert_eq!(receiver.recv_timeout(LONG), Ok(number), "{how:?}");
+                assert_eq!(receiver.recv_timeout(LIMIT), Ok(number), "{how:?}");
             }
-            assert_eq!(receiver.recv_timeout(LONG), Err(RecvError::Disconnected), "{how:?}");
+            assert_eq!(receiver.recv_timeout(LIMIT), Err(RecvError::Disconnected), "{how:?}");
         });
     }
 }
@@ -40,9 +40,9 @@ fn a_flag_in_the_slot_is_waited_for_too() {
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
     thread::scope(|scope| {
-        scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LONG).unwrap()));
+        scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(number, LIMIT).unwrap()));
         for number in 0..MESSAGES {
-            assert_eq!(receiver.recv_timeout(LONG), Ok(number));
+            assert_eq!(receiver.recv_timeout(LIMIT), Ok(number));
         }
     });
 }
@@ -50,7 +50,7 @@ fn a_flag_in_the_slot_is_waited_for_too() {
 fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Host>>) -> u64 {
     let mut sum = 0;
     loop {
-        match receiver.recv_timeout(LONG) {
+        match receiver.recv_timeout(LIMIT) {
             Ok(number) => sum += number,
             Err(end) => {
                 assert_eq!(end, RecvError::Disconnected);
@@ -66,7 +66,7 @@ fn ends_that_hold_their_ring_wait_in_threads_and_tasks_that_outlive_their_maker(
         let ring = spsc::Boxed::<String>::over(Box::new_uninit_slice(2)).unwrap();
         let (producer, consumer) = ring.into_ends();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
-        let sends = thread::spawn(move || (0..MESSAGES / 10).for_each(|number| sender.send_timeout(number.to_string(), LONG).unwrap()));
+        let sends = thread::spawn(move || (0..MESSAGES / 10).for_each(|number| sender.send_timeout(number.to_string(), LIMIT).unwrap()));
         let receives = thread::spawn(move || {
             block_on(async {
                 for number in 0..MESSAGES / 10 {
@@ -88,7 +88,7 @@ fn every_one_of_many_is_woken() {
     let total: u64 = thread::scope(|scope| {
         for part in 0..2 {
             let mut sender = sender.clone();
-            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(2 * number + part, LONG).unwrap()));
+            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_timeout(2 * number + part, LIMIT).unwrap()));
         }
         drop(sender);
         let threads = [receiver.clone(), receiver].map(|receiver| scope.spawn(move || sum_of_all(receiver)));
@@ -130,7 +130,7 @@ fn who_sends_to_nobody_gets_the_value_back() {
                 thread::sleep(SHORT);
                 drop(receiver);
             });
-            match sender.send_timeout("left".to_owned(), LONG) {
+            match sender.send_timeout("left".to_owned(), LIMIT) {
                 Err(SendError::Disconnected(value)) => assert_eq!(value, "left"),
                 other => panic!("{how:?}: {other:?}"),
             }
@@ -202,7 +202,7 @@ fn nobody_is_counted_asleep_when_all_are_awake() {
     assert_eq!(asleep(sender.end().wait_words().theirs), 1, "the forgotten one");
     sender.send(1).unwrap();
     assert_eq!(asleep(sender.end().wait_words().theirs), 0, "woken once, and struck off");
-    assert_eq!(receiver.recv_timeout(LONG), Ok(1));
+    assert_eq!(receiver.recv_timeout(LIMIT), Ok(1));
     assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout));
     assert_eq!(asleep(receiver.end().wait_words().ours), 0, "a deadline that has passed counts nobody");
 }
@@ -219,7 +219,7 @@ fn until_asleep(word: &ringmem::HostWord) {
 fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce()) -> bool {
     let begun = Instant::now();
     while !thread.is_finished() {
-        if begun.elapsed() > LONG {
+        if begun.elapsed() > LIMIT {
             rescue();
             return false;
         }
@@ -285,7 +285,7 @@ fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
             if is_async {
                 assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the release of a poll woke nobody");
             }
-            let received = at_once.unwrap_or_else(|| receiver.recv_timeout(LONG));
+            let received = at_once.unwrap_or_else(|| receiver.recv_timeout(LIMIT));
             receiver.with_end(|_| ());
             assert_eq!(received, Ok(2));
         });
@@ -468,7 +468,7 @@ fn select_returns_the_message_of_a_thread_that_sends_later() {
     });
     for number in 0..100 {
         go.send(()).expect("the sender");
-        assert_eq!(wait::select(&mut receivers, Some(Instant::now() + LONG)), Some((3, Ok(number))));
+        assert_eq!(wait::select(&mut receivers, Some(Instant::now() + LIMIT)), Some((3, Ok(number))));
     }
     let loud = sends.join().expect("no panic");
     quiet.send(7).expect("room");

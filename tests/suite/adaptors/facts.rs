@@ -5,7 +5,7 @@ use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{MemoryLocation, Uses};
@@ -13,12 +13,10 @@ use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Figures, Limited,
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
 
+use crate::LIMIT;
 use crate::adaptors::clean::Clean;
 use crate::adaptors::held::Held;
 use crate::adaptors::hooked::{Hooked, set};
-
-/// No wait of this file is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 pub fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))

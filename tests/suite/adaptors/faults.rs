@@ -4,7 +4,7 @@
 //! 2. At the end nothing is live, on the backend and in every memory's own count.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{array, thread};
 
 use proptest::prelude::*;
@@ -17,11 +17,9 @@ use ringmem::pool::Pool;
 use ringmem::stream::{Pending, Queued, Stream};
 use ringmem::{Error, Rejected, Result};
 
+use crate::LIMIT;
 use crate::adaptors::clean::Clean;
 use crate::adaptors::stacks::{Any, unfreed};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Bytes of an arena, and of a pool's slabs: one of either fits into the other.
 const ARENA: usize = 256 << 10;

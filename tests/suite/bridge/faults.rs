@@ -20,7 +20,7 @@ fn nothing_is_lost_where_a_tenth_of_all_calls_fails() {
                 let failures = exchange(&mut rig, 2000);
                 assert!(failures > 0, "{strategy:?}: the plan strikes");
                 backend.set_faults(&Faults::new());
-                until("the kernel has left", || rig.kernel.is_done());
+                eventually("the kernel has left", || rig.kernel.is_done());
             }
         }
     }
@@ -41,7 +41,7 @@ fn nothing_is_lost_whatever_call_of_a_long_run_fails() {
             backend.set_faults(&faults);
             struck += u64::from(exchange(&mut rig, 100) > 0);
             backend.set_faults(&Faults::new());
-            until("the kernel has left", || rig.kernel.is_done());
+            eventually("the kernel has left", || rig.kernel.is_done());
         }
         // A hundred messages through four slots are twenty-five flushes each way at least, of a copy and an index.
         assert!(struck >= 25, "{strategy:?}: {struck} of 50");
@@ -55,7 +55,7 @@ type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, Error>;
 fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
     let flushes: [Flush; 2] = [RingBufferBridge::flush_to_device, RingBufferBridge::flush_to_host];
     let (mut sent, mut received, mut errors) = (0, 0, [Vec::new(), Vec::new()]);
-    until("all have come back", || {
+    eventually("all have come back", || {
         while sent < count && rig.sender.push(message(sent)).is_ok() {
             sent += 1;
         }
@@ -72,7 +72,7 @@ fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
         }
         received == count
     });
-    until("the kernel has left", || rig.kernel.is_done());
+    eventually("the kernel has left", || rig.kernel.is_done());
     assert_eq!(rig.receiver.pop(), Err(PopError::Empty), "none twice");
     errors
 }

@@ -24,7 +24,9 @@ fn a_bridge_that_is_dropped_or_forgotten_with_transfers_under_way_harms_nobody()
             }
         }
         if !forget {
-            until("all memory is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
+            eventually("all memory is given back", || {
+                backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0
+            });
         }
     }
 }
@@ -35,7 +37,7 @@ fn a_kernel_that_takes_nothing_fills_its_ring_and_no_more() {
         let backend = backend();
         let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, Placement::SPLIT, 4));
         let mut sent = 0;
-        until("four are at the device, four at the host", || {
+        eventually("four are at the device, four at the host", || {
             sent += u64::from(sender.push(message(sent)).is_ok());
             bridge.flush_to_device().expect("no fault");
             sent == 8
@@ -57,7 +59,7 @@ fn the_ends_outlive_the_bridge_and_the_backend_s_last_handle() {
         let Opened { mut sender, mut receiver, mut bridge } = open(&backend, &options(strategy, placement, 4));
         let [_, down] = bridge.addresses().expect("addresses");
         write(&backend, down.peer, receiver.head().wrapping_add(2));
-        until("two have arrived", || bridge.poll().is_ok() && receiver.refresh() == Ok(2));
+        eventually("two have arrived", || bridge.poll().is_ok() && receiver.refresh() == Ok(2));
         sender.push(message(0)).expect("room");
         bridge.flush_to_device().expect("no fault");
         drop(bridge);
@@ -115,6 +117,6 @@ fn a_pump_that_is_dropped_under_a_frozen_kernel_goes_and_leaves_the_kernel_its_r
     // A page for each ring of the kernels.
     assert_eq!((backend.counters().device_live.bytes, backend.counters().pinned_live.bytes), (6 * 4096, 2 * 4096));
     drop(thaw);
-    until("the kernels have left", || kernels.iter().all(Pending::is_done));
-    until("all memory is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
+    eventually("the kernels have left", || kernels.iter().all(Pending::is_done));
+    eventually("all memory is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
 }

@@ -33,7 +33,7 @@ fn an_index_that_cannot_be_true_is_corrupt_moves_nothing_and_can_be_taken_back()
                 open(&backend, &Options { start: START, ..options(strategy, placement, 4) });
             let [up, down] = bridge.addresses().expect("addresses");
             let mut sent = 0;
-            until("both rings are full", || {
+            eventually("both rings are full", || {
                 sent += u64::from(sender.push(message(sent)).is_ok());
                 bridge.flush_to_device().expect("no fault");
                 sent == 8 && bridge.pending()[0] == 4
@@ -41,8 +41,8 @@ fn an_index_that_cannot_be_true_is_corrupt_moves_nothing_and_can_be_taken_back()
             let before = bridge.metrics();
             write(&backend, up.peer + HEAD, lie);
             write(&backend, down.peer + TAIL, lie);
-            until("the one lie is found", || is_corrupt(&bridge.flush_to_device()));
-            until("the other lie is found", || is_corrupt(&bridge.flush_to_host()));
+            eventually("the one lie is found", || is_corrupt(&bridge.flush_to_device()));
+            eventually("the other lie is found", || is_corrupt(&bridge.flush_to_host()));
             assert_eq!(bridge.pending(), [4, 0]);
             let after = bridge.metrics();
             assert_eq!([after[0].copies, after[1].copies], [before[0].copies, 0], "{strategy:?} {placement:?}");
@@ -51,7 +51,7 @@ fn an_index_that_cannot_be_true_is_corrupt_moves_nothing_and_can_be_taken_back()
             write(&backend, up.peer + HEAD, START.wrapping_add(2));
             write(&backend, down.peer + TAIL, START.wrapping_add(4));
             let mut received = 0;
-            until("both directions go on", || {
+            eventually("both directions go on", || {
                 let _ = bridge.poll();
                 received += u64::from(receiver.pop().is_ok());
                 received == 4 && bridge.pending() == [2, 0]
@@ -113,7 +113,7 @@ fn a_pump_gives_up_on_a_kernel_that_lies_and_says_why() {
     let [_, down] = bridge.addresses().expect("addresses");
     write(&backend, down.peer + TAIL, START.wrapping_add(5));
     let pump = bridge.pump().expect("a thread");
-    until("it has given up", || pump.has_given_up());
+    eventually("it has given up", || pump.has_given_up());
     assert!(is_corrupt(&pump.stop(LIMIT).expect("no panic").outcome));
 }
 
@@ -125,7 +125,7 @@ fn a_pump_that_is_told_to_stop_brings_what_the_kernel_had_published() {
             let Opened { mut receiver, bridge, .. } = open(&backend, &Options { start: START, ..options(strategy, placement, 4) });
             let [_, down] = bridge.addresses().expect("addresses");
             let pump = bridge.pump().expect("a thread");
-            until("it has looked", || pump.metrics()[1].polls > 0);
+            eventually("it has looked", || pump.metrics()[1].polls > 0);
             write(&backend, down.peer + TAIL, START.wrapping_add(3));
             assert_eq!(pump.stop(LIMIT).expect("no panic").left, [0; 2]);
             assert_eq!(receiver.refresh(), Ok(3), "{strategy:?} {placement:?}");

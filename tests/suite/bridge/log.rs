@@ -93,12 +93,12 @@ fn every_call_is_in_order_by_the_rules_of_who_knows_only_the_log() {
             backend.set_faults(&faults);
             exchange(&mut rig, 600);
             backend.set_faults(&Faults::new());
-            until("the kernel has left", || rig.kernel.is_done());
+            eventually("the kernel has left", || rig.kernel.is_done());
             // Dropped with a transfer under way that nothing else keeps the rings for.
             rig.sender.push(message(0)).expect("room");
             rig.bridge.flush_to_device().expect("no fault");
             drop(rig);
-            until("all is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
+            eventually("all is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
             let log = backend.call_log();
             let works = works(&log);
             assert!(works.len() > 100, "{} works", works.len());

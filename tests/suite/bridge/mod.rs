@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Opened, Options, Placement, Receiver, RingAddresses, RingBufferBridge, Sender, TransferStrategy};
@@ -27,9 +28,6 @@ use ringmem::{Image, Machine, RingHeader, RingMessage};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE, Simulated};
 
-/// No wait of these tests is longer.
-const LIMIT: Duration = Duration::from_secs(30);
-
 const STRATEGIES: [TransferStrategy; 4] =
     [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }, TransferStrategy::Unified];
 
@@ -39,14 +37,6 @@ fn backend() -> Clean {
 
 fn message(number: u64) -> Echo {
     Echo { words: [number, !number, number << 7, 3, 4, 5, 6, number.wrapping_mul(number)] }
-}
-
-fn until(fact: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
-        thread::yield_now();
-    }
 }
 
 /// An end of a ring at its device addresses.

@@ -37,7 +37,7 @@ struct Kernel {
 
 impl Kernel {
     fn again(mut call: impl FnMut() -> Result<(), ringmem::Error>) {
-        until("a call goes well", || call().is_ok());
+        eventually("a call goes well", || call().is_ok());
     }
 
     /// Copies between a device address and a value of this thread's.

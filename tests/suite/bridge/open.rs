@@ -23,7 +23,7 @@ fn a_bridge_that_cannot_be_opened_leaves_nothing_whichever_call_fails() {
                 backend.set_faults(&Faults::new().on(verb, Fault::nth(nth)));
                 let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
                 assert_eq!(opened.is_ok(), nth > calls, "{strategy:?}: call {nth} of {verb:?}: {opened:?}");
-                until("nothing is left", || live(&backend) == [0; 3]);
+                eventually("nothing is left", || live(&backend) == [0; 3]);
             }
         }
     }
@@ -97,11 +97,11 @@ fn a_launch_that_is_over_takes_up_no_place_among_those_that_use_the_rings() {
         let Rig { mut sender, mut bridge, kernel, .. } = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 1);
         for _ in 0..10 {
             let over = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 0).kernel;
-            until("it has left", || over.is_done());
+            eventually("it has left", || over.is_done());
             bridge.used_by(&over).expect("there is room for it");
         }
         assert!(!kernel.is_done());
         sender.push(message(0)).expect("room");
-        until("the other has left", || bridge.poll().is_ok() && kernel.is_done());
+        eventually("the other has left", || bridge.poll().is_ok() && kernel.is_done());
     }
 }

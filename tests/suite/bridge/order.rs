@@ -20,10 +20,10 @@ fn every_message_arrives_once_in_order_by_every_strategy_between_every_pair_of_p
                 let count = 6 * capacity + 60;
                 let mut rig = rig(&backend, &options(strategy, placement, capacity), count);
                 assert_eq!(exchange(&mut rig, count), 0, "{strategy:?} {placement:?}");
-                until("the kernel has left", || rig.kernel.is_done());
+                eventually("the kernel has left", || rig.kernel.is_done());
                 let [up, down] = rig.bridge.metrics();
                 if strategy != TransferStrategy::Unified {
-                    until("all slots are given back", || rig.bridge.poll().is_ok() && rig.bridge.metrics()[0].messages == count);
+                    eventually("all slots are given back", || rig.bridge.poll().is_ok() && rig.bridge.metrics()[0].messages == count);
                     assert_eq!((up.bytes, down.messages, down.bytes), (count * 64, count, count * 64), "{strategy:?} {placement:?}");
                 }
             }
@@ -39,7 +39,7 @@ fn the_rings_to_the_device_and_back_need_not_be_of_one_length() {
             let backend = backend();
             let mut rig = rig(&backend, &Options { capacity, ..options(strategy, placement, 1) }, 300);
             assert_eq!(exchange(&mut rig, 300), 0, "{strategy:?} {capacity:?}");
-            until("the kernel has left", || rig.kernel.is_done());
+            eventually("the kernel has left", || rig.kernel.is_done());
         }
     }
 }
@@ -147,7 +147,7 @@ fn looks_are_no_more_than_the_interval_allows_whatever_asks_for_them() {
             let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
             let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, placement, 1));
             let (begun, mut calls, mut sent) = (Instant::now(), 0_u64, 0);
-            until("thirty milliseconds have passed, and it has looked", || {
+            eventually("thirty milliseconds have passed, and it has looked", || {
                 // One is at the device and one waits for room there.
                 sent += u64::from(sent < 2 && sender.push(message(sent)).is_ok());
                 flush(&mut bridge).expect("no fault");
@@ -170,11 +170,11 @@ fn what_is_sent_after_a_long_time_of_nothing_is_looked_for_at_once() {
     let backend = backend();
     let strategy = TransferStrategy::DmaPolling { poll_interval_us: 1000 };
     let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 8));
-    until("the last of seven looks is on its way, and the next is due 64 ms after it", || {
+    eventually("the last of seven looks is on its way, and the next is due 64 ms after it", || {
         bridge.poll().expect("no fault");
         bridge.metrics()[1].polls == 7
     });
-    until("it has, and so have those the other way", || {
+    eventually("it has, and so have those the other way", || {
         let [up, down] = bridge.metrics();
         backend.counters().downloads.count == up.polls + down.polls
     });

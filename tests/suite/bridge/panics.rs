@@ -45,7 +45,7 @@ fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
                 }
                 backend.set_faults(&faults);
                 let (mut sent, mut received, mut flushes) = (0, 0, 0_u64);
-                until("all have come back", || {
+                eventually("all have come back", || {
                     while sent < COUNT && rig.sender.push(message(sent)).is_ok() {
                         sent += 1;
                     }
@@ -61,7 +61,7 @@ fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
                     received == COUNT
                 });
                 backend.set_faults(&Faults::new());
-                until("the kernel has left", || rig.kernel.is_done());
+                eventually("the kernel has left", || rig.kernel.is_done());
                 assert_eq!(rig.receiver.pop(), Err(PopError::Empty), "{strategy:?}: none twice");
             }
             assert!(panics > 80, "{strategy:?}: {panics}");
@@ -90,13 +90,13 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
                 let pump = bridge.pump().expect("a thread");
                 for word in words {
                     // SAFETY: the sleeper has its end until the bridge goes.
-                    until("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
+                    eventually("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
                 }
                 left.store(reading, Relaxed);
-                until("both are awake", || sends.is_finished() && receives.is_finished());
+                eventually("both are awake", || sends.is_finished() && receives.is_finished());
                 assert!(matches!(sends.join().expect("no panic"), Some(SendError::Disconnected(_))), "{strategy:?}");
                 assert_eq!(receives.join().expect("no panic"), Err(RecvError::Disconnected), "{strategy:?}");
-                until("it has ended", || pump.has_given_up());
+                eventually("it has ended", || pump.has_given_up());
                 if stops {
                     assert!(
                         matches!(pump.stop(LIMIT), Err(Error::System { call: "join of the pump's thread", .. })),
@@ -118,7 +118,7 @@ fn a_pump_whose_thread_panics_while_it_stops_says_so() {
         let Opened { mut sender, bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 1));
         let pump = bridge.pump().expect("a thread");
         let mut sent = 0;
-        until("it cannot get everything through", || {
+        eventually("it cannot get everything through", || {
             sent += u64::from(sender.push(message(sent)).is_ok());
             sent == 2
         });

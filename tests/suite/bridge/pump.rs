@@ -12,7 +12,7 @@ fn a_pump_brings_everything_through_and_gives_the_bridge_back() {
         let Rig { mut sender, mut receiver, bridge, kernel } = rig(&backend, &options(strategy, placement, 16), 1000);
         let pump = bridge.pump().expect("a thread");
         let (mut sent, mut received) = (0, 0);
-        until("all have come back", || {
+        eventually("all have come back", || {
             sent += u64::from(sent < 1000 && sender.push(message(sent)).is_ok());
             while let Ok(got) = receiver.pop() {
                 assert_eq!(got, message(received));
@@ -23,7 +23,7 @@ fn a_pump_brings_everything_through_and_gives_the_bridge_back() {
         let Stopped { outcome, left, .. } = pump.stop(LIMIT).expect("no panic");
         outcome.expect("no fault");
         assert_eq!(left, [0; 2]);
-        until("the kernel has left", || kernel.is_done());
+        eventually("the kernel has left", || kernel.is_done());
     }
 }
 
@@ -36,7 +36,7 @@ fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
         sender.push(message(number)).expect("room");
     }
     let pump = bridge.pump().expect("a thread");
-    until("it has given up", || pump.has_given_up());
+    eventually("it has given up", || pump.has_given_up());
     let Stopped { bridge, outcome, left } = pump.stop(LIMIT).expect("no panic");
     assert!(matches!(outcome, Err(ringmem::Error::Injected { call: "copy", .. })), "{outcome:?}");
     assert_eq!(left, [10, 0]);
@@ -44,7 +44,7 @@ fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
     backend.set_faults(&Faults::new());
     let pump = bridge.pump().expect("a thread");
     let mut received = 0;
-    until("all have come back", || {
+    eventually("all have come back", || {
         while let Ok(got) = receiver.pop() {
             assert_eq!(got, message(received));
             received += 1;
@@ -53,7 +53,7 @@ fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
     });
     drop(pump);
     assert!(sender.is_disconnected() && receiver.is_disconnected());
-    until("the kernel has left", || kernel.is_done());
+    eventually("the kernel has left", || kernel.is_done());
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
     let Opened { bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 4));
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
     let pump = bridge.pump().expect("a thread");
-    until("it has given up", || pump.has_given_up());
+    eventually("it has given up", || pump.has_given_up());
     assert_eq!(pump.failing(), 64);
     assert!(matches!(pump.stop(LIMIT).expect("no panic").outcome, Err(ringmem::Error::Injected { call: "copy", .. })));
 }
@@ -76,7 +76,7 @@ fn a_pump_gives_up_where_one_direction_fails_however_well_the_other_goes() {
     backend.set_faults(&Faults::new().on(Verb::Publish, Fault::from(1).when_executed()));
     sender.push(message(0)).expect("room");
     let pump = bridge.pump().expect("a thread");
-    until("it has given up", || pump.has_given_up());
+    eventually("it has given up", || pump.has_given_up());
     assert_eq!((pump.failing(), pump.stop(LIMIT).expect("no panic").left), (64, [1, 0]));
 }
 
@@ -88,7 +88,7 @@ fn a_pump_gives_up_where_no_answer_gets_through_though_every_look_does() {
     write(&backend, down.peer, (u64::MAX - 100) + 2);
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1).when_executed()));
     let pump = bridge.pump().expect("a thread");
-    until("it has given up", || pump.has_given_up());
+    eventually("it has given up", || pump.has_given_up());
     assert_eq!((pump.failing(), pump.stop(LIMIT).expect("no panic").left), (64, [0, 2]));
 }
 
@@ -103,7 +103,7 @@ fn failures_with_something_moved_between_them_stop_no_pump() {
             backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
             let pump = bridge.pump().expect("a thread");
             let (mut sent, mut received) = (0, 0);
-            until("all have come back", || {
+            eventually("all have come back", || {
                 assert!(!pump.has_given_up(), "{verb:?} {when_executed}: {received} received, {pump:?}");
                 sent += u64::from(sent < 1000 && sender.push(message(sent)).is_ok());
                 while let Ok(got) = receiver.pop() {
@@ -115,7 +115,7 @@ fn failures_with_something_moved_between_them_stop_no_pump() {
             let failures: u64 = pump.metrics().iter().map(|metrics| metrics.failures).sum();
             assert!(failures > 64, "{verb:?} {when_executed}: {failures}, of which no 64 are in a row");
             backend.set_faults(&Faults::new());
-            until("the kernel has left", || kernel.is_done());
+            eventually("the kernel has left", || kernel.is_done());
         }
     }
 }
@@ -127,7 +127,7 @@ fn a_pump_has_nothing_to_do_where_both_sides_share_what_waits() {
     sender.push(message(0)).expect("room");
     let begun = Instant::now();
     let pump = bridge.pump().expect("a thread");
-    until("it is done with looking", || pump.metrics()[0].fences > 1000);
+    eventually("it is done with looking", || pump.metrics()[0].fences > 1000);
     thread::sleep(Duration::from_millis(20));
     let fences = pump.metrics()[0].fences;
     // It sleeps 50 us between two, when it has looked a thousand times.
@@ -141,7 +141,7 @@ fn a_pump_that_is_told_to_stop_waits_no_longer_than_it_may_for_a_kernel_that_tak
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
     let pump = bridge.pump().expect("a thread");
     let mut sent = 0;
-    until("both rings are full", || {
+    eventually("both rings are full", || {
         sent += u64::from(sender.push(message(sent)).is_ok());
         sent == 8
     });
@@ -160,7 +160,7 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
         let mut sent = 0;
         // The test does not receive: both rings fill, and the kernel holds one message.
         let all = if strategy == TransferStrategy::Unified { 9 } else { 17 };
-        until("everything is full", || {
+        eventually("everything is full", || {
             sent += u64::from(sent < all && sender.push(message(sent)).is_ok());
             sent == all
         });
@@ -169,7 +169,7 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
             thread::yield_now();
         }
         let mut received = 0;
-        until("all have come back", || {
+        eventually("all have come back", || {
             sent += u64::from(sent < 200 && sender.push(message(sent)).is_ok());
             while let Ok(got) = receiver.pop() {
                 assert_eq!(got, message(received), "{strategy:?}");
@@ -177,7 +177,7 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
             }
             received == 200
         });
-        until("the kernel has left", || kernel.is_done());
+        eventually("the kernel has left", || kernel.is_done());
         // Its thread keeps all rings, and where it looks.
         (0..if strategy == TransferStrategy::Unified { 2 } else { 6 }).for_each(|_| backend.forgets());
     }

@@ -59,7 +59,7 @@ fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_o
         let mut channel = channel(&backend, &image, &Options { start: u64::MAX - 50, ..usual });
         let (mut sent, mut received, mut deaths) = (1, 1, 0);
         DEADLY.store(30, Relaxed);
-        until("all have come back", || {
+        eventually("all have come back", || {
             sent += u64::from(sent < 200 && channel.try_send(message(sent)).is_ok());
             while let Ok(answer) = channel.try_recv() {
                 assert_eq!(answer, message(received), "{strategy:?}");
@@ -67,7 +67,7 @@ fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_o
             }
             if channel.check().is_err() {
                 // SAFETY: this kernel takes no arguments of its own.
-                until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
+                eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
                 deaths += 1;
                 DEADLY.store(30 + 40 * deaths, Relaxed);
             }
@@ -94,7 +94,7 @@ fn what_waits_for_a_kernel_is_what_it_has_not_taken() {
             assert_eq!(channel.input_waiting().expect("no lie"), 10, "{strategy:?}: wherever they are");
         }
         channel.command(Command::ACTIVATE).expect("it is acted on");
-        until("it has taken them", || {
+        eventually("it has taken them", || {
             let waiting = channel.input_waiting().expect("no lie");
             assert!(waiting <= 10, "{strategy:?}: {waiting}");
             waiting == 0

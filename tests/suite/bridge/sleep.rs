@@ -27,7 +27,7 @@ fn who_sleeps_at_an_end_is_woken_by_the_bridge() {
             }
         });
         drop(pump);
-        until("the kernel has left", || kernel.is_done());
+        eventually("the kernel has left", || kernel.is_done());
     }
 }
 
@@ -70,10 +70,10 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
             let receives = thread::spawn(move || <Waiting<_>>::receiver(receiver, asleep).recv());
             for word in words {
                 // SAFETY: the sleeper has its end until the bridge goes.
-                until("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
+                eventually("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
             }
             let pump = goes(&backend, bridge);
-            until("both are awake", || sends.is_finished() && receives.is_finished());
+            eventually("both are awake", || sends.is_finished() && receives.is_finished());
             let sent = sends.join().expect("no panic");
             assert!(matches!(sent, Some(SendError::Disconnected(_))), "{strategy:?}: {sent:?}");
             assert_eq!(receives.join().expect("no panic"), Err(RecvError::Disconnected));
@@ -89,12 +89,12 @@ fn a_bridge_that_was_given_up_is_there_again_when_it_is_pumped_again() {
         let Rig { sender, receiver, bridge, kernel } = rig(&backend, &options(strategy, Placement::DEVICE, 4), 3);
         backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
         let pump = bridge.pump().expect("a thread");
-        until("both are told", || sender.is_disconnected() && receiver.is_disconnected());
+        eventually("both are told", || sender.is_disconnected() && receiver.is_disconnected());
         backend.set_faults(&Faults::new());
         let Stopped { bridge, outcome, .. } = pump.stop(LIMIT).expect("no panic");
         assert!(outcome.is_err() && sender.is_disconnected() && receiver.is_disconnected());
         let pump = bridge.pump().expect("a thread");
-        until("both are told", || !sender.is_disconnected() && !receiver.is_disconnected());
+        eventually("both are told", || !sender.is_disconnected() && !receiver.is_disconnected());
         let (mut sender, mut receiver) =
             (<Waiting<_>>::sender(sender, WaitStrategy::default()), <Waiting<_>>::receiver(receiver, WaitStrategy::default()));
         for number in 0..3 {
@@ -103,6 +103,6 @@ fn a_bridge_that_was_given_up_is_there_again_when_it_is_pumped_again() {
         }
         drop(pump);
         assert!(sender.end().is_disconnected() && receiver.end().is_disconnected());
-        until("the kernel has left", || kernel.is_done());
+        eventually("the kernel has left", || kernel.is_done());
     }
 }

@@ -26,7 +26,7 @@ fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_kee
             let Rig { sender, receiver, mut bridge, kernel } = rig(&backend, &options(strategy, placement(strategy), 2), COUNT);
             let (mut sender, mut receiver) = (<Waiting<_>>::sender(sender, how), <Waiting<_>>::receiver(receiver, how));
             let (mut sent, mut received) = (0, 0);
-            until("all have come back", || {
+            eventually("all have come back", || {
                 while sent < COUNT {
                     let mut sends = sender.send_async(message(sent));
                     let Some(outcome) = (&mut sends).now_or_never() else {
@@ -57,7 +57,7 @@ fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_kee
                 received == COUNT
             });
             assert!(receiver.recv_async().now_or_never().is_none(), "{strategy:?}: none twice");
-            until("the kernel has left", || kernel.is_done());
+            eventually("the kernel has left", || kernel.is_done());
         }
     }
 }
@@ -70,7 +70,7 @@ fn the_future_of_a_kernel_that_is_dropped_or_forgotten_keeps_no_ring() {
             let Rig { mut sender, mut bridge, mut receiver, kernel } = rig(&backend, &options(strategy, placement(strategy), 4), 4);
             leave(kernel.into_future(), forget);
             let (mut sent, mut received) = (0, 0);
-            until("all have come back", || {
+            eventually("all have come back", || {
                 sent += u64::from(sent < 4 && sender.push(message(sent)).is_ok());
                 bridge.poll().expect("no fault");
                 received += u64::from(receiver.pop().is_ok_and(|got| got == message(received)));
@@ -99,7 +99,7 @@ fn a_stream_or_a_sink_that_is_forgotten_keeps_its_ring_alone() {
         drop(bridge);
         // The host's rings, one page each.
         (0..2).for_each(|_| backend.forgets());
-        until("nothing else stays", || backend.counters().pinned_live.bytes == 2 * 4096 && backend.counters().device_live.bytes == 0);
+        eventually("nothing else stays", || backend.counters().pinned_live.bytes == 2 * 4096 && backend.counters().device_live.bytes == 0);
     }
 }
 
@@ -116,7 +116,7 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_whatever_the_strategy() 
         for number in 4..8 {
             sender.push(message(number)).expect("room");
         }
-        until("all are there", || bridge.poll().is_ok() && receiver.refresh() == Ok(8));
+        eventually("all are there", || bridge.poll().is_ok() && receiver.refresh() == Ok(8));
         let mut batch = receiver.batch(100);
         for number in 0..4 {
             assert_eq!(batch.pop(), Ok(message(number)), "{strategy:?}");
@@ -126,7 +126,7 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_whatever_the_strategy() 
             assert_eq!(receiver.pop(), Ok(message(number)), "{strategy:?}");
         }
         assert_eq!(receiver.pop(), Err(PopError::Empty), "{strategy:?}: none twice");
-        until("the kernel has left", || kernel.is_done());
+        eventually("the kernel has left", || kernel.is_done());
     }
 }
 
@@ -138,7 +138,7 @@ fn a_task_that_waits_at_an_end_is_told_when_the_bridge_goes() {
             let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::SPLIT, 1));
             let (mut sender, mut receiver) =
                 (<Waiting<_>>::sender(sender, WaitStrategy::default()), <Waiting<_>>::receiver(receiver, WaitStrategy::default()));
-            until("there is no room", || sender.send_async(message(0)).now_or_never().is_none());
+            eventually("there is no room", || sender.send_async(message(0)).now_or_never().is_none());
             let mut receives = receiver.recv_async();
             assert!((&mut receives).now_or_never().is_none());
             if goes {
@@ -147,12 +147,12 @@ fn a_task_that_waits_at_an_end_is_told_when_the_bridge_goes() {
                 drop(bridge);
             }
             let mut told = None;
-            until("it is told", || {
+            eventually("it is told", || {
                 told = (&mut receives).now_or_never();
                 told.is_some()
             });
             assert_eq!(told, Some(Err(RecvError::Disconnected)), "{strategy:?}");
-            until("so is who sends", || matches!(sender.send_async(message(1)).now_or_never(), Some(Err(SendError::Disconnected(_)))));
+            eventually("so is who sends", || matches!(sender.send_async(message(1)).now_or_never(), Some(Err(SendError::Disconnected(_)))));
         }
     }
 }

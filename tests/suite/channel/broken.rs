@@ -19,7 +19,7 @@ fn a_kernel_that_was_told_not_to_wait_leaves_and_check_says_so() {
         // On a busy machine it may have left before it was active.
         Err(error) => return assert!(matches!(error, Error::Kernel { fault: Some(Fault::Deadline), .. }), "{error:?}"),
     };
-    until("the kernel has left", || channel.check().is_err());
+    eventually("the kernel has left", || channel.check().is_err());
     let error = channel.check().expect_err("just seen");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Deadline), .. }), "{error:?}");
     assert!(matches!(channel.close(), Err(Error::Kernel { fault: Some(Fault::Deadline), .. })));
@@ -80,7 +80,7 @@ static SENT_AWAY: AtomicBool = AtomicBool::new(false);
 unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
     let linger = |mut control: DeviceSide<'_, HostWord>| {
         control.enter(State::Terminated);
-        until("it is sent away", || SENT_AWAY.load(Acquire));
+        eventually("it is sent away", || SENT_AWAY.load(Acquire));
     };
     // SAFETY: passed on.
     unsafe { active(host, arguments, linger) }
@@ -201,7 +201,7 @@ fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
         let mut channel =
             unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("handler panics")) }.expect("a channel");
         channel.try_send(message(0)).expect("room");
-        until("it has panicked", || backend.counters().kernel_panics == panics);
+        eventually("it has panicked", || backend.counters().kernel_panics == panics);
         // So that its launch is over in some of these runs, and known to have failed.
         thread::sleep(Duration::from_millis(panics));
         for _ in 0..2 {
@@ -220,7 +220,7 @@ fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
     channel.drain().expect("it says so");
     assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is Terminated but has not returned after 0 ms");
     SENT_AWAY.store(true, Release);
-    until("it has left", || channel.check().expect_err("as before").to_string() == "the kernel has ended: Terminated");
+    eventually("it has left", || channel.check().expect_err("as before").to_string() == "the kernel has ended: Terminated");
 }
 
 #[test]
@@ -243,5 +243,5 @@ fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left(
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
     DISMISSED.store(true, Release);
-    until("the kernel leaves, since its epoch is over", || LEAVING.load(Acquire));
+    eventually("the kernel leaves, since its epoch is over", || LEAVING.load(Acquire));
 }

@@ -23,7 +23,7 @@ fn logging() -> Clean {
 
 /// Waits until all is executed that was queued to be moved.
 fn settled(backend: &HostBackend) {
-    until("what was queued is executed", || {
+    eventually("what was queued is executed", || {
         let log = backend.call_log();
         let queued = log.iter().filter(|call| matches!(call.verb, Verb::Copy | Verb::Publish) && call.ticket.is_some());
         let [called, executed] = [Phase::Called, Phase::Executed].map(|phase| queued.clone().filter(|call| call.phase == phase).count());
@@ -49,7 +49,7 @@ fn a_hundred_messages_are_a_hundred_transfers_there_and_one_back() {
         for id in 0..100 {
             channel.try_send(message(id)).expect("room");
         }
-        until("all are answered", || channel.control().processed == 100);
+        eventually("all are answered", || channel.control().processed == 100);
         settled(&backend);
         let expected = if shares || sees { [0, 0, 0] } else { [100, 0, 100] };
         assert_eq!(moved(&backend, &before), expected, "{way:?}: sent");
@@ -111,7 +111,7 @@ fn who_sends_looks_back_in_time_for_a_kernel_that_answers_each_message() {
     for id in 0..32 {
         channel.try_send(message(id)).expect("room");
         // As many as fit into the kernel's ring and the host's.
-        until("it is answered, though nobody receives", || channel.control().processed == id + 1);
+        eventually("it is answered, though nobody receives", || channel.control().processed == id + 1);
     }
 }
 

@@ -51,7 +51,7 @@ fn paused_and_full(way: &Options<'static>) -> (Clean, Channel<Echo, Echo>, u64) 
     channel.command(Command::PAUSE).expect("it is acted on");
     let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 4 } else { 8 };
     let mut sent = 0;
-    until("nothing more fits", || {
+    eventually("nothing more fits", || {
         sent += u64::from(channel.try_send(message(sent)).is_ok());
         sent == all
     });

@@ -32,7 +32,7 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
         type Input = Echo;
         type Output = Echo;
         fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
-            until("the handler is let go", || !self.0.load(Acquire));
+            eventually("the handler is let go", || !self.0.load(Acquire));
             0
         }
     }
@@ -75,8 +75,8 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
     for id in 0..5 {
         channel.try_send(message(id)).expect("room");
     }
-    until("it has taken messages", || channel.control().in_flight > 0);
-    until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
+    eventually("it has taken messages", || channel.control().in_flight > 0);
+    eventually("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
     let (conclusion, all) = dumped(&mut channel);
     assert!(conclusion.contains("stuck in its handler with"), "{all}");
     let dump = channel.dump().expect("no fault");
@@ -84,7 +84,7 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
     assert!(taken > 0 && dump.input.fill() == Ok(5), "taken, and not released yet: {all}");
     assert!(all.contains("input ring   5 of 1024, producer at 5, consumer at 0"), "{all}");
     drop(release);
-    until("it lives again", || channel.watch() == Verdict::Alive);
+    eventually("it lives again", || channel.watch() == Verdict::Alive);
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
         STUCK_TOO.store(true, Release);
         let release = LetGo(&STUCK_TOO);
         let mut sent = 0;
-        until("the kernel's ring is full, and the host's behind it", || {
+        eventually("the kernel's ring is full, and the host's behind it", || {
             sent += u64::from(channel.try_send(message(sent)).is_ok());
             sent == 8 && channel.input_waiting().expect("no fault") == 8
         });
-        until("it has taken messages", || channel.control().in_flight > 0);
-        until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
+        eventually("it has taken messages", || channel.control().in_flight > 0);
+        eventually("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
         let pushed = backend.counters();
         let dump = channel.dump().expect("no fault");
         let all = dump.to_string();
@@ -173,7 +173,7 @@ fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
             assert_eq!(receive(&mut channel), message(id));
         }
         let there = Indices { head: 6, tail: 6, capacity: 1024 };
-        until("both ends of both rings are there", || {
+        eventually("both ends of both rings are there", || {
             channel.flush().expect("no fault");
             channel.dump().expect("no fault").twins == Twins::Seen([there; 2])
         });
@@ -200,7 +200,7 @@ fn a_faulted_kernel_says_why() {
     let options = Options { idle: Duration::from_secs(600), ..Options::new("echo") };
     let mut channel = open(&backend, &options).expect("a channel");
     assert!(channel.command(Command::from_bits_retain(0x40)).is_ok(), "it is seen");
-    until("it has left", || channel.check().is_err());
+    eventually("it has left", || channel.check().is_err());
     assert_eq!(channel.watch(), Verdict::Ended(State::Faulted));
     let (conclusion, all) = dumped(&mut channel);
     assert!(conclusion.ends_with("ended with a fault: an unknown command"), "{all}");

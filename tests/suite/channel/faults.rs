@@ -52,7 +52,7 @@ impl Life {
     }
 
     fn again(&mut self, fact: &str, mut act: impl FnMut(&mut Channel<Echo, Echo>) -> Result<(), Error>) {
-        until(fact, || match act(&mut self.channel) {
+        eventually(fact, || match act(&mut self.channel) {
             // It has said that it leaves, and is not gone yet.
             Err(Error::Busy { .. }) => false,
             outcome => self.note(outcome),
@@ -123,10 +123,10 @@ fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
                         Verb::Allocate | Verb::OpenStream | Verb::Load | Verb::Launch => {
                             assert!(!has_struck || !errors.is_empty(), "{context}")
                         }
-                        Verb::Free => until("it is counted", || !has_struck || backend.counters().unreported > 0),
+                        Verb::Free => eventually("it is counted", || !has_struck || backend.counters().unreported > 0),
                         _ => {}
                     }
-                    until("all is given back", || {
+                    eventually("all is given back", || {
                         let counters = backend.counters();
                         [counters.device_live.bytes, counters.pinned_live.bytes, counters.unified_live.bytes] == [0; 3]
                     });

@@ -106,7 +106,7 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
             for id in 0..10 {
                 channel.try_send(message(round * 10 + id)).expect("room");
             }
-            until("all have come back", || {
+            eventually("all have come back", || {
                 while let Ok(answer) = channel.try_recv() {
                     assert_eq!(answer.words[0], received);
                     received += 1;
@@ -114,11 +114,13 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
                 received == (round + 1) * 10
             });
             channel.drain().expect("it leaves");
-            until("it has left", || channel.check().is_err());
+            eventually("it has left", || channel.check().is_err());
             channel.try_send(message((round + 1) * 10)).expect("there is room while nobody takes it");
             // SAFETY: as above.
-            until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
-            until("what was sent meanwhile is answered", || channel.try_recv().is_ok_and(|answer| answer.words[0] == (round + 1) * 10));
+            eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
+            eventually("what was sent meanwhile is answered", || {
+                channel.try_recv().is_ok_and(|answer| answer.words[0] == (round + 1) * 10)
+            });
             received = (round + 1) * 10;
         }
     }
@@ -135,7 +137,7 @@ fn a_kernel_is_launched_again_however_often_also_one_that_was_paused() {
             channel.try_send(message(id)).expect("room");
             channel.command(Command::TERMINATE).expect("it is acted on");
             // SAFETY: `echo` takes no arguments of its own.
-            until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
+            eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
             assert_eq!((channel.state(), receive(&mut channel).words[0]), (Some(State::Active), id), "{way:?}");
         }
         assert!(channel.control().epoch >= epoch + 100, "a launch each");
@@ -147,8 +149,8 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
     let mut received = 0;
     for round in 0..2 {
         for id in round * 10..(round + 1) * 10 {
-            until("there is room", || matches!(channel.try_send(message(id)), Ok(()) | Err(SendError::Flush { message: None, .. })));
-            until("it is answered", || {
+            eventually("there is room", || matches!(channel.try_send(message(id)), Ok(()) | Err(SendError::Flush { message: None, .. })));
+            eventually("it is answered", || {
                 let answer = channel.try_recv();
                 received += u64::from(answer.as_ref().is_ok_and(|answer| answer.words[0] == id));
                 answer.is_ok()
@@ -156,8 +158,8 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
         }
         assert_eq!(received, (round + 1) * 10, "{way:?}: each once, in order");
         channel.command(Command::TERMINATE)?;
-        until("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
-        until("it is launched again", || {
+        eventually("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
+        eventually("it is launched again", || {
             // SAFETY: `echo` takes no arguments of its own.
             let launched = unsafe { channel.restart_raw() };
             let is_known = |error: &Error| matches!(error, Error::Busy { .. } | Error::Injected { .. } | Error::Kernel { .. });
@@ -185,7 +187,9 @@ fn whatever_call_fails_in_the_life_of_a_channel_nothing_is_lost_and_nothing_stay
                     assert!(outcome.as_ref().err().is_none_or(is_known), "{way:?} {verb:?} {nth}: {outcome:?}");
                     lives += 1;
                     whole += u64::from(outcome.is_ok());
-                    until("all is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
+                    eventually("all is given back", || {
+                        backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0
+                    });
                 }
             }
         }

@@ -34,7 +34,7 @@ fn batches_publish_together_and_what_waits_is_counted() {
     drop(batch);
     assert_eq!(waiting(&mut channel), (10, 0));
     channel.command(Command::ACTIVATE).expect("it is acted on");
-    until("all are answered", || waiting(&mut channel).1 == 10);
+    eventually("all are answered", || waiting(&mut channel).1 == 10);
     assert_eq!(waiting(&mut channel), (0, 10));
     let mut batch = channel.recv_batch(4);
     for id in 0..10 {
@@ -53,12 +53,12 @@ fn a_paused_channel_takes_nothing_until_it_is_active_again() {
     assert_eq!(channel.state(), Some(State::Paused));
     channel.try_send(message(1)).expect("room");
     let beat = channel.control().heartbeat;
-    until("the kernel has gone round a hundred times", || channel.control().heartbeat > beat + 100);
+    eventually("the kernel has gone round a hundred times", || channel.control().heartbeat > beat + 100);
     assert!(matches!((channel.try_recv(), channel.control().processed), (Err(ReceiveError::Empty), 0)));
     channel.command(Command::ACTIVATE).expect("it is acted on");
     assert_eq!(channel.state(), Some(State::Active));
     assert_eq!(receive(&mut channel), message(1));
-    until("telemetry says so", || channel.telemetry().is_ok_and(|seen| seen.processed == 1));
+    eventually("telemetry says so", || channel.telemetry().is_ok_and(|seen| seen.processed == 1));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn every_way_to_a_kernel_carries_every_message_there_and_back() {
         let backend = backend();
         let mut channel = open(&backend, &options).expect("a channel");
         let (mut sent, mut received) = (0, 0);
-        until("all have come back", || {
+        eventually("all have come back", || {
             if sent < 500 && channel.try_send(message(sent)).is_ok() {
                 sent += 1;
             }
@@ -123,8 +123,8 @@ fn what_waits_in_a_shared_ring_is_counted_and_dumped_whatever_its_kind() {
         };
         assert_eq!(input(&mut channel), (10, Ok(10), 6));
         channel.command(Command::ACTIVATE).expect("it is acted on");
-        until("all are answered", || waiting(&mut channel).1 == 10);
-        until("all slots are given back", || input(&mut channel) == (0, Ok(0), 6));
+        eventually("all are answered", || waiting(&mut channel).1 == 10);
+        eventually("all slots are given back", || input(&mut channel) == (0, Ok(0), 6));
         let mut batch = channel.recv_batch(4);
         for id in 0..3 {
             assert_eq!(batch.pop(), Ok(message(id)));
@@ -140,7 +140,7 @@ fn a_batch_goes_when_it_is_flushed() {
     for way in ways() {
         let (_backend, mut channel) = with_a_batch(&way);
         let mut received = 0;
-        until("all have come back", || {
+        eventually("all have come back", || {
             channel.flush().expect("no fault");
             let mut answers = channel.recv_batch(4);
             while let Ok(answer) = answers.pop() {
@@ -156,7 +156,7 @@ fn a_batch_goes_when_it_is_flushed() {
 fn a_batch_moves_also_with_who_asks_for_answers() {
     for way in ways() {
         let (_backend, mut channel) = with_a_batch(&way);
-        until("all are answered", || channel.output_waiting().expect("no fault") == 10);
+        eventually("all are answered", || channel.output_waiting().expect("no fault") == 10);
         for id in 0..10 {
             assert_eq!(channel.try_recv().expect("an answer"), message(id), "{way:?}");
         }
@@ -172,13 +172,13 @@ fn who_receives_nothing_stops_the_kernel_and_loses_nothing() {
         // Each ring fills behind the other, and there are four where they are moved.
         let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 8 } else { 16 };
         let mut sent = 0;
-        until("everything is full", || {
+        eventually("everything is full", || {
             sent += u64::from(channel.try_send(message(sent)).is_ok());
             channel.check().expect("it runs");
             sent == all
         });
         let beat = channel.control().heartbeat;
-        until("the kernel has gone round a hundred times", || {
+        eventually("the kernel has gone round a hundred times", || {
             assert!(channel.try_send(message(sent)).is_err(), "{way:?}");
             channel.control().heartbeat > beat + 100
         });
@@ -201,7 +201,7 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_and_is_received_once() {
         }
         std::mem::forget(batch);
         channel.try_send(message(4)).expect("room");
-        until("all are answered", || channel.flush().is_ok() && waiting(&mut channel).1 == 5);
+        eventually("all are answered", || channel.flush().is_ok() && waiting(&mut channel).1 == 5);
         let mut batch = channel.recv_batch(64);
         for id in 0..3 {
             assert_eq!(batch.pop(), Ok(message(id)), "{way:?}");

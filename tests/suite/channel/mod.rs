@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
@@ -24,9 +25,6 @@ use ringmem::stream::Module;
 use ringmem::{Error, Image, Rejected};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
-
-/// No wait of this file is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))
@@ -46,17 +44,9 @@ fn message(id: u64) -> Echo {
     Echo { words: [id, !id, id << 7, 3, 4, 5, 6, id.wrapping_mul(id)] }
 }
 
-fn until(fact: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
-        thread::yield_now();
-    }
-}
-
 fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
     let mut answer = None;
-    until("there is an answer", || match channel.try_recv() {
+    eventually("there is an answer", || match channel.try_recv() {
         Ok(value) => {
             answer = Some(value);
             true

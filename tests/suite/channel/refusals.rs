@@ -66,7 +66,7 @@ fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
         channel.drain().expect("it leaves");
         fails();
         let mut error = None;
-        until("it is launched again", || {
+        eventually("it is launched again", || {
             // SAFETY: `echo` takes no arguments of its own.
             error = unsafe { channel.restart_raw() }.err();
             !matches!(error, Some(Error::Busy { .. }))
@@ -121,7 +121,7 @@ fn a_full_device_refuses_another_channel_and_the_one_that_is_there_goes_on() {
         // Also another launch takes no room.
         channel.drain().expect("it leaves");
         // SAFETY: `echo` takes no arguments of its own.
-        until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
+        eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
         channel.try_send(message(20)).expect("room");
         assert_eq!(receive(&mut channel), message(20), "{way:?}");
     }

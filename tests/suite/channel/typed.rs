@@ -64,7 +64,7 @@ fn a_typed_kernel_is_restarted_without_a_promise_and_a_raw_one_is_not() {
     let backend = backend();
     let mut channel = Channel::open(&*backend, 0, ECHO).expect("a channel");
     channel.command(Command::TERMINATE).expect("it is acted on");
-    until("it has left", || channel.restart().is_ok());
+    eventually("it has left", || channel.restart().is_ok());
     channel.send(message(1)).expect("room");
     assert_eq!(channel.recv().expect("an answer"), message(1));
 
@@ -95,7 +95,7 @@ fn send_returns_the_message_when_the_time_is_up_and_when_the_kernel_has_left() {
     assert!(matches!(channel.send(message(7)), Err(SendError::Full(back)) if back == message(7)));
     assert!(begun.elapsed() >= limit);
     channel.command(Command::TERMINATE).expect("it is acted on");
-    until("it has left", || channel.state() == Some(State::Terminated));
+    eventually("it has left", || channel.state() == Some(State::Terminated));
     let error = channel.send(message(8)).expect_err("nobody makes room");
     assert!(matches!(&error, SendError::Kernel { error: Error::Kernel { .. }, .. }), "{error:?}");
     assert_eq!(error.into_inner(), Some(message(8)));
@@ -137,7 +137,7 @@ fn an_awaited_answer_wakes_its_task_and_a_dropped_future_loses_none() {
         let mut future = pin!(channel.recv_async());
         for woken in 1..20 {
             assert!(matches!(future.as_mut().poll(&mut Context::from_waker(&task.clone().into())), Poll::Pending));
-            until("the task is woken", || task.0.load(Relaxed) == woken);
+            eventually("the task is woken", || task.0.load(Relaxed) == woken);
         }
     }
     channel.command(Command::ACTIVATE).expect("it is acted on");

@@ -68,7 +68,7 @@ fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
                 }
             }
         });
-        until("it is told", || waits.is_finished());
+        eventually("it is told", || waits.is_finished());
         let error = waits.join().expect("no panic");
         assert!(matches!(error, Error::Injected { .. }), "{strategy:?}: {error:?}");
     }
@@ -103,7 +103,7 @@ fn a_command_that_is_acted_on_while_this_thread_does_not_run_has_been_acted_on()
                 }
             } else {
                 // The kernel does not get on before.
-                until("the host's thread sleeps", || slept.load(Acquire));
+                eventually("the host's thread sleeps", || slept.load(Acquire));
             }
             begun.elapsed().as_nanos() as u64
         }

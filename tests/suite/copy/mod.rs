@@ -7,14 +7,11 @@ use crate::held;
 mod parts;
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::LIMIT;
 use clean::Clean;
 use ringmem::backend::host::{Builder, HostBackend, Link};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(4 << 20))

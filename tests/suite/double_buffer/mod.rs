@@ -17,6 +17,7 @@ mod uploads;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use held::Held;
 use ringmem::Result;
@@ -24,9 +25,6 @@ use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::double_buffer::{self, Failed, Frame, Policy};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::stream::Stream;
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Elements of a frame.
 const LEN: usize = 64;
@@ -38,14 +36,6 @@ const EVERY: Policy = Policy::Every { wait: Duration::ZERO };
 
 type Writer = double_buffer::Writer<u32, Pinned>;
 type Reader = double_buffer::Reader<u32, Pinned>;
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// A device's buffer, a stream that writes it, and frames of it.
 struct Rig {

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, Block, MemoryLocation, Options, Request};
@@ -16,9 +15,7 @@ use ringmem::stream::{Module, Pending, Queued, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
 
 use crate::host_backend::clean::Clean;
-
-/// No wait is longer.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub use crate::{LIMIT, eventually};
 
 pub const KERNELS: &[Entry] = &[
     Entry { name: "hold", arguments: 1, run: hold },
@@ -190,14 +187,6 @@ pub fn address<T, M: Memory<Visibility: DeviceReadable>>(buffer: &Buffer<T, M>) 
 
 pub fn done<T: Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
-}
-
-pub fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 pub fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {

@@ -24,8 +24,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
@@ -33,9 +34,6 @@ use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 const KERNELS: &[Entry] = &[
     Entry { name: "hold", arguments: 1, run: hold },
@@ -154,14 +152,6 @@ fn read(backend: &Arc<HostBackend>, from: &Block, bytes: usize) -> Vec<u8> {
 
 fn done<T: ringmem::stream::Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Waits for everything that is queued on a stream.

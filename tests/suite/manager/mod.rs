@@ -23,15 +23,14 @@ mod threads;
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::{Faults, HostBackend, Verb};
 use ringmem::manager::{BufferConfig, BufferId, Growth, MemoryManager};
 use ringmem::memory::Device;
 
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -72,12 +71,4 @@ fn read(manager: &Manager, id: BufferId<u32>) -> Vec<u32> {
 fn is_empty(backend: &HostBackend) -> bool {
     let counters = backend.counters();
     (counters.device_live.bytes, counters.unreported) == (0, 0)
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }

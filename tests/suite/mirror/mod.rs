@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::host::{Faults, HostBackend};
 use ringmem::image::{Entry, KernelHost};
@@ -26,9 +26,6 @@ use ringmem::memory::{Device, DeviceReadable, Host, HostReadable, Memory, Pinned
 use ringmem::mirror::{Access, MirroredBuffer};
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Image, LAYOUTS};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Elements of a mirror.
 const LEN: usize = 64;
@@ -128,14 +125,6 @@ where
 fn live(backend: &HostBackend) -> [u64; 3] {
     let counters = backend.counters();
     [counters.device_live, counters.pinned_live, counters.host_live].map(|live| live.bytes)
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// A kernel that occupies its stream until this is dropped.

@@ -16,6 +16,7 @@ mod strategy;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::LIMIT;
 use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::host::{Builder, Counters, Fault, Faults, HostBackend, Tally, Verb};
@@ -23,9 +24,6 @@ use ringmem::copy::Chunked;
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::peer::{MOST_COPIES, Options, Peers, Strategy};
 use ringmem::stream::{Source, Stream, Target};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// Each in chunks of which the last is short.
 const STRATEGIES: [Strategy; 4] = [

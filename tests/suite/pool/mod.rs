@@ -21,9 +21,8 @@ mod threads;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::Ticket;
@@ -34,8 +33,6 @@ use ringmem::pool::{Builder, Pool};
 use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Image, LAYOUTS};
 
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -65,14 +62,6 @@ fn address(buffer: &Bytes) -> u64 {
 /// How often the memory below was asked.
 fn allocations(backend: &HostBackend) -> u64 {
     backend.counters().device_allocations.count
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn shortage<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {

@@ -16,15 +16,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer};
 use ringmem::registry::{IdError, Registry};
 use ringmem::{DeviceBytes, Error};
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(60);
 
 type DeviceMemory = Device;
 
@@ -49,12 +47,4 @@ fn id_error<T: fmt::Debug>(outcome: Result<T, Error>) -> IdError {
 
 fn is_busy<T>(outcome: Result<T, Error>) -> bool {
     matches!(outcome.map(drop), Err(Error::Busy { .. }))
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -13,14 +13,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::{LIMIT, eventually};
 use clean::Clean;
 use held::Held;
 use ringmem::backend::host::{Builder, HostBackend, Link};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
-
-/// No wait is longer.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn builder() -> Builder {
     HostBackend::builder().device_memory(1 << 20)
@@ -46,12 +44,4 @@ fn pinned(backend: &Clean, bytes: usize) -> PinnedBuffer<u8> {
 fn link() -> Link {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments[0]);
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 4.0, kernel_ns }
-}
-
-fn eventually(fact: &str, holds: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -17,6 +17,8 @@ use ringmem::ring::{End, Follow, Owned, Publish, RingFlags, framed, lossy, mailb
 use ringmem::wait::{Follower, Publisher, RecvError, WaitError, WaitStrategy, Waiting, broadcast, follow, pair};
 use ringmem::{Host, HostWord, RingHeader, RingLayout};
 
+use crate::LIMIT;
+
 const HOWS: [WaitStrategy; 4] = [
     WaitStrategy::SpinYield { polls: 0 },
     WaitStrategy::SpinYield { polls: 100 },
@@ -25,8 +27,6 @@ const HOWS: [WaitStrategy; 4] = [
 ];
 const ASLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 const MESSAGES: usize = 5_000;
-/// Long enough for any machine: it is reached only by a wake-up that was lost.
-const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
 
 /// A message of any length up to 23 bytes.
@@ -35,7 +35,7 @@ fn message(number: usize) -> Vec<u8> {
 }
 
 fn until_asleep(word: &HostWord) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + LIMIT;
     while ringmem::Word::load(word) as u32 == 0 {
         assert!(Instant::now() < deadline, "nobody went to sleep");
         thread::yield_now();
@@ -57,13 +57,13 @@ fn bytes_pass_between_two_threads_that_wait() {
         let (producer, consumer) = ring.split();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
         thread::scope(|scope| {
-            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_bytes_timeout(&message(number), LONG).unwrap()));
+            scope.spawn(move || (0..MESSAGES).for_each(|number| sender.send_bytes_timeout(&message(number), LIMIT).unwrap()));
             let mut into = [0; 24];
             for number in 0..MESSAGES {
-                let len = receiver.recv_bytes_timeout(&mut into, LONG).unwrap();
+                let len = receiver.recv_bytes_timeout(&mut into, LIMIT).unwrap();
                 assert_eq!(into[..len], message(number), "{how:?}");
             }
-            assert_eq!(receiver.recv_bytes_timeout(&mut into, LONG), Err(WaitError::Disconnected), "{how:?}");
+            assert_eq!(receiver.recv_bytes_timeout(&mut into, LIMIT), Err(WaitError::Disconnected), "{how:?}");
         });
     }
 }
@@ -127,18 +127,18 @@ fn who_sleeps_at_either_end_of_a_ring_of_bytes_is_woken_by_the_other() {
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
     thread::scope(|scope| {
-        let reads = scope.spawn(move || (receiver.recv_bytes_timeout(&mut [], LONG), receiver));
+        let reads = scope.spawn(move || (receiver.recv_bytes_timeout(&mut [], LIMIT), receiver));
         until_asleep(sender.end().wait_words().theirs);
         sender.try_send_bytes(b"").unwrap();
         let (received, mut receiver) = reads.join().unwrap();
         assert_eq!(received, Ok(0));
         (0..2).for_each(|_| sender.try_send_bytes(b"").unwrap());
-        let writes = scope.spawn(move || (sender.send_bytes_timeout(b"", LONG), sender));
+        let writes = scope.spawn(move || (sender.send_bytes_timeout(b"", LIMIT), sender));
         until_asleep(receiver.end().wait_words().theirs);
         receiver.try_recv_bytes(&mut []).unwrap();
         let (sent, mut sender) = writes.join().unwrap();
         assert_eq!(sent, Ok(()));
-        let writes = scope.spawn(move || sender.send_bytes_timeout(b"", LONG));
+        let writes = scope.spawn(move || sender.send_bytes_timeout(b"", LIMIT));
         until_asleep(receiver.end().wait_words().theirs);
         drop(receiver);
         assert_eq!(writes.join().unwrap(), Err(WaitError::Disconnected));
@@ -261,7 +261,7 @@ fn anything_that_an_end_does_can_be_waited_for() {
             });
             let mut numbers = 0..MESSAGES as u8;
             let ended = loop {
-                let seen = receiver.wait(Some(Instant::now() + LONG), |end| match end.peek() {
+                let seen = receiver.wait(Some(Instant::now() + LIMIT), |end| match end.peek() {
                     Ok(frame) => {
                         let seen = (frame.len(), frame[19]);
                         frame.release();
@@ -303,7 +303,7 @@ fn room_that_an_attempt_gave_up_wakes_the_senders_beside() {
         let gave_up = sender.wait(None, |end| {
             let grant = end.reserve(4).unwrap();
             let mut beside = beside.take()?;
-            sent = Some(scope.spawn(move || beside.send_timeout(7, LONG).is_ok()));
+            sent = Some(scope.spawn(move || beside.send_timeout(7, LIMIT).is_ok()));
             until_asleep(receiver.end().wait_words().theirs);
             drop(grant);
             Some(Ok::<(), Infallible>(()))
@@ -318,7 +318,7 @@ where
 {
     let (mut read, mut lost, mut next) = (0, 0, 0);
     loop {
-        match receiver.recv_timeout(LONG) {
+        match receiver.recv_timeout(LIMIT) {
             Ok(Ok(number)) => {
                 assert_eq!(number, next);
                 (read, next) = (read + 1, next + 1);
@@ -365,7 +365,7 @@ fn the_latest_value_is_waited_for_in_threads_and_tasks() {
         let thread = thread::spawn(move || {
             let mut last = New { version: 0, value: [0; 3], skipped: 0 };
             let mut seen = 0;
-            while let Ok(new) = receiver.recv_timeout(LONG) {
+            while let Ok(new) = receiver.recv_timeout(LIMIT) {
                 assert!(new.version > last.version && new.value == [new.version; 3], "{how:?}: {new:?}");
                 seen += 1 + new.skipped;
                 last = new;
@@ -401,13 +401,13 @@ where
     let untouched = || [&header.producer.waiting, &header.consumer.waiting].map(ringmem::Word::load);
     thread::scope(|scope| {
         assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout));
-        let reads = scope.spawn(move || (receiver.recv_timeout(LONG), receiver));
+        let reads = scope.spawn(move || (receiver.recv_timeout(LIMIT), receiver));
         until_asleep(sender.end().wait_words().theirs);
         assert_eq!(untouched(), [0, 0]);
         sender.send(7).unwrap();
         let (read, mut receiver) = reads.join().unwrap();
         assert_eq!(read, Ok(value));
-        let reads = scope.spawn(move || receiver.recv_timeout(LONG));
+        let reads = scope.spawn(move || receiver.recv_timeout(LIMIT));
         until_asleep(sender.end().wait_words().theirs);
         drop(sender);
         assert_eq!(reads.join().unwrap(), Err(RecvError::Disconnected));
@@ -440,7 +440,7 @@ fn a_reader_that_sleeps_writes_nothing_to_its_ring() {
 fn a_batch_of_messages_wakes_its_readers_once_it_is_there() {
     let (writer, reader) = lossy::Ring::<u64, 8>::new().into_ends();
     let (mut sender, mut receiver) = broadcast(writer, reader, ASLEEP);
-    let reads = thread::spawn(move || [(); 3].map(|()| receiver.recv_timeout(LONG)));
+    let reads = thread::spawn(move || [(); 3].map(|()| receiver.recv_timeout(LIMIT)));
     until_asleep(sender.end().wait_words().theirs);
     sender.with_end(|end| end.end_mut().with(|writer| writer.push_slice(&[1, 2, 3])));
     assert_eq!(reads.join().unwrap(), [1, 2, 3].map(|number| Ok(Ok(number))));
@@ -456,7 +456,7 @@ fn a_reader_whose_writer_knows_of_no_bell_is_not_asleep_for_ever() {
             thread::sleep(SHORT);
             writer.with(|end| end.publish(7));
         });
-        assert_eq!(receiver.recv_timeout(LONG).map(|new| new.value), Ok(7), "{how:?}");
+        assert_eq!(receiver.recv_timeout(LIMIT).map(|new| new.value), Ok(7), "{how:?}");
         assert_eq!(block_on(receiver.recv_async()), Err(RecvError::Disconnected));
         writes.join().unwrap();
     }

@@ -10,7 +10,7 @@ use futures::future::{BoxFuture, Either, select};
 use ringmem::ring::{Owned, Pop, Reborrow, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use ringmem::wait::{RecvError, WaitError, WaitStrategy, Waiting, broadcast, pair};
 
-use super::LONG;
+use super::LIMIT;
 
 const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 10 };
 const MESSAGES: u64 = 100;
@@ -33,8 +33,8 @@ fn spawn_boxed(tasks: &dyn Fn() -> [BoxFuture<'static, ()>; 2]) {
     let [first, second] = tasks();
     let (first, second) = (runtime.spawn(first), runtime.spawn(second));
     runtime.block_on(async {
-        tokio::time::timeout(LONG, first).await.expect("no end").unwrap();
-        tokio::time::timeout(LONG, second).await.expect("no end").unwrap();
+        tokio::time::timeout(LIMIT, first).await.expect("no end").unwrap();
+        tokio::time::timeout(LIMIT, second).await.expect("no end").unwrap();
     });
     let [first, second] = tasks();
     let (first, second) = (smol::spawn(first), smol::spawn(second));
@@ -42,7 +42,7 @@ fn spawn_boxed(tasks: &dyn Fn() -> [BoxFuture<'static, ()>; 2]) {
         first.await;
         second.await;
     };
-    let ended = smol::block_on(select(both.boxed(), smol::Timer::after(LONG)));
+    let ended = smol::block_on(select(both.boxed(), smol::Timer::after(LIMIT)));
     assert!(matches!(ended, Either::Left(_)), "no end");
 }
 
