@@ -20,6 +20,7 @@ use ringmem::pool::Pool;
 use ringmem::stream::{Pending, Queued, Stream};
 
 use crate::adaptors::clean::Clean;
+use crate::eventually;
 
 pub type Any<V> = Arc<dyn Memory<Visibility = V>>;
 
@@ -120,15 +121,11 @@ fn scene(play: impl FnOnce(&Arc<HostBackend>, &[Stream; 2]) -> Vec<Probe>) {
     for stream in &streams {
         stream.synchronize().expect("nothing failed");
     }
-    // They have executed everything, and let go of what waited for it.
     drop(streams);
+    // A stream frees memory shortly after its waiters return. The backend's own counts are checked when it is dropped.
     for (name, live) in &probes {
-        assert_eq!(live(), 0, "{name}");
+        eventually(name, || live() == 0);
     }
-    drop(probes);
-    let counters = backend.counters();
-    let live = [counters.device_live, counters.pinned_live, counters.unified_live, counters.host_live];
-    assert_eq!(live.map(|live| live.bytes), [0; 4]);
 }
 
 type Probe = (&'static str, Box<dyn Fn() -> u64>);
