@@ -23,7 +23,6 @@ layout_table! {
     2 r#type: u16, "host";
 }
 
-/// Every number there is, arrays, arrays of arrays and of structs, and names that C keeps for itself.
 #[derive(FromBytes)]
 #[repr(C, align(32))]
 struct Mixed {
@@ -60,7 +59,6 @@ layout_table! {
     68 _padding: [u8; 28], "none: zero";
 }
 
-/// Fields that are aligned to nothing.
 #[derive(FromBytes)]
 #[repr(C, packed)]
 struct Wire {
@@ -75,10 +73,8 @@ layout_table! {
     5 price: f64, "the peer";
 }
 
-/// In the order in which the C program reads them.
 const ABI: Abi = Abi::of(layout_set!(ringmem_kernels::ABI.layouts; Mixed, Wire));
 
-/// A folder of its own for each test, with the header in it.
 fn folder(name: &str, header: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_layouts").join(name);
     fs::create_dir_all(&folder).unwrap();
@@ -86,7 +82,6 @@ fn folder(name: &str, header: &str) -> PathBuf {
     folder
 }
 
-/// Runs a compiler with every warning an error.
 fn compile(compiler: &str, standard: &str, folder: &Path, arguments: &[&str]) -> Output {
     Command::new(compiler)
         .args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
@@ -218,7 +213,6 @@ fn no_byte_can_be_added_no_fields_exchanged_and_no_alignment_lost() {
     }
 }
 
-/// A number that neither side's language has.
 #[repr(C, align(2))]
 struct Half([u8; 2]);
 // SAFETY: a number of 16 bits.
@@ -227,7 +221,6 @@ unsafe impl Layout for Half {
 }
 
 mod other {
-    /// A struct of a name that is taken.
     #[repr(C)]
     pub struct Pair {
         pub left: f32,

@@ -12,7 +12,6 @@ fn printed(name: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// The number after a word, and the unit after it.
 fn after(line: &str, word: &str) -> f64 {
     let mut words = line.split_whitespace().skip_while(|other| *other != word).skip(1);
     let number = words.next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number after `{word}` in `{line}`"));

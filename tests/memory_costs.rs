@@ -52,7 +52,6 @@ fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
-/// Heap allocations of the backend's own for a block and its end.
 fn bare(backend: &Arc<HostBackend>, location: MemoryLocation) -> u64 {
     let layout = Layout::from_size_align(4096, 8).expect("a layout");
     let request = Request { location, device: 0, layout, options: Options::empty() };
@@ -65,7 +64,6 @@ fn bare(backend: &Arc<HostBackend>, location: MemoryLocation) -> u64 {
     heap(once).0
 }
 
-/// Those of a buffer of a memory and its end.
 fn buffer<M: Memory + Clone>(memory: &M) -> u64 {
     let once = || drop(Buffer::<u64, _>::new(memory.clone(), 512).expect("room"));
     once();
@@ -121,7 +119,6 @@ fn a_hundred_buffers_of_an_arena_are_one_allocation_and_2_kib_of_metadata() {
     assert_eq!(backend.counters().device_allocations.count, 1);
 }
 
-/// Heap that a memory's buffers of 4 KiB hold, many at once.
 fn held<M: Memory + Clone>(memory: &M, count: usize) -> i64 {
     let mut buffers = Vec::with_capacity(count);
     heap(|| buffers.extend((0..count).map(|_| Buffer::<u8, _>::new(memory.clone(), 4096).expect("room")))).1

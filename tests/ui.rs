@@ -26,7 +26,6 @@ struct Case {
     program: Vec<String>,
     /// A phrase of the error; `None` for a program that compiles.
     phrase: Option<String>,
-    /// The line that the error points at.
     line: Option<String>,
 }
 
@@ -51,7 +50,6 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// One paragraph of a file of cases, applied to the program that it changes.
 fn changed(text: &str, program: &[&str]) -> Case {
     let (head, changes) = text.split_once('\n').unwrap();
     let (name, phrase) = head.split_once(": ").unwrap_or_else(|| panic!("no phrase: {head}"));
@@ -87,7 +85,6 @@ struct Outcome {
     errors: Vec<Value>,
 }
 
-/// Checks all cases at once: what became of each.
 fn check(cases: &[Case]) -> HashMap<String, Outcome> {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
     fs::create_dir_all(&package).unwrap();

@@ -28,7 +28,6 @@ fn copy_files(from: &Path, to: &Path) {
     }
 }
 
-/// A fresh copy of the example.
 fn package(name: &str) -> PathBuf {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_workspace").join(name);
     let _ = fs::remove_dir_all(&copy);
@@ -60,7 +59,6 @@ fn command(workspace: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// `text` with `from`, which it has once, replaced.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     assert_eq!(text.matches(from).count(), 1, "`{from}` in\n{text}");
     text.replacen(from, to, 1)
@@ -164,7 +162,6 @@ const CHANGES: [(&str, &str, &str, &[&str]); 6] = [
     ("name", "Particle", "Planet", &["`Particle`", "  got       nothing of that name", "`Planet`", "  expected  nothing of that name"]),
 ];
 
-/// Without the digits of its hashes.
 fn pattern(line: &str) -> String {
     match line.split_once("type 0x") {
         Some((before, hash)) if hash.len() == 16 => format!("{before}type *"),
@@ -235,7 +232,6 @@ fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
     }
 }
 
-/// The manifest lines of the README are valid: every package and feature exists.
 #[test]
 fn what_readme_puts_into_a_manifest_is_there() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();

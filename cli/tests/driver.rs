@@ -10,7 +10,6 @@ use std::process::{Command, Output};
 use ringmem_driver_double::{ALLOCATORS, libraries};
 use serde_json::Value;
 
-/// Directory where the loader finds the double.
 fn double() -> PathBuf {
     libraries().expect("the double is built")
 }

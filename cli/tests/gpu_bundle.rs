@@ -16,19 +16,15 @@ use ringmem::backend::cuda::Driver;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Time limit of every wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// All parts, in order.
 const PARTS: [&str; 13] =
     ["waits", "probe", "light", "conformance", "kernel", "faults", "memcheck", "racecheck", "initcheck", "bench", "twin", "pools", "soak"];
 
-/// A directory laid out as the bundle, with arbitrary programs.
 struct Bundle {
     folder: TempDir,
     /// Prepended to PATH, for tools that are not installed.
     tools: TempDir,
-    /// Where the loader looks for a driver.
     libraries: TempDir,
 }
 
@@ -42,7 +38,6 @@ impl Bundle {
         bundle
     }
 
-    /// With the programs that cargo has built for this test.
     fn with_programs(self) -> Self {
         let at = |name: &str| self.folder.path().join(name);
         symlink(env!("CARGO_BIN_EXE_ringmem"), at("ringmem")).expect("a link");
@@ -52,7 +47,6 @@ impl Bundle {
         self
     }
 
-    /// With the double as the driver.
     fn with_double(self) -> Self {
         let double = ringmem_driver_double::library().expect("the double is built");
         for name in ["libcuda.so", "libcuda.so.1"] {
@@ -80,24 +74,20 @@ impl Bundle {
         self.folder.path().join("an out")
     }
 
-    /// Everything written.
     fn all(&self) -> Value {
         serde_json::from_slice(&fs::read(self.out().join("results.json")).expect("results")).expect("JSON")
     }
 
-    /// A file of the archive of logs.
     fn log(&self, name: &str) -> Option<String> {
         let output = Command::new("tar").arg("xzOf").arg(self.out().join("logs.tgz")).arg(format!("./{name}")).output().expect("tar");
         output.status.success().then(|| text(&output.stdout))
     }
 
-    /// The JSON objects of the part in the output.
     fn results(&self) -> Vec<Value> {
         self.all()["parts"].as_array().expect("parts").clone()
     }
 }
 
-/// A path with a space.
 fn folder() -> TempDir {
     tempfile::Builder::new().prefix("a folder ").tempdir().expect("a folder")
 }
@@ -291,7 +281,6 @@ fn ends(pid: &str) {
     }
 }
 
-/// Waits for a script's output.
 fn read(path: &Path) -> String {
     let begun = Instant::now();
     loop {
@@ -397,7 +386,6 @@ fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_m
     assert_eq!(bundle.log("kernel.log").expect("a log"), "unset 32\n");
 }
 
-/// Tools present or absent on another machine, and the result of the part.
 #[test]
 fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
     let bundle = Bundle::new();
@@ -472,7 +460,6 @@ fn pools_of_python_are_measured_where_they_are_there() {
     assert!(bundle.log("pools.log").is_some_and(|log| log.contains("libcudart.so.11 is not there")));
 }
 
-/// Returns whether a process is running.
 fn is_running(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat"));
     status.is_ok_and(|status| !status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))

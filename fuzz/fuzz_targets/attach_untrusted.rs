@@ -21,9 +21,7 @@ use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage, Word};
 #[derive(Arbitrary, Debug)]
 struct Input {
     message: Message,
-    /// Whether it starts from a valid ring, or from zeroes.
     sound: Option<Start>,
-    /// Bytes to overwrite, with their positions.
     bytes: Vec<(u16, Vec<u8>)>,
     size: u16,
     operations: Vec<Op>,
@@ -40,7 +38,6 @@ enum Message {
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Start {
-    /// Capacity 1 to 16.
     doublings: u8,
     back: u8,
 }
@@ -53,7 +50,6 @@ enum Op {
     PopSlice(u8),
     Look,
     Attach,
-    /// An index within a few steps of the other end's.
     Index {
         producer: bool,
         step: i8,
@@ -108,7 +104,6 @@ impl Drop for Memory {
     }
 }
 
-/// Word offsets of the producer's and the consumer's index.
 const TAIL: usize = 0;
 const HEAD: usize = 128 / 8;
 

@@ -41,7 +41,6 @@ enum Step {
     Count(u64, u64, u64),
     Publish(u32, u32, u64),
     Reset,
-    /// The peer writes a word of the block, or of the telemetry past 15.
     Write(u8, Number),
 }
 
@@ -72,7 +71,6 @@ fn telemetry_words(buffer: &telemetry::Shared<HostWord>) -> &[HostWord; 8] {
     unsafe { NonNull::from(buffer).cast().as_ref() }
 }
 
-/// Decodes all numbers of a block.
 fn look(block: &Shared<HostWord>) {
     let seen = snapshot(block);
     let at_rest = words(block).each_ref().map(Word::load);

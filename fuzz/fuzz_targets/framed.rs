@@ -40,7 +40,6 @@ enum Peer {
     Hostile(Vec<(u8, Number)>),
 }
 
-/// A word from the peer: near the current value, a marker, or arbitrary.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Number {
     Near(i8),
@@ -48,7 +47,6 @@ enum Number {
     Any(u64),
 }
 
-/// Bytes of a message.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Length {
     Of(u8),
@@ -92,7 +90,6 @@ impl Memory {
         // SAFETY: aligned and long enough by its layout, zeroed; words are shared through their own accesses.
         unsafe { self.base.cast().as_ref() }
     }
-    /// Writes a word, the header's 48 first.
     fn write(&self, place: usize, number: Number) {
         let place = place % (self.allocation.size() / 8);
         // SAFETY: within the memory, which consists of words; one thread, and there is no reference to the slots.
@@ -190,7 +187,6 @@ impl Model {
         }
         self.popped = 0;
     }
-    /// Determines how many frames are published: whole frames.
     fn observe(&mut self, consumer: &Consumer<'_, Host>) {
         let mut words = consumer.len() as u64 / 8;
         let mut visible = 0;

@@ -22,10 +22,8 @@ use ringmem_layouts::{Host, RingLayout, RingMessage};
 #[derive(Arbitrary, Debug)]
 struct Input {
     message: Message,
-    /// Capacity 1, 2, 4 or 8.
     doublings: u8,
     start: Start,
-    /// Initial contents of the slots.
     before: u8,
     hostile: bool,
     operations: Vec<Op>,
@@ -67,11 +65,9 @@ fn run<T: Numbered>(input: &Input) {
     }
 }
 
-/// All messages written.
 struct Model<T> {
     messages: Vec<T>,
     published: usize,
-    /// The highest slot index ever written, including by an unpublished write.
     claimed: usize,
     capacity: usize,
     made: u64,
@@ -91,7 +87,6 @@ impl<T: Numbered> Model<T> {
     fn waiting(&self, next: usize) -> usize {
         (self.published - next).min(self.capacity)
     }
-    /// The expected messages at a reader's position, which an overrun advances.
     fn find(&self, next: &mut usize) -> Result<T, ReadError> {
         if *next == self.published {
             return Err(ReadError::Empty);
@@ -266,7 +261,6 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
     }
 }
 
-/// Returns how far a refusal advances a reader.
 fn overrun(refused: ReadError) -> u64 {
     match refused {
         ReadError::Overrun { lost } => {

@@ -21,10 +21,8 @@ use ringmem_layouts::{Host, RingLayout, RingMessage};
 #[derive(Arbitrary, Debug)]
 struct Input {
     message: Message,
-    /// Capacity 1, which is refused, 2, 4 or 8.
     doublings: u8,
     start: Start,
-    /// Initial contents of the slots.
     before: u8,
     hostile: bool,
     operations: Vec<Op>,

@@ -15,7 +15,6 @@ use queue::{End, Op, Value, flagged_follows_the_model, mpmc_follows_the_model, m
 struct Input {
     ring: Ring,
     message: Message,
-    /// Capacity 1, 2, 4 or 8.
     doublings: u8,
     start: Start,
     operations: Vec<(bool, Operation)>,

@@ -22,7 +22,6 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Bytes {
     Any(Vec<u8>),
-    /// Whether the fields checked first are valid.
     Header {
         flags: u8,
         payload_length: u16,

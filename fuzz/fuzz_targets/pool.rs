@@ -15,7 +15,6 @@ use shadow::{Op, Shadow};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// 1, 2, 4 or 8 size classes per power of two.
     doublings: u8,
     is_exact: bool,
     operations: Vec<Any>,

@@ -18,13 +18,10 @@ use ringmem_layouts::{HostWord, Word};
 struct Input {
     /// Size of the memory in bytes.
     len: u16,
-    /// Offset of the region within it.
     shift: u8,
     abi: u64,
     plan: Vec<(u64, Number, u8)>,
-    /// Words written by the peer afterwards.
     written: Vec<(u8, Number)>,
-    /// Then it writes a valid header whose size differs from the region's by this much.
     header: Option<i8>,
 }
 
@@ -43,10 +40,8 @@ impl Number {
     }
 }
 
-/// The header and the table.
 const TABLE: u64 = (size_of::<RegionHeader<u64>>() + MAX_ENTRIES * size_of::<RegionEntry<u64>>()) as u64;
 
-/// Memory for exactly one region.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,

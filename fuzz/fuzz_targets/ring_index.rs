@@ -22,7 +22,6 @@ use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage, Word}
 #[derive(Arbitrary, Debug)]
 struct Input {
     message: Message,
-    /// Capacity 1, 2, 4 or 8.
     doublings: u8,
     start: Start,
     peer: Peer,
@@ -46,11 +45,9 @@ enum Start {
 #[derive(Arbitrary, Debug)]
 enum Peer {
     Honest,
-    /// Writes these words of the header before anything attaches, and its index at any time.
     Hostile(Vec<(u8, Number)>),
 }
 
-/// A word from the peer: near the current value, or arbitrary.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Number {
     Near(i8),
@@ -75,10 +72,8 @@ enum Op {
     PeerWritesHead(Number),
 }
 
-/// A message derived from a number, which it can verify.
 trait Numbered: RingMessage + PartialEq + Debug {
     fn numbered(number: u64) -> Self;
-    /// Returns whether it is zero or one of the first `written` messages.
     fn was_written(&self, written: u64) -> bool;
 }
 

@@ -8,7 +8,6 @@ use arbitrary::Arbitrary;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage, Word};
 
-/// Which message the ring is of.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Message {
     Byte,
@@ -17,7 +16,6 @@ pub enum Message {
     Words,
 }
 
-/// Where the ring's indices begin.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Start {
     Near(u8),
@@ -26,7 +24,6 @@ pub enum Start {
 }
 
 impl Start {
-    /// The ring's first index.
     pub fn index(self) -> u64 {
         match self {
             Self::Near(steps) => steps.into(),
@@ -36,14 +33,12 @@ impl Start {
     }
 }
 
-/// What a hostile writer stores: something near what stands there, or anything.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Number {
     Near(i8),
     Any(u64),
 }
 
-/// A message that a number makes.
 pub trait Numbered: RingMessage + PartialEq + Debug {
     fn numbered(number: u64) -> Self;
 }
@@ -99,7 +94,6 @@ impl Memory {
         // SAFETY: header and slots are words, as the layout says.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.allocation.size() / 8).as_ref() }
     }
-    /// Attaches an end to all of it.
     pub fn attach<E>(&self, end: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
         // SAFETY: so many bytes live there, initialised; one thread, which writes words.
         unsafe { end(self.base, self.allocation.size() as u64) }
@@ -113,7 +107,6 @@ impl Drop for Memory {
     }
 }
 
-/// Does what a hostile writer does to a word.
 pub fn store(word: &HostWord, number: Number) {
     let value = match number {
         Number::Near(step) => Word::load(word).wrapping_add_signed(step.into()),

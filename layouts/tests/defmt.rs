@@ -15,9 +15,7 @@ use ringmem_layouts::watchdog::{Verdict, Watchdog};
 use ringmem_layouts::{ControlBlock, RingHeader, TelemetryBuffer};
 use zerocopy::FromZeros;
 
-/// Bytes that were logged.
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
-/// One test at a time counts.
 static COUNTING: Mutex<()> = Mutex::new(());
 
 #[defmt::global_logger]
@@ -43,7 +41,6 @@ fn bytes(value: &dyn Fn()) -> usize {
 }
 
 // A `write!` by hand adds four bytes to its arguments: its string, and the end of its sequence.
-/// A value that is its name and nothing else.
 #[derive(Format)]
 struct Name;
 

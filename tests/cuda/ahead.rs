@@ -47,7 +47,6 @@ fn beside_a_kernel() {
     channel.close().expect("it ends as told");
 }
 
-/// Pageable memory to a device on one stream and back on another, several at a time.
 fn there_and_back(backend: &std::sync::Arc<CudaBackend>, one: &Stream, other: &Stream, value: u8) {
     let under_way: Vec<_> = (0..4_u8)
         .map(|index| {
@@ -80,7 +79,6 @@ fn words(backend: &std::sync::Arc<CudaBackend>, stream: &Stream) {
     assert_eq!(buffer.to_vec().expect("a copy")[..2], [49, 49 << 33 | 49]);
 }
 
-/// One thread's copies that are waited for.
 fn at_once(backend: &std::sync::Arc<CudaBackend>, thread: u64) {
     let mut buffer = Buffer::<u64, _>::new(Device::new(backend, 0), 1000).expect("room");
     for round in 0..20 {
@@ -124,7 +122,6 @@ alone! {
 const LAZY: &str = "cuMemsetD8Async:1,cuMemsetD32Async:1,cuMemcpyDtoDAsync_v2:1,cuMemcpyHtoDAsync_v2:1,cuMemcpyDtoHAsync_v2:1,\
                     cuStreamWriteValue64_v2:1,cuLaunchHostFunc:1,cuMemAllocFromPoolAsync:1,cuMemFreeAsync:1";
 
-/// Fills, copies and publications under a kernel that was launched first of all.
 fn everything_first_under_a_kernel() {
     let backend = rig::open();
     let (first, one, other) = (

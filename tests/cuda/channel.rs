@@ -18,7 +18,6 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{self, LIMIT, alone};
 
-/// Not all of the image's kernels: another image.
 const FEWER: &[Entry] = IMAGE.host.split_at(1).0;
 
 fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Channel<Echo, Echo> {
@@ -31,7 +30,6 @@ fn message(id: u64) -> Echo {
     Echo { words: [id, !id, id << 7, 3, 4, 5, 6, id.wrapping_mul(id)] }
 }
 
-/// Sends messages and receives each of them, in order.
 fn exchange(channel: &mut Channel<Echo, Echo>, first: u64, count: u64) {
     let (mut sent, mut received, begun) = (first, first, Instant::now());
     while received < first + count {

@@ -7,7 +7,6 @@ use ringmem_kernels::IMAGE;
 
 use crate::rig::{self, Alone};
 
-/// The memory of the double's device here: one check allocates all of it.
 const MEMORY: u64 = 64 << 20;
 
 fn subject() -> Subject {
@@ -30,7 +29,6 @@ fn run(path: &'static str, name: &str) {
     rig::clean(&alone, || check.run(subject()));
 }
 
-/// A driver keeps some memory of its own after the first block is freed.
 #[test]
 fn a_gauge_that_others_move_breaks_no_check() {
     let alone = Alone::new(concat!(module_path!(), "::a_gauge_that_others_move_breaks_no_check"));

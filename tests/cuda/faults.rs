@@ -31,7 +31,6 @@ const RELEASES: [&str; 10] = [
     "cuCtxGetCurrent",
 ];
 
-/// Something of everything.
 pub fn work(stream_ordered: bool) -> Result<(), Error> {
     let backend = CudaBackend::with(Settings { stream_ordered, ..Settings::default() })?;
     backend.capabilities(0)?;
@@ -69,7 +68,6 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// One word there and back, at once and queued.
 fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
     let mut words = Buffer::<u64, _>::new(Device::new(backend, 0), 2)?;
     let stream = Stream::new(backend, 0)?;

@@ -22,7 +22,6 @@ impl Held {
         Self::with(stream, Pinned::new(stream.backend(), 0))
     }
 
-    /// Keeps the kernel's two words in this memory.
     pub fn with(stream: &Stream, memory: Pinned) -> Self {
         let backend = stream.backend();
         let mut words = PinnedBuffer::<u64>::new(memory, 2).expect("room");
@@ -40,7 +39,6 @@ impl Held {
         held
     }
 
-    /// Lets it end, and keeps its words.
     pub fn release(&self) {
         self.word(1).store(1, Release);
     }

@@ -23,7 +23,6 @@ fn listed(which: &str) -> Vec<&'static str> {
     list.lines().filter_map(|line| Some(line.strip_prefix("        fn ")?.split_once('(')?.0)).collect()
 }
 
-/// Runs a test in a child whose driver has none of these.
 fn without(symbols: &[&str], alone: Alone) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     ringmem_driver_double::without(symbols, folder.path()).expect("the double has them");
@@ -74,7 +73,6 @@ fn without_a_function_that_it_may_lack_everything_works_or_the_function_is_named
     assert_eq!(named, ["cuMemAllocManaged", "cuMemPrefetchAsync"], "the others have something in their place");
 }
 
-/// Tests that each run in a child whose driver lacks these, and leave nothing.
 macro_rules! lacking {
     ($($(#[$attribute:meta])* fn $name:ident() without($($symbol:literal),+) $(with($variable:literal = $value:expr))? $body:block)+) => {
         $(

@@ -240,10 +240,8 @@ fn tried_in_a_fork(backend: &CudaBackend) -> bool {
     refused.iter().all(|error| matches!(error, Some(Error::Driver { code: 3, .. })))
 }
 
-/// Enough for a launch to come between another thread's look and its call.
 const ROUNDS: u32 = 300;
 
-/// A word of a device's that is published both ways.
 fn published_and_read() {
     let backend = rig::open();
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -259,7 +257,6 @@ fn published_and_read() {
     free(&backend, &block);
 }
 
-/// The first ten words of a block.
 fn words(backend: &CudaBackend, block: &Block) -> [u64; 10] {
     let mut words = [0; 10];
     let to = Place::Host(std::ptr::NonNull::from(&mut words).cast());

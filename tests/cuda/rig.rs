@@ -10,20 +10,16 @@ use libloading::Library;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem_driver_double::libraries;
 
-/// Names the test that a child process runs.
 const CHILD: &str = "RINGMEM_TEST_ON_THE_DOUBLE";
-/// No child takes longer.
 pub const LIMIT: Duration = Duration::from_secs(120);
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// How a test is run again.
 pub struct Alone {
     name: &'static str,
     environment: Vec<(&'static str, String)>,
 }
 
 impl Alone {
-    /// A test of this file, by its path.
     pub fn new(path: &'static str) -> Self {
         Self { name: path.split_once("::").map_or(path, |(_, name)| name), environment: Vec::new() }
     }
@@ -45,7 +41,6 @@ impl Alone {
         said
     }
 
-    /// Runs the test in a child.
     pub fn output(&self) -> Output {
         let mut command = Command::new(env::current_exe().expect("this program"));
         command.args([self.name, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, self.name);
@@ -79,7 +74,6 @@ pub fn clean(alone: &Alone, body: impl FnOnce()) {
     assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{said}");
 }
 
-/// The backend of a child, whose driver is the double.
 pub fn open() -> std::sync::Arc<CudaBackend> {
     let backend = CudaBackend::open().expect("a driver");
     let gpus = backend.driver().gpus().expect("its devices");
@@ -95,19 +89,16 @@ impl Double {
         Self(unsafe { Library::new("libcuda.so.1") }.expect("the double"))
     }
 
-    /// How often a symbol was called.
     pub fn calls(&self, symbol: &str) -> u64 {
         let symbol = CString::new(symbol).expect("a name");
         // SAFETY: the function's signature, and a C string.
         unsafe { self.0.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"ringmem_double_calls\0").expect("it has it")(symbol.as_ptr()) }
     }
 
-    /// How often anything was called.
     pub fn all_calls(&self) -> u64 {
         ringmem_driver_double::symbols().map(|symbol| self.calls(symbol)).sum()
     }
 
-    /// Lets the `number`-th call of a symbol fail from now on.
     pub fn fail(&self, symbol: &str, number: u64, code: u32) {
         let symbol = CString::new(symbol).expect("a name");
         // SAFETY: as above.
@@ -118,7 +109,6 @@ impl Double {
         assert_eq!(said, 0);
     }
 
-    /// Forgets plans and counts.
     pub fn reset(&self) {
         // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"ringmem_double_reset\0").expect("it has it")() }
@@ -137,7 +127,6 @@ impl Double {
     }
 }
 
-/// Whether something becomes true in time.
 pub fn soon(is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_so() && begun.elapsed() < SETTLING {

@@ -48,7 +48,6 @@ fn fetches(double: &Double) -> [u64; 3] {
     ["cuMemcpyDtoHAsync_v2", "cuStreamWriteValue64_v2", "cuStreamSynchronize"].map(|symbol| double.calls(symbol))
 }
 
-/// A ring in device memory with five messages across its end, which a flush is to fetch.
 struct Answers {
     backend: Arc<CudaBackend>,
     receiver: Receiver<Echo>,
@@ -69,7 +68,6 @@ impl Answers {
         answers
     }
 
-    /// Fills the five slots.
     fn write(&self, first: u64) {
         for (number, slot) in [6, 7, 0, 1, 2].into_iter().enumerate() {
             let words = [first + number as u64; 8];
@@ -412,7 +410,6 @@ alone! {
     }
 }
 
-/// Streams that a device is opened with, beside the backend's own.
 const STOCK: usize = 28;
 
 /// Under a kernel, with a driver that creates and destroys streams only when no kernel runs, and with 32 hardware queues that streams share.

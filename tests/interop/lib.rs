@@ -8,7 +8,6 @@ use ringmem::Result;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, Copy, DeviceAddress, Fill, Place, StreamId, Uses};
 
-/// The elements of each test's memory.
 pub const ELEMENTS: usize = 16;
 
 /// Returns a backend over the process's driver.

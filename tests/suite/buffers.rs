@@ -1,8 +1,4 @@
 //! Buffers and views over memories of every kind: against a model, and with memories of this test.
-//!
-//! 1. Any sequence of operations has the effect that it has on a `Vec`; ranges out of bounds are errors without a backend call.
-//! 2. A memory chosen at run time behaves as the same memory known at compile time.
-//! 3. Everything is freed once, also by unwinding, and not before its last use.
 use crate::clean;
 
 use std::alloc::Layout;
@@ -56,7 +52,6 @@ fn place() -> impl Strategy<Value = usize> {
     prop_oneof![20 => 0..=LEN + 2, 1 => Just(usize::MAX), 1 => Just(usize::MAX / 2 + 1)]
 }
 
-/// Mostly within.
 fn range() -> impl Strategy<Value = Range<usize>> {
     let within = (0..=LEN).prop_flat_map(|start| (Just(start), start..=LEN));
     prop_oneof![3 => within, 1 => (place(), place())].prop_map(|(start, end)| start..end)
@@ -118,7 +113,6 @@ fn model(op: &Op, ours: &mut Vec<u16>, other: &mut Vec<u16>) -> Option<()> {
     Some(())
 }
 
-/// The same on buffers.
 fn apply<M: Memory>(op: &Op, stream: &Stream, buffers: [Buffer<u16, M>; 2]) -> (Result<()>, [Buffer<u16, M>; 2]) {
     let [mut ours, mut other] = buffers;
     let outcome = (|| match op {
@@ -244,7 +238,6 @@ fn which_memory_is_chosen_at_run_time_and_who_may_touch_it_is_not() {
     }
 }
 
-/// Lets a free be done and says that it failed; or refuses to give any memory.
 struct Broken {
     memory: Device,
     gives: bool,

@@ -200,7 +200,6 @@ fn a_look_that_finds_clones_no_key() {
 }
 
 proptest! {
-    /// Against a list in order of use.
     #[test]
     fn any_sequence_is_that_of_a_list(capacity in 1..20_usize, keys in prop::collection::vec((0..30_u64, 0..10_u8), 0..400)) {
         let cache = cache(capacity);

@@ -29,14 +29,12 @@ fn stream(backend: &Arc<HostBackend>) -> Stream {
     Stream::new(backend, 0).expect("a stream")
 }
 
-/// Bytes of which neighbours, also at distances of whole words, differ.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
 type Ends<T> = (PinnedBuffer<T>, GpuBuffer<T>);
 
-/// So many elements to send, and as many others to receive them.
 fn ends<T: DeviceBytes>(backend: &Arc<HostBackend>, len: usize) -> Ends<T> {
     let mut from = PinnedBuffer::<T>::new(Pinned::new(backend, 0), len).expect("room");
     T::slice_as_bytes_mut(from.as_mut_slice().expect("idle")).copy_from_slice(&pattern(len * size_of::<T>()));

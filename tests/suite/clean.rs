@@ -12,7 +12,6 @@ use ringmem::backend::host::{Builder, Counters, HostBackend};
 /// A backend that must hold no live memory when this is dropped. Declared first in a test, so dropped last. Not checked after a panic.
 pub struct Clean {
     backend: Arc<HostBackend>,
-    /// Streams free memory shortly after their waiters return.
     patience: Duration,
     forgotten: AtomicU64,
 }
@@ -30,7 +29,6 @@ impl Clean {
         self
     }
 
-    /// One block is forgotten on purpose.
     #[allow(dead_code, reason = "not by every test")]
     pub fn forgets(&self) {
         self.forgotten.fetch_add(1, Relaxed);

@@ -20,20 +20,16 @@ use crate::LIMIT;
 
 const PROCESSES: usize = 3;
 const STAMPS: usize = 400_000;
-/// So often they wait for each other, or one might be done before the next begins.
 const ROUNDS: usize = 100;
 const ROLE: &str = "RINGMEM_CLOCK_ROLE";
 
 #[repr(C)]
 struct Shared {
     clock: CacheLineAligned<HybridClock<HostWord>>,
-    /// How many rounds have been begun, by all together.
     came: CacheLineAligned<HostWord>,
-    /// What each was given, in its order.
     stamps: [[HostWord; STAMPS]; PROCESSES],
 }
 
-/// For as long as the process lives.
 fn map(fd: BorrowedFd<'_>) -> &'static Shared {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: a new mapping, where the system likes.
@@ -59,14 +55,12 @@ fn stamp(shared: &Shared, process: usize) {
     }
 }
 
-/// What another process does.
 #[test]
 fn child_role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     stamp(map(stdin().as_fd()), role.parse().unwrap());
 }
 
-/// Another process, killed when this is dropped.
 struct Process(Child);
 
 impl Drop for Process {

@@ -7,7 +7,6 @@ use std::time::Instant;
 use ringmem::backend::host::Clock;
 
 thread_local! {
-    /// How many calls on this thread it takes.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -22,7 +21,6 @@ pub fn clock() -> Clock {
     })
 }
 
-/// The call of that number panics, from the next one on.
 pub fn strike(number: u64) {
     LEFT.set(number);
 }

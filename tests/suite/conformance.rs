@@ -22,7 +22,6 @@ fn least() -> Subject {
     Subject::new(Arc::new(minimal::Minimal(backend))).counting(move || counted.counters().into())
 }
 
-/// Its memories are carved from two large blocks.
 fn carved() -> Subject {
     let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
     let device = Arena::new(Device::new(&backend, 0), 2 << 20, 4096).expect("room");

@@ -37,7 +37,6 @@ layout_table! {
 
 const ABI: Abi = Abi::of(layout_set!(LAYOUTS; Order));
 
-/// `Order` alone, of the set.
 fn order() -> Abi {
     Abi { layouts: slice::from_ref(ABI.layouts.last().expect("not empty")), hash: ABI.hash }
 }

@@ -33,7 +33,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Residency", include_str!("../cuda/resident.rs")),
 ];
 
-/// The same of [`MirrorFault`](ringmem::error::MirrorFault).
 const MIRROR_FAULTS: &[(&str, &str)] = &[
     ("NotAllocated", include_str!("mirror/table.rs")),
     ("NoHostCopy", include_str!("mirror/table.rs")),
@@ -41,7 +40,6 @@ const MIRROR_FAULTS: &[(&str, &str)] = &[
     ("DirtyConflict", include_str!("mirror/table.rs")),
 ];
 
-/// The same of [`OperationFault`](ringmem::error::OperationFault).
 const OPERATION_FAULTS: &[(&str, &str)] = &[
     ("Unpublished", include_str!("host_sim/words.rs")),
     ("AlreadyReported", include_str!("mirror/told.rs")),
@@ -58,7 +56,6 @@ const CONFIGS: &[(&str, &str)] = &[
     ("Ring", include_str!("shared.rs")),
 ];
 
-/// The same of [`Cause`](ringmem::streaming::Cause).
 const CAUSES: &[(&str, &str)] = &[
     ("Read", include_str!("streaming/sources.rs")),
     ("Truncated", include_str!("streaming/sources.rs")),
@@ -76,7 +73,6 @@ const CAUSES: &[(&str, &str)] = &[
     ("Stage", include_str!("streaming/causes.rs")),
 ];
 
-/// The same of [`IdError`](ringmem::registry::IdError).
 const IDS: &[(&str, &str)] = &[
     ("Unknown", include_str!("registry/messages.rs")),
     ("Stale", include_str!("registry/ids.rs")),
@@ -103,7 +99,6 @@ fn bytes(backend: &Clean, len: usize) -> GpuBuffer<u8> {
     GpuBuffer::new(Device::new(backend, 0), len).expect("room")
 }
 
-/// An error's variant.
 fn variant(error: &Error) -> String {
     format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
 }
@@ -123,7 +118,6 @@ fn is_matched(file: &str, variant: &str) -> bool {
     code.any(|line| is_pattern(line) && line.split(variant).skip(1).any(is_whole))
 }
 
-/// The variants of an enum that are shown in other files, where they are.
 fn elsewhere(name: &str, files: &[(&str, &str)]) -> BTreeSet<String> {
     let shown = |&(variant, file): &(&str, &str)| {
         assert!(is_matched(file, &format!("{name}::{variant}")), "{name}::{variant} is not where it is said to be");

@@ -40,13 +40,11 @@ impl Held {
         Self { word, launch: Some(launch) }
     }
 
-    /// Returns when the kernel has left.
     pub fn let_go(self) {
         drop(self);
     }
 }
 
-/// Also where a test fails: the kernel uses the word.
 impl Drop for Held {
     fn drop(&mut self) {
         let (Some(word), Some(launch)) = (self.word.as_ptr(), self.launch.take()) else { return };

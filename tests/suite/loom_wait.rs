@@ -1,7 +1,4 @@
 //! Every interleaving of going to sleep at a ring and waking the sleeper: no wake-up is lost.
-//!
-//! 1. A model with a permanent sleeper is a deadlock, which loom reports.
-//! 2. With relaxed read-modify-writes of the word that counts sleepers, each model must deadlock.
 #[path = "../../layouts/tests/suite/loom_machine.rs"]
 #[allow(dead_code, reason = "made for the rings' own models")]
 mod loom_machine;
@@ -26,14 +23,12 @@ const SLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 const DEADLOCK: &str = "deadlock";
 const PREEMPTIONS: usize = 2;
 
-/// A futex as a model checker sees one.
 #[derive(Default)]
 struct Futex {
     lock: Mutex<()>,
     woken: Condvar,
 }
 
-/// Wakers under a lock that loom sees.
 #[derive(Default)]
 struct Wakers(Mutex<Vec<(u64, Waker)>>);
 
@@ -70,7 +65,6 @@ impl Wake for Alarm {
     }
 }
 
-/// An executor of one task.
 fn block_on<F: Future>(future: F) -> F::Output {
     let alarm = Arc::new(Alarm::default());
     let waker = Kept::new(Waker::from(Arc::clone(&alarm)));
@@ -129,7 +123,6 @@ type Machine<const WEAK: u8> = Loom<WEAK>;
 type Sender<const WEAK: u8> = Waiting<spsc::Producer<'static, u64, Machine<WEAK>>, Futex>;
 type Receiver<const WEAK: u8> = Waiting<spsc::Consumer<'static, u64, Machine<WEAK>>, Futex>;
 
-/// A ring of one slot, as long as a model runs; both ends say when they leave.
 fn with_ring<const WEAK: u8>(run: impl FnOnce(Kept<Sender<WEAK>>, Kept<Receiver<WEAK>>)) {
     let layout = RingLayout::of::<u64>(1).unwrap();
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), LoomCell::<u64>::new(0))));
@@ -169,7 +162,6 @@ fn tasks<const WEAK: u8>() {
     });
 }
 
-/// A thread at one end, a task at the other.
 fn thread_and_task<const WEAK: u8>() {
     with_ring::<WEAK>(|mut sender, mut receiver| {
         let writer = thread::spawn(move || {
@@ -182,7 +174,6 @@ fn thread_and_task<const WEAK: u8>() {
     });
 }
 
-/// A waiter for a message is told when the other side is dropped.
 fn leaving<const WEAK: u8>() {
     with_ring::<WEAK>(|sender, mut receiver| {
         let writer = thread::spawn(move || drop(sender));
@@ -215,7 +206,6 @@ fn cancelled_and_forgotten<const WEAK: u8>() {
     });
 }
 
-/// Two consumers of one ring sleep, and each gets one of two messages.
 fn two_sleepers<const WEAK: u8>() {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 2).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 2] = std::array::from_fn(|place| Slot::vacant(LoomCell::new(0), place as u64, 2, 0));
@@ -345,7 +335,6 @@ fn frames<const WEAK: u8>() {
     drop(unsafe { Box::from_raw(memory) });
 }
 
-/// The memory of a ring of two slots whose readers write nothing, as long as `run` runs.
 fn with_words<const WEAK: u8>(kind: RingFlags, run: impl FnOnce(&'static RingHeader<LoomWord<WEAK>>, NonNull<LoomWord<WEAK>>)) {
     let layout = RingLayout::of_kind::<u64>(kind, 2).unwrap();
     let words: [LoomWord<WEAK>; 4] = std::array::from_fn(|_| LoomWord::new(0));
@@ -376,7 +365,6 @@ fn followers<const WEAK: u8>() {
     });
 }
 
-/// The latest value is waited for, however many were published.
 fn latest<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::MAILBOX, |header, slots| {
         // SAFETY: two slots of two words, and their only writer.

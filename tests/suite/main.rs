@@ -44,13 +44,11 @@ mod uses;
 mod wait;
 mod wait_kinds;
 
-/// Multiplies the length of the long tests: 1 in a debug build, 8 in the nightly run.
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
 
 /// How long a test waits for something that must happen. A test that waits as long has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits for a fact.
 #[track_caller]
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);

@@ -24,7 +24,6 @@ struct Sum {
     total: u64,
 }
 
-/// Adds up all messages: state of the kernel.
 struct Total(Sum);
 
 impl<M: Machine, L: Lanes> Handler<M, L> for Total {
@@ -45,7 +44,6 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Total {
     }
 }
 
-/// Adds a number of the launch to each message.
 struct Offset(u64);
 
 impl<M: Machine, L: Lanes> Handler<M, L> for Offset {
@@ -82,29 +80,23 @@ unsafe fn scale_all<M: Machine, L: Lanes>(machine: &M, lanes: &L, data: DevicePo
 kernels! {
     layouts: [Sum; 2];
 
-    /// Doubles a number.
     persistent fn double(now: &Number, then: &mut Number) {
         then.value = 2 * now.value;
     }
 
-    /// The same, between rings with a flag in each slot.
     flagged fn double_flagged(now: &Number, then: &mut Number) {
         double(now, then);
     }
 
-    /// Sums up, as a function with a state.
     persistent fn running(sum: &mut Sum, now: &Number, then: &mut Sum) {
         *sum = Sum { count: sum.count + 1, total: sum.total + now.value };
         *then = *sum;
     }
 
-    /// Sums up.
     persistent fn total(Number) -> Sum = Total(Sum { count: 0, total: 0 });
 
-    /// Adds its argument.
     persistent fn offset(offset: u64) = serve_offset;
 
-    /// Multiplies floats.
     grid fn scale(data: DevicePointer<f32>, count: u64, by: u64) = scale_all;
 }
 

@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output};
 
-/// Set in a child that [`again`] runs.
 const CHILD: &str = "RINGMEM_TEST_RUNS_AGAIN";
 
 /// Reports a skipped test. CI has everything that the tests need, so a skip is a failure there.
@@ -15,7 +14,6 @@ pub fn skipped(why: impl Display) {
     eprintln!("skipped: {why}");
 }
 
-/// Returns whether this process is a child of [`again`].
 pub fn is_again() -> bool {
     std::env::var_os(CHILD).is_some()
 }
@@ -32,7 +30,6 @@ pub fn again(test: &str, setup: &str, capabilities: &[&str]) -> Output {
     child.arg(this).args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell")
 }
 
-/// Runs a test as [`again`] does, and asserts that it passes.
 pub fn passes_again(test: &str, setup: &str, capabilities: &[&str]) {
     let child = again(test, setup, capabilities);
     let [out, err] = [&child.stdout, &child.stderr].map(|bytes| String::from_utf8_lossy(bytes));

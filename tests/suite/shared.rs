@@ -28,14 +28,12 @@ use crate::{LIMIT, eventually};
 /// A line, so that a torn one shows.
 type Message = [u64; 8];
 
-/// The message of an index.
 fn message(index: u64) -> Message {
     // An odd factor: no two words of no two messages are alike.
     std::array::from_fn(|word| index.wrapping_mul(8).wrapping_add(word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 const CAPACITY: u64 = 64;
-/// Where the ring is, as the table at the region's start says.
 const RING: u64 = 1152;
 
 const ROLE: &str = "RINGMEM_SHARED_ROLE";
@@ -53,7 +51,6 @@ fn duplicate(memory: &Memory) -> OwnedFd {
     memory.as_fd().try_clone_to_owned().unwrap()
 }
 
-/// Numbers from a seed that a failure names.
 struct Random(u64);
 
 impl Random {
@@ -76,14 +73,12 @@ impl Drop for Random {
     }
 }
 
-/// Another process at work, killed when this is dropped.
 struct Worker {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Worker {
-    /// Starts a process whose standard input is the memory.
     fn start(role: &str, memory: &Memory, second: Option<&Memory>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["shared::child_role", "--exact", "--nocapture", "--test-threads=1", "-q"]).env(ROLE, role);
@@ -98,7 +93,6 @@ impl Worker {
         Self { child, lines }
     }
 
-    /// Kills it, and makes sure that it was still at work.
     fn kill(&mut self) {
         use std::os::unix::process::ExitStatusExt;
         self.child.kill().unwrap();
@@ -126,7 +120,6 @@ impl Worker {
         assert!(status.unwrap().success(), "{status:?}");
     }
 
-    /// Whether all its threads sleep.
     fn is_asleep(&self) -> bool {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
         tasks.into_iter().all(|task| {
@@ -156,7 +149,6 @@ fn child_role() {
     }
 }
 
-/// Says each death of the other end once.
 fn say_if_dead(state: OwnerState, generation: u64, last: &mut u64) {
     if state == OwnerState::Died && generation != *last {
         *last = generation;
@@ -291,7 +283,6 @@ fn killed_producers_lose_nothing_that_they_published() {
     println!("{KILLS} kills, {deaths} of them at work and noticed, {} messages, {:?}", producer.tail(), began.elapsed());
 }
 
-/// Answers each number from one ring with its square in the other, asleep in between.
 fn answer(memory: &Memory) {
     let second = Memory::open(std::env::var_os(SECOND).unwrap()).unwrap();
     let (mut consumer, mut producer) = (memory.consumer::<u64>().unwrap(), second.producer::<u64>().unwrap());
@@ -328,7 +319,6 @@ fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
     assert_eq!(answered.peer_state(), OwnerState::Left);
 }
 
-/// Pushes three messages and then nothing, for ever.
 fn three_and_no_more(memory: &Memory) {
     let mut producer = memory.producer::<u64>().unwrap();
     let mut sender = producer.waiting(WaitStrategy::Sleep { polls: 0 });
@@ -489,7 +479,6 @@ fn a_file_is_found_by_its_path() {
     assert!(!folder.path().join("none").exists());
 }
 
-/// Messages that fill their alignment.
 macro_rules! aligned {
     ($($name:ident: $bytes:literal;)+) => {$(
         #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]

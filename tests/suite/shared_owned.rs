@@ -39,7 +39,6 @@ fn receive_all(mut receiver: Waiting<Consumer<u64>>) {
     assert_eq!(receiver.recv_timeout(LIMIT), Err(RecvError::Disconnected));
 }
 
-/// The same in a task.
 async fn await_all(mut receiver: Waiting<Consumer<u64>>) {
     for number in 0..MESSAGES {
         assert_eq!(receiver.recv_async().await, Ok(number));
@@ -73,7 +72,6 @@ fn a_pair_of_ends_that_own_their_memory_waits_in_tasks() {
     received();
 }
 
-/// No end in its process wakes it: it polls repeatedly, whatever its wait strategy.
 #[test]
 fn a_task_whose_peer_is_elsewhere_goes_on() {
     for how in [SLEEP, WaitStrategy::SpinYield { polls: 0 }] {
@@ -146,7 +144,6 @@ fn until_asleep(producers_view: &Memory) {
     }
 }
 
-/// Returns whether a consumer is counted asleep: the low half of the third word of the ring's header.
 fn sleeps(memory: &Memory) -> bool {
     use std::os::unix::fs::FileExt;
     const RING: u64 = 1152;

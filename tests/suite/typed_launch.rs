@@ -93,7 +93,6 @@ fn arguments_arrive_as_they_were_given() {
     assert!(matches!(error, Error::Arguments { expected: 4, got: 1, .. }), "{error}");
 }
 
-/// What everything of a group begins at a multiple of.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
 struct Line {

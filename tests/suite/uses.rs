@@ -188,7 +188,6 @@ fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
 
 #[test]
 fn what_a_stream_is_about_to_give_back_to_an_arena_is_there() {
-    /// Keeps its stream from going on.
     struct Shut(Mutex<()>);
     impl Wake for Shut {
         fn wake(self: Arc<Self>) {

@@ -367,7 +367,6 @@ fn a_waker_that_panics_keeps_no_other_task_asleep() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use std::task::{Context, Wake, Waker};
-    /// Counts, and panics the first time.
     struct Woken(AtomicU32);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
@@ -408,7 +407,6 @@ fn ends_are_streams_and_sinks() {
     });
 }
 
-/// Closing drops the end: the messages end although the sink still exists, and later values are returned.
 #[cfg(feature = "futures")]
 #[test]
 fn a_sink_that_is_closed_has_left() {

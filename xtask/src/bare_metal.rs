@@ -23,7 +23,6 @@ const MACHINE: &[&str] =
 /// An interrupt that waits for main deadlocks, so this process enforces a time limit. A run takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Builds the program, prints the code size of its rings, and runs it.
 pub fn run() -> Result<(), Failure> {
     for (program, package) in [(LINKER, "binutils-arm-none-eabi"), (SYMBOLS, "binutils-arm-none-eabi"), (EMULATOR, "qemu-system-arm")] {
         present(program, package)?;

@@ -33,7 +33,6 @@ const COLUMNS: [&str; 12] = [
 
 type Counts = [u64; COLUMNS.len()];
 
-/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// An access that the host must see has a narrower scope or none, or an atomic has no order.
@@ -46,16 +45,12 @@ pub enum What {
     Local,
     /// `RINGMEM_ABI` is missing, hidden or without value.
     Abi,
-    /// A count differs from the table.
     Count,
-    /// The table and the module have different functions.
     Row,
 }
 
-/// One fault and its place.
 #[derive(Debug)]
 pub struct Finding {
-    /// The violated rule.
     pub what: What,
     function: String,
     line: Option<usize>,
@@ -143,17 +138,14 @@ fn counts(function: &Function, module: &Module) -> Counts {
     counts
 }
 
-/// Counts per function, in order of name.
 #[derive(Debug)]
 pub struct Table(BTreeMap<String, Counts>);
 
 impl Table {
-    /// Counts the operations of a module.
     pub fn of(module: &Module) -> Self {
         Self(module.functions.iter().map(|function| (function.name.clone(), counts(function, module))).collect())
     }
 
-    /// Parses the output of `Display`.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
         let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().skip(1).collect();
@@ -196,7 +188,6 @@ impl fmt::Display for Table {
     }
 }
 
-/// Returns the differences between a module and its table.
 pub fn against(module: &Module, table: &Table) -> Vec<Finding> {
     let got = Table::of(module);
     let mut findings = Vec::new();

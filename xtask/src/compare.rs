@@ -20,7 +20,6 @@ const ROUNDS: usize = 3;
 const LEVEL: f64 = 1.15;
 const MOST: f64 = 1.5;
 
-/// Medians by row, one per round.
 type Figures = BTreeMap<String, Vec<f64>>;
 
 /// Compares this tree with a revision: by default the last tag before this commit, or the previous commit if there is no tag.
@@ -64,7 +63,6 @@ fn git(tree: &Path, arguments: &[&str]) -> Result<String, Failure> {
     Ok(answer(Path::new("git"), &[&["-C", tree], arguments].concat())?.trim().to_owned())
 }
 
-/// Checks a commit out in its own worktree, which is kept for the next run.
 fn check_out(tree: &Path, commit: &str) -> Result<(), Failure> {
     if tree.join(".git").exists() {
         git(tree, &["checkout", "--quiet", "--detach", commit])?;
@@ -76,7 +74,6 @@ fn check_out(tree: &Path, commit: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds a tree's benches and returns their paths.
 fn build(tree: &Path, built: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     eprintln!("building the benches of {}", tree.display());
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -93,7 +90,6 @@ fn build(tree: &Path, built: &Path) -> Result<BTreeMap<String, PathBuf>, Failure
     programs(&String::from_utf8(output.stdout)?)
 }
 
-/// Returns the benches among cargo's messages.
 fn programs(messages: &str) -> Result<BTreeMap<String, PathBuf>, Failure> {
     let mut programs = BTreeMap::new();
     for line in messages.lines() {
@@ -122,7 +118,6 @@ fn add(figures: &mut Figures, output: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the printed table and the greatest ratio.
 fn table(old: &Figures, new: &Figures) -> (String, f64) {
     let (mut text, mut worst, mut left) = (String::new(), 0.0_f64, 0);
     for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {

@@ -9,11 +9,9 @@ use std::process::Command;
 
 use crate::{Failure, image, ptxas, root, target};
 
-/// Maximum size of the bundle, which is copied to another machine.
 const MOST: u64 = 60 << 20;
 const TEXTS: [&str; 4] = ["run.sh", "echo_twin.cu", "pools.py", "waits.py"];
 
-/// Builds the programs and copies everything to `target/gpu-bundle`.
 pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
@@ -73,7 +71,6 @@ fn cubins(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies a file with its mode.
 fn copy(file: &Path, folder: &Path) -> Result<(), Failure> {
     let name = file.file_name().ok_or("a file has a name")?;
     fs::copy(file, folder.join(name)).map_err(|error| format!("{}: {error}", file.display()))?;

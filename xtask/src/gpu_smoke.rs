@@ -24,7 +24,6 @@ cat \"$out/gpu-smoke.txt\"
 exit $code
 ";
 
-/// Builds the program and puts it with its script into `target/gpu-smoke`.
 pub fn run() -> Result<(), Failure> {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

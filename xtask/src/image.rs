@@ -9,12 +9,10 @@ use crate::{Failure, check};
 const PACKAGE: &str = "ringmem-kernels";
 const MADE_BY: &str = "// Made by `cargo xtask ptx` with ";
 
-/// Returns the path of the PTX.
 pub fn path() -> PathBuf {
     crate::root().join("kernels-rs/ptx/ringmem.ptx")
 }
 
-/// Compiles the kernels and writes the file.
 pub fn write() -> Result<(), Failure> {
     let (text, _) = fresh()?;
     crate::write(&path(), &text)?;
@@ -54,7 +52,6 @@ pub fn compare() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the text and the compiler's version.
 fn fresh() -> Result<(String, String), Failure> {
     let compiler = Compiler::find()?;
     println!("compiling {PACKAGE} with {}: {}", compiler.found, compiler.version);
@@ -70,7 +67,6 @@ fn fresh() -> Result<(String, String), Failure> {
     Ok((text, compiler.version))
 }
 
-/// Removes debug lines, trailing spaces and trailing empty lines.
 fn normalised(raw: &str) -> String {
     let debug = |line: &str| line.trim_start().starts_with(".loc\t") || line.trim_start().starts_with(".file\t");
     let mut text: String = raw.lines().filter(|line| !debug(line)).flat_map(|line| [line.trim_end(), "\n"]).collect();

@@ -33,7 +33,6 @@ pub fn write() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails with the list of files that differ from the structs.
 pub fn compare() -> Result<(), Failure> {
     let pages = pages();
     let stale = stale(&pages)?;
@@ -44,7 +43,6 @@ pub fn compare() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns a line per file that is missing or stale.
 fn stale(pages: &[(PathBuf, String)]) -> Result<Vec<String>, Failure> {
     let mut stale = Vec::new();
     for (path, text) in pages {
@@ -58,7 +56,6 @@ fn stale(pages: &[(PathBuf, String)]) -> Result<Vec<String>, Failure> {
     Ok(stale)
 }
 
-/// Returns each file and its text, the page first.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut page = format!("{HEAD}\nABI of all of them, in order of name: `{:016x}`.\n", ABI.hash);
     let mut pictures = Vec::new();
@@ -70,7 +67,6 @@ fn pages() -> Vec<(PathBuf, String)> {
     [(folder().with_extension("md"), page)].into_iter().chain(pictures).collect()
 }
 
-/// Returns the directory of the pictures; the page is in its parent.
 fn folder() -> PathBuf {
     crate::root().join("docs/guide/layouts")
 }

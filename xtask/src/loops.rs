@@ -9,13 +9,11 @@ use crate::module::{Function, Operation};
 /// The number of loops that poll shared words, with and without reading the clock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Loops {
-    /// Loops that read the clock and can give up: waits.
     pub waits: u64,
     /// Loops that do not, and must end by themselves: scans.
     pub scans: u64,
 }
 
-/// Counts the loops of a function.
 pub fn of(function: &Function) -> Loops {
     let next: Vec<Vec<usize>> = (0..function.operations.len()).map(|at| successors(function, at)).collect();
     let mut found = Loops::default();

@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime};
 
-/// A failure, described for the user.
 type Failure = Box<dyn Error>;
 
 const USAGE: &str = "\
@@ -88,15 +87,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// The time for a sample of the breaks.
 const SAMPLE: Duration = Duration::from_secs(300);
 
-/// Returns a number that differs from run to run.
 fn seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Returns the root of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
@@ -106,24 +102,20 @@ fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
 }
 
-/// Returns the output of a program.
 fn answer(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failure> {
     let mut command = Command::new(program);
     command.args(arguments);
     Ok(ringmem_ptx_builder::output(command)?)
 }
 
-/// As [`std::fs::read_to_string`], with the file's name in the error.
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// As [`std::fs::write`], with the file's name in the error.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// Returns the path of the table for a PTX file, in the same directory.
 fn table_of(file: &Path) -> PathBuf {
     file.with_file_name("memory-operations.txt")
 }
@@ -144,7 +136,6 @@ fn bless_file(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a summary, or fails with every finding.
 fn report(file: &Path, module: &check::Module, findings: Vec<check::Finding>) -> Result<(), Failure> {
     if !findings.is_empty() {
         let lines: Vec<String> = findings.iter().map(|finding| format!("{}: {finding}", file.display())).collect();

@@ -4,34 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Failure;
 
-/// One PTX file.
 #[derive(Debug)]
 pub struct Module {
     /// Kernels, and functions that were not inlined; prototypes are left out.
     pub functions: Vec<Function>,
-    /// The initial value of the visible global `RINGMEM_ABI`.
     pub abi: Option<u64>,
 }
 
-/// A function with a body.
 #[derive(Debug)]
 pub struct Function {
-    /// The name, made [`readable`].
     pub name: String,
-    /// Whether it is a kernel.
     pub entry: bool,
-    /// Number of parameters.
     pub parameters: usize,
-    /// The operations in order, declarations included.
     pub operations: Vec<Operation>,
-    /// The index of the operation after each label.
     pub labels: BTreeMap<String, usize>,
 }
 
-/// One statement of a body.
 #[derive(Debug)]
 pub struct Operation {
-    /// The line where it begins.
     pub line: usize,
     /// The text without label and predicate, with single spaces.
     pub text: String,
@@ -40,7 +30,6 @@ pub struct Operation {
 }
 
 impl Module {
-    /// Parses PTX as written by LLVM.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let mut module = Self { functions: Vec::new(), abi: None };
         let mut statement = String::new();
@@ -105,7 +94,6 @@ impl Module {
         Ok(module)
     }
 
-    /// Returns name and argument count of each kernel.
     pub fn kernels(&self) -> Vec<(&str, usize)> {
         let mut kernels: Vec<_> = self.functions.iter().filter(|f| f.entry).map(|f| (&*f.name, f.parameters)).collect();
         kernels.sort_unstable();
@@ -159,12 +147,10 @@ impl Operation {
         Self { line, text: text.trim().to_owned(), predicated }
     }
 
-    /// Returns the opcode, such as `ld.acquire.sys.b64`.
     pub fn opcode(&self) -> &str {
         self.text.split(' ').next().unwrap_or_default()
     }
 
-    /// Returns the function that a call calls.
     pub fn callee(&self) -> Option<String> {
         if self.opcode().split('.').next() != Some("call") {
             return None;
@@ -206,7 +192,6 @@ fn abi(statement: &str) -> Option<u64> {
     }
 }
 
-/// Removes the crate hashes from a symbol: they change with the compiler.
 pub fn readable(symbol: &str) -> String {
     let mut name = String::new();
     let mut rest = symbol;
@@ -220,12 +205,10 @@ pub fn readable(symbol: &str) -> String {
     name + rest
 }
 
-/// Returns whether a function belongs to the panic machinery.
 pub fn is_panic(name: &str) -> bool {
     ["panic", "_fail", "begin_unwind"].iter().any(|part| name.contains(part))
 }
 
-/// Replaces comments by spaces; keeps line numbers.
 fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;

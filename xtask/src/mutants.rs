@@ -18,10 +18,8 @@ use crate::Failure;
 /// A test that runs longer has failed: many breaks show as a wait that never ends.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The switch: the number of one break.
 const SWITCH: &str = "RINGMEM_BREAK";
 
-/// Runs breaks: all, those of one area, or as many as fit a budget, in a random order.
 pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Failure> {
     let mut breaks = list::read()?;
     tree::write(&breaks)?;
@@ -55,7 +53,6 @@ pub fn run(area: Option<&str>, sample: Option<(Duration, u64)>) -> Result<(), Fa
     if survivors.is_empty() { Ok(()) } else { Err(survivors.join("\n").into()) }
 }
 
-/// Orders by a hash of the seed and the number.
 fn shuffle(breaks: &mut [Break], seed: u64) {
     breaks.sort_by_cached_key(|found| {
         let mut word = seed ^ u64::from(found.number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -67,13 +64,11 @@ fn shuffle(breaks: &mut [Break], seed: u64) {
 
 type Programs = BTreeMap<(String, String), Program>;
 
-/// A compiled test program.
 struct Program {
     executable: PathBuf,
     package: PathBuf,
 }
 
-/// Groups the names of tests by package and program.
 fn by_program(breaks: &[Break]) -> BTreeMap<(String, String), BTreeSet<&str>> {
     let mut found = BTreeMap::<_, BTreeSet<&str>>::new();
     for Test { package, program, name } in breaks.iter().map(|found| &found.test) {
@@ -82,7 +77,6 @@ fn by_program(breaks: &[Break]) -> BTreeMap<(String, String), BTreeSet<&str>> {
     found
 }
 
-/// Compiles the test programs of the broken tree.
 fn build(breaks: &[Break]) -> Result<Programs, Failure> {
     let wanted: Vec<(String, String)> = by_program(breaks).into_keys().collect();
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -141,7 +135,6 @@ fn unbroken(program: &Program, tests: &[&str]) -> Result<(), Failure> {
     Err(format!("missing, or failed without a break: {}", failed.join(", ")).into())
 }
 
-/// Returns whether the test of a break fails, or exceeds the limit.
 fn killed(program: &Program, found: &Break) -> Result<bool, Failure> {
     let mut child = program.start(&[&found.test.name], Some(found.number), Stdio::null())?;
     let begin = Instant::now();

@@ -11,7 +11,6 @@ use crate::{Failure, sass};
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
-/// The assembler's report on one function.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Properties {
     /// `None` for a function that is not a kernel.
@@ -72,7 +71,6 @@ pub fn run(file: &Path) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
 }
 
-/// Finds `nvdisasm`, which pip installs next to the assembler.
 fn find_disassembler(ptxas: &Path) -> Option<PathBuf> {
     let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let beside = ptxas.parent().map(Path::to_owned);
@@ -94,7 +92,6 @@ fn find() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Parses the output of `ptxas -v`, by function.
 fn parse(said: &str) -> Result<BTreeMap<String, Properties>, Failure> {
     let mut functions = BTreeMap::<String, Properties>::new();
     let mut current = None;

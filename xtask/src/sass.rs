@@ -20,31 +20,22 @@ use crate::Failure;
 const BATCH: u64 = 128;
 const LANES: u64 = 32;
 const MESSAGES_PER_LOOP: u64 = 128;
-/// Wide accesses of one lane for its share of [`MESSAGES_PER_LOOP`] messages.
 const MOST_WIDE: u64 = 16;
 /// Upper limit of the counters' share of a warp's instructions, and of all lanes' instructions, in hundredths of a percent.
 const MOST_ACCOUNTS: u64 = 200;
 /// `processed` in the control block, stored only where the counters are written.
 const PROCESSED: &str = "+0x58]";
-/// `heartbeat`, stored before an unusual round.
 const HEARTBEAT: &str = "+0x70]";
-/// `updated_ns` in the telemetry buffer, stored with a record.
 const UPDATED: &str = "+0x38]";
-/// `command`, loaded by a poll of the command.
 const COMMAND: &str = "+0x10]";
-/// Batches of a busy kernel per write of the counters, and rounds per poll of the command.
 const TOGETHER: u64 = 128;
 const COMMAND_POLL_ROUNDS: u64 = 16;
 
-/// Extra work of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// The heartbeat is stored.
     Looks,
-    /// The heartbeat is stored, and minimum and maximum are updated.
     IsTimed,
-    /// The counters are stored, then a record.
     Tells,
 }
 
@@ -66,10 +57,8 @@ impl Beside {
 /// The kernels that move 64-byte messages, and the number of fences per batch that each may have.
 const MOVERS: [(&str, u64); 5] = [("echo", 1), ("echo_split", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
 
-/// A basic block: entered at its start, left at its end.
 #[derive(Debug, Default)]
 struct Block {
-    /// Without predicates.
     instructions: Vec<String>,
     next: Vec<usize>,
 }
@@ -80,7 +69,6 @@ impl Block {
     }
 }
 
-/// The code of one kernel.
 #[derive(Debug, Default)]
 pub struct Code {
     blocks: Vec<Block>,
@@ -108,7 +96,6 @@ fn looks(block: &Block) -> bool {
     at_rings && loads.is_some_and(|at| block.instructions[at..].iter().any(|text| text.starts_with("CCTL.IVALL")))
 }
 
-/// Parses the output of `nvdisasm -c`, by kernel.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Code>, Failure> {
     let mut kernels = BTreeMap::new();
     for section in text.split("\n.text.").skip(1) {
@@ -184,7 +171,6 @@ impl Code {
         None
     }
 
-    /// Returns the loop that moves payload: its instructions, wide loads, wide stores, and the block that loads.
     fn payload_loop(&self) -> Option<(u64, u64, u64, usize)> {
         let loads = |block: &Block| block.count(|text| is_wide(text, "LD"));
         let stores = |block: &Block| block.count(|text| is_wide(text, "ST"));
@@ -195,7 +181,6 @@ impl Code {
         Some((length, all(&loads), all(&stores), first))
     }
 
-    /// Returns the instructions and fences of a batch outside the payload loop.
     fn rest(&self, payload: usize, beside: Beside) -> Option<(u64, u64)> {
         let own = |block: &Block| core::ptr::eq(block, &self.blocks[payload]);
         let (mut length, mut path) = self.way(payload, |block| !own(block) && block.count(is_fence) > 0)?;
@@ -227,7 +212,6 @@ fn open(blocks: &mut Vec<Block>, falls: bool) {
     blocks.push(Block::default());
 }
 
-/// The cost of one batch of a kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cost {
     loads: u64,
@@ -244,7 +228,6 @@ impl Cost {
         Some(Self { loads, stores, per_loop, rest, fences })
     }
 
-    /// Returns the warp's instructions per batch.
     const fn batch(&self) -> u64 {
         BATCH / MESSAGES_PER_LOOP * self.per_loop + self.rest
     }
@@ -262,7 +245,6 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Prints the table of one architecture, and returns what exceeds its limits.
 pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     let kernels = parse(text)?;
     let mut faults = Vec::new();
@@ -322,7 +304,6 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     Ok(faults)
 }
 
-/// Returns the head of the table.
 pub fn head() -> String {
     let columns = format!(
         "{:>10} {:>11} {:>12} {:>12} {:>6} {:>12}",
@@ -335,7 +316,6 @@ pub fn head() -> String {
 mod tests {
     use super::*;
 
-    /// A shortened kernel in nvdisasm's format: it polls, moves, publishes and counts.
     const SAID: &str = "
 	.section	.text.echo,\"ax\",@progbits
 .text.echo:

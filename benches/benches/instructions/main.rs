@@ -62,7 +62,6 @@ mod work;
 
 use ringmem_benches::{Wanted, Workload, count, job, team};
 
-/// Capacity of a ring in messages.
 const CAPACITY: usize = 1024;
 
 fn each(times: u64, work: impl FnOnce() + Send) -> f64 {

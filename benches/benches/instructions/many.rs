@@ -19,7 +19,6 @@ fn alone_to_one<K: Mpsc<[u64; 1]>>(messages: u64) -> f64 {
     K::mpsc::<CAPACITY>(Alone::<1>(messages))
 }
 
-/// Slots claimed with one compare-exchange.
 const CLAIM: usize = 32;
 
 /// Transfers `CLAIM` messages at a time: `push` writes and `pop` reads them; each returns how many.
@@ -57,7 +56,6 @@ fn grants(messages: u64) -> f64 {
     claims(messages, push, pop)
 }
 
-/// Returns the workload.
 pub fn workload() -> Workload {
     let subjects: Vec<Subject> = vec![
         ("ringmem mpmc", alone::<OursMany>),

@@ -4,7 +4,6 @@ use ringmem_benches::{Subject, Workload};
 
 use crate::{blocks, copies};
 
-/// Returns the workloads.
 pub fn workloads() -> Vec<Workload> {
     let beside = |name, ours, bare| {
         let subjects: Vec<Subject> = vec![("ringmem Buffer", ours), ("backend", bare)];

@@ -23,7 +23,6 @@ fn called<K: Spsc<[u64; 1]>>(messages: u64) -> f64 {
     K::spsc(Called(messages))
 }
 
-/// Publishes and releases every 16 messages, and at the end of a burst.
 fn batched<T: Plain>(messages: u64) -> f64 {
     let mut ring = Box::new(Ring::<T, CAPACITY>::new());
     let (mut producer, mut consumer) = black_box(ring.split());
@@ -55,7 +54,6 @@ impl<T: Plain, const SLEEP: bool> Spsc<T> for Waits<SLEEP> {
     }
 }
 
-/// The ring, then its twins, then the competitors, each with the turn `$turn`.
 macro_rules! subjects {
     ($turn:ident<_ $(, $more:ty, $burst:literal)?>) => {
         vec![

@@ -28,7 +28,6 @@ fn workload<const BYTES: usize>(name: &'static str) -> Workload {
     Workload { unit: "instructions/block", ..Workload::one(name, 1.0, subjects) }
 }
 
-/// `pool-SIZE`.
 pub fn workloads() -> Vec<Workload> {
     vec![workload::<256>("pool-256"), workload::<65_536>("pool-64K"), workload::<100_000_000>("pool-100MB")]
 }

@@ -16,17 +16,12 @@ use crate::CAPACITY;
 use crate::kind::{Spsc, Work};
 use crate::plain::Plain;
 
-/// A holder of the two indices.
 pub trait Indices: Sync + 'static {
-    /// Creates the indices of an empty ring.
     fn new() -> Self;
-    /// The producer's index.
     fn tail(&self) -> &AtomicU64;
-    /// The consumer's index.
     fn head(&self) -> &AtomicU64;
 }
 
-/// The ring's own header: includes constants, owners and wait words.
 pub struct Header(RingHeader<HostWord>);
 
 impl Indices for Header {
@@ -60,15 +55,10 @@ impl Indices for Bare {
     }
 }
 
-/// Access of an end to its two headers, which are one in memory.
 pub trait Headers: Copy + Send {
-    /// The type of a header.
     type Of: Indices;
-    /// Uses one header as both.
     fn both(header: &'static Self::Of) -> Self;
-    /// The header to poll.
     fn own(&self) -> &'static Self::Of;
-    /// The header to publish in.
     fn peer(&self) -> &'static Self::Of;
 }
 
@@ -101,14 +91,8 @@ macro_rules! headers {
     };
 }
 
-headers!(
-    /// Two pointers, as in the ring.
-    Two { own, peer } = own, peer
-);
-headers!(
-    /// One pointer.
-    One { both, both } = both
-);
+headers!(Two { own, peer } = own, peer);
+headers!(One { both, both } = both);
 
 /// Either end: `index` is its own, `seen` is the limit that it last read from the other end.
 struct End<T, P> {

@@ -6,7 +6,6 @@ use crate::CAPACITY;
 use crate::kind::{ManyToMany, ManyToOne, Work};
 use crate::plain::Plain;
 
-/// Pushes and pops this many messages, `BURST` at a time.
 pub struct Alone<const BURST: usize>(pub u64);
 
 impl<const BURST: usize> Alone<BURST> {
@@ -46,7 +45,6 @@ impl<T: Plain, const BURST: usize> ManyToMany<T> for Alone<BURST> {
     }
 }
 
-/// As `Alone<1>`, with each operation a function call.
 pub struct Called(pub u64);
 
 impl<T: Plain> Work<T> for Called {
@@ -69,7 +67,6 @@ impl<T: Plain> Work<T> for Called {
     }
 }
 
-/// The limit: slots alone, with private indices at each end.
 pub fn slots<T: Plain, const BURST: usize>(messages: u64) -> f64 {
     let slots = std::cell::UnsafeCell::new([T::default(); CAPACITY]);
     let slot = |index: &mut usize| {

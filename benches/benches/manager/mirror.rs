@@ -10,7 +10,6 @@ use ringmem_benches::{Subject, Workload, job, team};
 
 type Mirror = MirroredBuffer<u64, Pinned, Device>;
 
-/// Creates a mirror whose copies are equal.
 fn mirror() -> Mirror {
     let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
     let mut mirror = Mirror::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 64).expect("one backend");
@@ -18,7 +17,6 @@ fn mirror() -> Mirror {
     mirror
 }
 
-/// Measures one access to the result of `make`, in nanoseconds.
 fn each<S: Send>(times: u64, mut subject: S, access: impl Fn(&mut S) -> u64 + Send + Copy) -> f64 {
     let work = move || {
         let mut sum = 0;
@@ -59,7 +57,6 @@ fn vec(times: u64) -> f64 {
     each(times, vec![0_u64; 64], |elements| elements[0])
 }
 
-/// `mirror-access`.
 pub fn workloads() -> Vec<Workload> {
     let subjects: Vec<Subject> = vec![
         ("ringmem, host", host),

@@ -13,14 +13,12 @@ use ringmem_benches::{Workload, job, team};
 
 use crate::registry::two_additions;
 
-/// Number of registered buffers.
 const COUNT: usize = 64;
 /// Live bytes of a buffer that grows by half.
 const LIVE: usize = 1 << 20;
 
 type Managed = MemoryManager<Device>;
 
-/// The baseline: a map behind a lock.
 type Locked = HashMap<String, Arc<Buffer<u32, Device>>>;
 
 fn device() -> Device {
@@ -41,7 +39,6 @@ fn managed() -> (Managed, Vec<BufferId<u32>>) {
     (manager, ids)
 }
 
-/// Runs one turn on core 0: a lookup per number.
 fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|number| look(black_box(number as usize % COUNT)))))])
 }
@@ -72,7 +69,6 @@ fn locked_map(times: u64) -> f64 {
     })
 }
 
-/// Returns the mean of the times that the rounds return, in nanoseconds.
 fn rounds(times: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     let mut took = Duration::ZERO;
     let work = job(|| (0..times).for_each(|_| took += round()));

@@ -11,7 +11,6 @@ use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned};
 use ringmem::registry::{BufferId, Registry};
 use ringmem_benches::{Workload, job, team};
 
-/// Number of registered buffers.
 const COUNT: usize = 1000;
 const MIB: usize = 1 << 20;
 
@@ -25,7 +24,6 @@ fn registered() -> (Registry<Device>, Vec<BufferId<u64>>) {
     (registry, ids)
 }
 
-/// Runs one turn on core 0: a lookup per number.
 fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|number| look(black_box(number as usize % COUNT)))))])
 }
@@ -40,7 +38,6 @@ fn contains(times: u64) -> f64 {
     looks(times, |number| assert!(registry.contains(ids[number])))
 }
 
-/// The lower limit of taking and releasing a lease: two read-modify-writes.
 pub fn two_additions(times: u64) -> f64 {
     let words: Vec<AtomicU64> = (0..COUNT).map(|_| AtomicU64::new(0)).collect();
     looks(times, |number| {
@@ -90,7 +87,6 @@ fn encoded(times: u64) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|_| round())))])
 }
 
-/// `lookup-id` and `reference-1m`.
 pub fn workloads() -> Vec<Workload> {
     let looks: Vec<ringmem_benches::Subject> =
         vec![("ringmem lease", lease), ("ringmem contains", contains), ("RwLock<HashMap<_, Arc>>", locked_map)];

@@ -10,7 +10,6 @@ use ringmem::registry::Registry;
 use ringmem_benches::{Workload, job, team};
 
 const MIB: usize = 1 << 20;
-/// Blocks of a slab; every second one is freed, and a quarter of them moves.
 const BLOCKS: usize = 16;
 const MOVED: usize = BLOCKS / 4;
 const KIBS: u64 = (MOVED * MIB) as u64 >> 10;
@@ -71,7 +70,6 @@ fn copied(kibs: u64) -> f64 {
     })
 }
 
-/// `defragment`.
 pub fn workloads() -> Vec<Workload> {
     vec![Workload { unit: "ns/KiB", ..Workload::one("defragment", 1.5, vec![("ringmem Registry", defragment), ("memcpy", copied)]) }]
 }

@@ -12,7 +12,6 @@ use crate::host::{backend, each};
 
 const BYTES: usize = 64;
 
-/// A trace is discarded after this many operations.
 const TRACED: u64 = 1024;
 
 pub fn bare(buffers: u64) -> f64 {
@@ -86,7 +85,6 @@ fn of_a_static(buffers: u64) -> f64 {
     made(buffers, &DEVICE.get_or_init(|| Device::new(&backend(), 0)), || ())
 }
 
-/// `buffer-alloc-drop` and `adaptors`.
 pub fn workloads() -> Vec<Workload> {
     let alloc: Vec<Subject> = vec![("ringmem Buffer", plain), ("ringmem Buffer, static", of_a_static), ("backend", bare)];
     let adaptors: Vec<Subject> = vec![

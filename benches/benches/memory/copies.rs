@@ -85,13 +85,11 @@ pub fn bare_fill(fills: u64) -> f64 {
     took
 }
 
-/// Copies by the backend's operation.
 fn now(backend: &dyn Backend, to: Place, from: Place) {
     // SAFETY: both callers pass a line of theirs and a buffer of one, which nothing else uses.
     unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
 }
 
-/// `copy-from-64`, `copy-to-64` and `fill-64`.
 pub fn workloads() -> Vec<Workload> {
     let workload =
         |name, subjects: Vec<Subject>| Workload { unit: "ns/copy", aim_added_ns: Some(10.0), ..Workload::one(name, 1.15, subjects) };

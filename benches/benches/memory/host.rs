@@ -6,12 +6,10 @@ use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem_benches::{job, team};
 
-/// Returns a host backend as a `dyn Backend`.
 pub fn backend() -> Arc<dyn Backend> {
     HostBackend::builder().device_memory(1 << 20).build().expect("a backend").erased()
 }
 
-/// Runs one turn on core 0; returns nanoseconds per call.
 pub fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
     team(times, vec![(Some(0), job(work))])
 }

@@ -7,10 +7,8 @@ use ringmem_benches::Workload;
 
 use crate::host::{backend, each};
 
-/// Size of the buffer that is allocated once or each time.
 const LARGE: usize = 64 << 10;
 
-/// Number and size of small buffers that are live at once.
 const COUNT: usize = 100;
 const SMALL: usize = 256;
 
@@ -54,7 +52,6 @@ fn one_by_one(times: u64) -> f64 {
     hundreds(times, &memory)
 }
 
-/// `alloc-once-vs-loop` and `suballocate-100`.
 pub fn workloads() -> Vec<Workload> {
     vec![
         Workload {

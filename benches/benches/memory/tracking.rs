@@ -81,7 +81,6 @@ fn tracked_frames(count: u64) -> f64 {
     frames(count, &Tracked::new(pool()).named("temporary"))
 }
 
-/// `tracked-acquire`, `tracked-acquire-2` and `tracked-frames`.
 pub fn workloads() -> Vec<Workload> {
     let acquire: Vec<Subject> = vec![("ringmem Tracked<Pool>", tracked), ("Pool", pooled)];
     let by_two: Vec<Subject> = vec![("ringmem Tracked<Pool>", tracked_by_two), ("Pool", pooled_by_two)];

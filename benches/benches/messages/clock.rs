@@ -52,7 +52,6 @@ fn private(messages: u64) -> f64 {
     each(messages, |number| last = black_box(tick(last, now_us::<200>(number))))
 }
 
-/// Measures two threads with half of the stamps each; checks that each thread's stamps rise.
 fn shared(messages: u64, stamp: impl Fn(u64) -> u64 + Sync) -> f64 {
     let work = || {
         let mut last = 0;
@@ -84,7 +83,6 @@ fn lock_shared(messages: u64) -> f64 {
     })
 }
 
-/// `hlc-tick-1`, `hlc-tick-2`.
 pub fn workloads() -> Vec<Workload> {
     vec![
         Workload {

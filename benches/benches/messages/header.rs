@@ -50,7 +50,6 @@ fn check(messages: u64) -> f64 {
     each(messages, |_| assert!(black_box(&header).check(black_box(&PAYLOAD)).is_ok()))
 }
 
-/// By the processor's CRC instruction, whose detection needs the standard library.
 fn by_instruction(messages: u64) -> f64 {
     let header = MessageHeader::new(7);
     let sum = |payload: &[u8]| crc32c::crc32c_append(crc32c::crc32c(black_box(&header).as_bytes()), payload);
@@ -58,7 +57,6 @@ fn by_instruction(messages: u64) -> f64 {
     each(messages, |_| assert_eq!(sum(black_box(&PAYLOAD)), expected))
 }
 
-/// `header-new`, `header-validate`, `header-check-1k`.
 pub fn workloads() -> Vec<Workload> {
     let one = |name, subjects| Workload { unit: "ns/header", ..Workload::one(name, 1.0, subjects) };
     vec![

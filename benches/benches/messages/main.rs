@@ -23,7 +23,6 @@ fn main() {
     run("messages", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }
 
-/// Runs one turn of one thread; returns nanoseconds per call of `work` with its number.
 fn each(messages: u64, mut work: impl FnMut(u64)) -> f64 {
     let begun = std::time::Instant::now();
     for number in 0..messages {

@@ -42,7 +42,6 @@ fn snapshot(messages: u64) -> f64 {
     })
 }
 
-/// Runs `work` with a launched control block at the start of a cache line.
 fn with_block(work: impl FnOnce(&mut HostSide<'_, HostWord>, &mut DeviceSide<'_, HostWord>) -> f64) -> f64 {
     let block = CacheLineAligned::new(Shared::<HostWord>::new_zeroed());
     let launch = Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
@@ -64,7 +63,6 @@ fn poll_state(messages: u64) -> f64 {
     with_block(|host, device| each(messages, |_| assert_eq!(black_box(&mut *host).state(), Some(device.state()))))
 }
 
-/// `telemetry-record`, `control-poll`.
 pub fn workloads() -> Vec<Workload> {
     let one = |name, unit, aim, subjects| Workload { unit, aim_ns: Some(aim), ..Workload::one(name, 1.0, subjects) };
     vec![

@@ -7,7 +7,6 @@ use ringmem_benches::{LINK_MODEL, Subject, Workload};
 
 const BYTES: usize = 64 << 20;
 
-/// Rounded figures of PCIe 3.0 x16: host to device and device to device are equally fast.
 fn link() -> Link {
     let link = Link::default();
     assert_eq!(link.pinned, link.peer, "else a ratio would say nothing");
@@ -35,7 +34,6 @@ fn between(rounds: u64, reached: bool, at_once: bool) -> f64 {
     (now() - before) as f64 / rounds as f64
 }
 
-/// Measures an upload from host memory.
 fn upload<M: Memory<Visibility: HostReadable>>(rounds: u64, memory: fn(&std::sync::Arc<HostBackend>) -> M) -> f64 {
     let backend = HostBackend::builder().device_memory(BYTES as u64 + 4096).link(link()).build().expect("a backend");
     let from = Buffer::<u8, M>::new(memory(&backend), BYTES).expect("room");
@@ -68,7 +66,6 @@ fn pageable(rounds: u64) -> f64 {
     upload(rounds, |backend| Host::new(backend, 0))
 }
 
-/// `peer-vs-staged`, `staged-pipelined` and `pinned-vs-pageable`.
 pub fn workloads() -> Vec<Workload> {
     let modelled =
         |name, aim, subjects: Vec<Subject>| Workload { unit: "ns/64 MiB", source: LINK_MODEL, ..Workload::one(name, aim, subjects) };

@@ -16,13 +16,10 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::each;
 
-/// Number of calls between two waits.
 const TOGETHER: u64 = 32;
 
-/// Target: added nanoseconds per call.
 const AIM: f64 = 100.0;
 
-/// The double as a driver, and the resources of both subjects.
 struct Rig {
     backend: Arc<CudaBackend>,
     library: Library,
@@ -34,7 +31,6 @@ struct Rig {
     module: ModuleId,
 }
 
-/// Returns a block's address in the driver's form.
 fn address(block: &Block) -> u64 {
     block.device_address.map_or(0, |address| address.get())
 }
@@ -72,7 +68,6 @@ impl Rig {
         *unsafe { self.library.get::<F>(name.as_bytes()) }.expect("the double has it")
     }
 
-    /// Waits for the stream by the driver's own call.
     fn settle(&self) {
         type Synchronize = unsafe extern "C" fn(usize) -> u32;
         // SAFETY: a live stream.
@@ -97,7 +92,6 @@ unsafe extern "C" fn held(gate: *const Mutex<()>) {
     drop(unsafe { &*gate }.lock());
 }
 
-/// Measures calls on a stream that is held meanwhile.
 fn queued<T>(times: u64, call: impl FnMut(&'static Rig) -> T + Send, after: impl FnMut(&'static Rig, Vec<T>) + Send) -> f64 {
     static GATE: Mutex<()> = Mutex::new(());
     type Call = unsafe extern "C" fn(usize, unsafe extern "C" fn(*const Mutex<()>), *const Mutex<()>) -> u32;
@@ -260,7 +254,6 @@ fn bare_record(times: u64) -> f64 {
     queued(times, call, destroy)
 }
 
-/// Measures a wait for a completed copy; the backend queries an event.
 fn wait(times: u64) -> f64 {
     waited(times, |rig, ticket, _| assert!(rig.backend.wait(ticket, None).expect("done")))
 }

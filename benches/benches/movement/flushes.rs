@@ -22,15 +22,12 @@ struct Line {
     words: [u64; 8],
 }
 
-/// The message.
 const LINE: Line = Line { words: [7; 8] };
 
-/// A bridge with this thread as its kernel, which takes all messages at once.
 struct Rig {
     backend: Arc<dyn Backend>,
     sender: Sender<Line>,
     bridge: RingBufferBridge<Line, Line>,
-    /// Address of the kernel's index.
     head: Place,
 }
 
@@ -50,7 +47,6 @@ impl Rig {
     }
 }
 
-/// Returns the mean nanoseconds of the timed part of each round.
 fn timed(rounds: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     let mut sum = Duration::ZERO;
     each(rounds, || {
@@ -94,7 +90,6 @@ fn memcpy<const MESSAGES: usize, const FENCED: bool>(rounds: u64) -> f64 {
     })
 }
 
-/// The kernel takes the messages after this many.
 const ROUND: u64 = 1024;
 
 fn batches<const BATCH: u64>(messages: u64) -> f64 {
@@ -131,7 +126,6 @@ fn bare<const BATCH: u64>(messages: u64) -> f64 {
     })
 }
 
-/// `flush-64k`, `flush-1m`, `flush-one` and `flush-32`.
 pub fn workloads() -> Vec<Workload> {
     let whole = |name, subjects: Vec<Subject>| Workload { unit: "ns/flush", ..Workload::one(name, 1.0 / 0.95, subjects) };
     vec![

@@ -16,9 +16,7 @@ use ringmem_benches::{LINK_MODEL, Workload};
 
 /// About a megabyte: 81 us over a pinned link and 161 us over a pageable one, of which 1 us is latency.
 const BYTES: usize = 960_000;
-/// Computing a frame takes as long as its transfer: the case where overlap gains most.
 const COMPUTE: u64 = 81_000;
-/// Time that a reader spends on its own work per frame.
 const LOOKS: u64 = COMPUTE / 2;
 /// Frames per turn; the model's figures do not vary.
 const FRAMES: u64 = 32;
@@ -26,10 +24,8 @@ const FRAMES: u64 = 32;
 const LIMIT: Duration = Duration::from_secs(30);
 const KERNELS: Image = Image { ptx: b"", host: &[Entry { name: "compute", arguments: 2, run: nothing }], abi: Abi::of(LAYOUTS) };
 
-/// A kernel whose duration in the model is its second argument.
 fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
-/// Two buffers used alternately, and a stream for the kernels.
 struct Rig {
     backend: Arc<HostBackend>,
     buffers: [GpuBuffer<u8>; 2],
@@ -85,7 +81,6 @@ fn overlapped(looks: u64, blocked_only: bool) -> f64 {
     (if blocked_only { blocked } else { rig.now() - begun }) as f64 / FRAMES as f64
 }
 
-/// Same work in sequence: a kernel, its completion, a copy, its completion.
 fn one_after_the_other<H: Memory>(memory: impl FnOnce(&Arc<HostBackend>) -> H, looks: u64, blocked_only: bool) -> f64 {
     let mut rig = Rig::new();
     let mut slot = Buffer::<u8, _>::new(memory(&rig.backend), BYTES).expect("room");
@@ -100,7 +95,6 @@ fn one_after_the_other<H: Memory>(memory: impl FnOnce(&Arc<HostBackend>) -> H, l
     (if blocked_only { blocked } else { rig.now() - begun }) as f64 / FRAMES as f64
 }
 
-/// Measures the kernels alone.
 fn computing_alone() -> f64 {
     let mut rig = Rig::new();
     let begun = rig.now();
@@ -109,7 +103,6 @@ fn computing_alone() -> f64 {
     (rig.now() - begun) as f64 / FRAMES as f64
 }
 
-/// Measures uploads; filling a frame takes the host as long as uploading and as working on it.
 fn uploaded() -> f64 {
     let mut rig = Rig::new();
     let mut uploads = Uploads::<u8, _>::new(Pinned::new(&rig.backend, 0), 2, LIMIT).expect("a stream");
@@ -124,7 +117,6 @@ fn uploaded() -> f64 {
     (rig.now() - begun) as f64 / FRAMES as f64
 }
 
-/// `frames-overlap`, `frames-blocked`, `frames-pinned` and `uploads-overlap`.
 pub fn workloads() -> Vec<Workload> {
     let modelled = |name, aim, subjects| Workload { unit: "ns/frame", source: LINK_MODEL, ..Workload::one(name, aim, subjects) };
     vec![

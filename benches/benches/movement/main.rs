@@ -43,12 +43,10 @@ use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem_benches::{Wanted, job, run, team};
 
-/// Returns a host backend as a `dyn Backend`.
 fn backend() -> Arc<dyn Backend> {
     HostBackend::builder().device_memory(64 << 20).build().expect("a backend").erased()
 }
 
-/// Runs one turn on core 0; returns nanoseconds per call.
 fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
     team(times, vec![(Some(0), job(work))])
 }

@@ -18,10 +18,8 @@ const STAGE: u64 = LATENCY + CHUNK;
 
 const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "nothing", arguments: 2, run: nothing }], abi: Abi::of(LAYOUTS) };
 
-/// Its duration is the model's.
 fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
-/// A disk as slow as the other stages.
 struct Disk<'a>(&'a HostBackend);
 
 impl Source for Disk<'_> {
@@ -36,7 +34,6 @@ impl Source for Disk<'_> {
     }
 }
 
-/// Measures a stream whose reading, transfer and kernel take equally long in the model; nanoseconds per chunk.
 fn modelled(depth: u32) -> f64 {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| LATENCY + arguments[1]);
     let link = Link { latency_ns: LATENCY, pinned: 1.0, pageable: 1.0, device: 1.0, host: 1.0, peer: 1.0, kernel_ns };
@@ -66,7 +63,6 @@ fn slowest(_: u64) -> f64 {
     STAGE as f64
 }
 
-/// `stream-overlap` and `stream-slowest`.
 pub fn workloads() -> Vec<Workload> {
     let ours = ("ringmem Streamer", overlapped as ringmem_benches::Turn);
     let row = |name, aim, other| Workload { unit: "ns/chunk", source: LINK_MODEL, ..Workload::one(name, aim, vec![ours, other]) };

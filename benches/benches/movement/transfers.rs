@@ -14,7 +14,6 @@ use ringmem_benches::{LINK_MODEL, Workload};
 
 use crate::{backend, each};
 
-/// Copies in flight when the host waits.
 const UNDER_WAY: u64 = 64;
 
 fn queued(copies: u64) -> f64 {
@@ -51,7 +50,6 @@ fn bare(copies: u64) -> f64 {
     })
 }
 
-/// Copies per batch.
 const BATCH: u64 = 10;
 
 /// Measures the host's time in waits per batch of 64-byte copies: a wait after every `EACH` copies, when they are `DONE` or at once.
@@ -82,14 +80,12 @@ fn waits<const EACH: u64, const DONE: bool>(batches: u64) -> f64 {
 const PARTS: usize = 1000;
 const PART: usize = 1000;
 
-/// A link of 10 us and 25 GB/s; a kernel's duration is its last argument.
 fn linked() -> Arc<HostBackend> {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments.last().copied().unwrap_or(0));
     let link = Link { latency_ns: 10_000, pinned: 25.0, pageable: 6.0, device: 1000.0, host: 20.0, peer: 25.0, kernel_ns };
     HostBackend::builder().device_memory(4 << 20).link(link).build().expect("a backend")
 }
 
-/// Returns the duration of a round in the model's time.
 fn model_ns(backend: &HostBackend, rounds: u64, mut round: impl FnMut()) -> f64 {
     let now = || backend.model_now().expect("a model");
     let before = now();
@@ -109,7 +105,6 @@ fn modelled(rounds: u64, parts: usize) -> f64 {
     })
 }
 
-/// Writes the parts of [`as_a_thousand`] through a coalescer: every second part first, then the others.
 fn coalesced(rounds: u64) -> f64 {
     let backend = linked();
     let to = GpuBuffer::<u8>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
@@ -211,7 +206,6 @@ fn as_a_thousand(rounds: u64) -> f64 {
     modelled(rounds.min(4), PARTS)
 }
 
-/// `queued-copy`, `one-wait`, `one-wait-blocked`, `one-transfer`, `coalesced`, `coalesced-host`, `chained` and `split-64k`.
 pub fn workloads() -> Vec<Workload> {
     vec![
         Workload {

@@ -201,7 +201,6 @@ fn disruptor_in_place(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// A byte queue: a batch is one grant, and contiguous lines are read together.
 fn bbqueue_in_place(messages: u64) -> f64 {
     const LINE: usize = size_of::<Line>();
     let queue = bbqueue::nicknames::YakiNiku::new_with_storage(bbqueue::traits::storage::BoxedSlice::new(CAPACITY * LINE));
@@ -226,7 +225,6 @@ fn bbqueue_in_place(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// `batch32-64`.
 pub fn workload() -> Workload {
     let subjects = vec![
         ("ringmem in place", ours_in_place as _),

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ringmem_benches::{Workload, two_threads};
 use ringmem_layouts::CacheLineAligned;
 
-/// Counts in two adjacent `C`s.
 fn count<C: Sync>(messages: u64, places: &[C; 2], word: fn(&C) -> &AtomicU64) -> f64 {
     let count = |place: &C| {
         for _ in 0..messages {
@@ -28,7 +27,6 @@ fn together(messages: u64) -> f64 {
     count(messages, places.get(), |place| place)
 }
 
-/// `counters`.
 pub fn workload() -> Workload {
     Workload::two("counters", [1.0; 2], vec![("ringmem CacheLineAligned", apart), ("unpadded", together)])
 }

@@ -15,14 +15,12 @@ use crate::spsc_kinds::envelope_of;
 const LONGEST: usize = 256;
 const BYTES: usize = 128 * CAPACITY;
 
-/// Returns a pseudorandom length from 8 to 256.
 #[inline(always)]
 fn length(number: u64) -> usize {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     8 + ((mixed * 249) >> 32) as usize
 }
 
-/// Writes the number, then fills the rest with its lowest byte.
 #[inline(always)]
 fn fill(bytes: &mut [u8], number: u64) {
     let (head, rest) = bytes.split_at_mut(8);
@@ -57,7 +55,6 @@ fn race(messages: u64, mut send: impl FnMut(u64, usize) -> bool + Send, mut rece
     two_threads(messages, send, receive)
 }
 
-/// Writes and checks messages in place, for rings whose interfaces have the same shape.
 macro_rules! in_place {
     ($messages:expr, $producer:ident.$reserve:ident($length:ty), $consumer:ident.$peek:ident()) => {
         race(
@@ -117,7 +114,6 @@ fn bbqueue(messages: u64) -> f64 {
 
 const PREFIX: usize = size_of::<u16>();
 
-/// A message after its length.
 struct Frame([u8; PREFIX + LONGEST]);
 
 impl Frame {
@@ -135,7 +131,6 @@ impl Frame {
     }
 }
 
-/// A byte ring; each frame is pushed as one slice, and the consumer reads the length first.
 fn rtrb(messages: u64) -> f64 {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u8>::new(BYTES);
     let (mut sent, mut got) = (Frame::new(), Frame::new());
@@ -152,7 +147,6 @@ fn rtrb(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// As `rtrb`.
 fn ringbuf(messages: u64) -> f64 {
     let (mut producer, mut consumer) = ringbuf::HeapRb::<u8>::new(BYTES).split();
     let (mut sent, mut got) = (Frame::new(), Frame::new());
@@ -173,7 +167,6 @@ fn ringbuf(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// As in most programs: one vector per message.
 fn channel(messages: u64) -> f64 {
     let (sender, receiver) = crossbeam_channel::bounded::<Vec<u8>>(CAPACITY);
     let send = move |number, length| {
@@ -213,7 +206,6 @@ fn ringkernel(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// `framed`.
 pub fn workload() -> Workload {
     let subjects = vec![
         ("ringmem in place", ours_in_place as _),

@@ -12,7 +12,6 @@ use crate::CAPACITY;
 use crate::kind::{Spsc, Work};
 use crate::plain::Plain;
 
-/// iceoryx2's queue for values of any type.
 pub struct Iceoryx;
 
 impl<T: Plain> Spsc<T> for Iceoryx {
@@ -48,7 +47,6 @@ impl Log for Logger {
     }
 }
 
-/// The logger that `iceoryx2_log` declares and requires the final program to define.
 // SAFETY: name and signature match the declaration, and there is no other definition.
 #[unsafe(no_mangle)]
 fn __internal_default_logger() -> &'static dyn Log {

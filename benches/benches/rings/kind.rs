@@ -7,43 +7,31 @@ use std::marker::PhantomData;
 
 use crate::CAPACITY;
 
-/// Work for one producer and one consumer.
 pub trait Work<T> {
     /// Runs the work with `push`, which returns false if full, and `pop`, which returns `None` if empty.
     fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64;
 }
 
-/// Work for several producers and one consumer.
 pub trait ManyToOne<T> {
-    /// As [`Work::run`].
     fn run(self, push: impl FnMut(T) -> bool + Send + Clone, pop: impl FnMut() -> Option<T> + Send) -> f64;
 }
 
-/// Work for several producers and consumers.
 pub trait ManyToMany<T> {
-    /// As [`Work::run`].
     fn run(self, push: impl FnMut(T) -> bool + Send + Clone, pop: impl FnMut() -> Option<T> + Send + Clone) -> f64;
 }
 
-/// A ring of `CAPACITY` for one producer and one consumer.
 pub trait Spsc<T> {
-    /// Runs the work with a new ring.
     fn spsc(work: impl Work<T>) -> f64;
 }
 
-/// A ring for many producers.
 pub trait Mpsc<T> {
-    /// Runs the work with a new ring of capacity `N`.
     fn mpsc<const N: usize>(work: impl ManyToOne<T>) -> f64;
 }
 
-/// A ring for many producers and many consumers.
 pub trait Mpmc<T> {
-    /// Runs the work with a new ring of capacity `N`.
     fn mpmc<const N: usize>(work: impl ManyToMany<T>) -> f64;
 }
 
-/// A kind for many, used by one consumer, or by one producer and one consumer.
 pub struct One<K>(PhantomData<K>);
 
 impl<T, K: Mpmc<T>> Mpsc<T> for One<K> {

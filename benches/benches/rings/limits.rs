@@ -13,7 +13,6 @@ struct Line([AtomicU64; 8]);
 #[repr(align(128))]
 struct Flag(AtomicU64);
 
-/// Measures messages of `LINES` lines from one core to the other, announced every 64 lines.
 pub fn lines<const LINES: u64>(messages: u64) -> f64 {
     const RING: u64 = 1024;
     const TOLD: u64 = 64;

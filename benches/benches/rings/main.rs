@@ -33,7 +33,6 @@ mod spsc_kinds;
 
 use ringmem_benches::{Wanted, run};
 
-/// Capacity of a ring in messages.
 const CAPACITY: usize = 1024;
 
 fn main() {

@@ -36,7 +36,6 @@ fn message(producer: usize, number: u64) -> u64 {
     number * PRODUCERS as u64 + producer as u64
 }
 
-/// A consumer's record per producer: the least next number, the count, and the sum.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     next: [u64; PRODUCERS],
@@ -62,7 +61,6 @@ impl Seen {
     }
 }
 
-/// Returns a producer's thread.
 fn producer<'a>(core: usize, each: u64, mut push: impl FnMut(u64) -> bool + Send + 'a) -> (Option<usize>, Job<'a>) {
     let send = move || {
         let mut patience = Patience(0);
@@ -94,7 +92,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Two producers, one consumer.
 struct TwoToOne(u64);
 
 impl ManyToOne<u64> for TwoToOne {
@@ -111,7 +108,6 @@ fn two_to_one<K: Mpsc<u64>>(messages: u64) -> f64 {
     K::mpsc::<CAPACITY>(TwoToOne(messages))
 }
 
-/// Two producers, two consumers.
 struct TwoToTwo(u64);
 
 impl ManyToMany<u64> for TwoToTwo {
@@ -130,7 +126,6 @@ fn two_to_two<K: Mpmc<u64>>(messages: u64) -> f64 {
     K::mpmc::<CAPACITY>(TwoToTwo(messages))
 }
 
-/// Two threads; each pushes one message and pops one, of either producer.
 struct Pairs(u64);
 
 impl ManyToMany<u64> for Pairs {
@@ -218,7 +213,6 @@ fn enqueue<K: Mpsc<u64>>(messages: u64) -> f64 {
     K::mpsc::<DEEP>(Enqueue(messages))
 }
 
-/// The turns of ours and of every MPMC competitor.
 macro_rules! both {
     ($turn:ident) => {
         vec![
@@ -233,7 +227,6 @@ macro_rules! both {
     };
 }
 
-/// The turns of ours and of every MPSC competitor.
 macro_rules! to_one {
     ($turn:ident) => {
         vec![
@@ -253,7 +246,6 @@ macro_rules! to_one {
     };
 }
 
-/// `mpsc-2-1`, `mpmc-2-2`, `mpmc-pairs`, `enqueue-2`.
 pub fn workloads() -> Vec<Workload> {
     vec![
         Workload::two("mpsc-2-1", [1.15; 2], to_one!(two_to_one)),

@@ -10,7 +10,6 @@ use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc};
 use crate::plain::Plain;
 use crate::spsc_kinds::{envelope, payload};
 
-/// Defines the kind `$kind` of `$trait`, with an expression for the two ends of a ring of `$n`.
 macro_rules! kind {
     ($(#[$doc:meta])* $kind:ident: $trait:ident::$method:ident($work:ident), |$t:ident, $n:ident| $ends:expr) => {
         $(#[$doc])*
@@ -25,7 +24,6 @@ macro_rules! kind {
 }
 
 kind!(
-    /// A sequence number in each slot.
     ArrayQueue: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let queue = Arc::new(crossbeam_queue::ArrayQueue::<T>::new(N));
@@ -35,7 +33,6 @@ kind!(
 );
 
 kind!(
-    /// `ArrayQueue` with blocking operations.
     CrossbeamChannel: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let (sender, receiver) = crossbeam_channel::bounded::<T>(N);
@@ -44,7 +41,6 @@ kind!(
 );
 
 kind!(
-    /// A state in each slot; values are cloned out of it.
     Thingbuf: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let queue = Arc::new(thingbuf::ThingBuf::<T>::new(N));
@@ -54,7 +50,6 @@ kind!(
 );
 
 kind!(
-    /// A lap in each slot.
     OmangoMany: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let (sender, receiver) = omango::queue::mpmc::bounded::<T>(N as u32);
@@ -63,7 +58,6 @@ kind!(
 );
 
 kind!(
-    /// An epoch in each slot.
     GilMany: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let (mut sender, mut receiver) = gil::mpmc::channel::<T>(const { NonZeroUsize::new(N).unwrap() });
@@ -72,7 +66,6 @@ kind!(
 );
 
 kind!(
-    /// Without allocation, a sequence number in each slot.
     HeaplessMany: Mpmc::mpmc(ManyToMany),
     |T, N| {
         // Deprecated because a suspended thread blocks the others; here that only costs time.
@@ -84,7 +77,6 @@ kind!(
 );
 
 kind!(
-    /// An epoch in each slot.
     GilToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let (mut sender, mut receiver) = gil::mpsc::channel::<T>(const { NonZeroUsize::new(N).unwrap() });
@@ -93,7 +85,6 @@ kind!(
 );
 
 kind!(
-    /// A sequence number in each slot.
     NexusToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let (producer, consumer) = nexus_queue::mpsc::ring_buffer::<T>(N);
@@ -102,7 +93,6 @@ kind!(
 );
 
 kind!(
-    /// Polled for all available events, as its interface requires, and returned one by one.
     DisruptorToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let (mut poller, builder) = disruptor::build_multi_producer(N, T::default, disruptor::BusySpin).new_event_poller();
@@ -119,7 +109,6 @@ kind!(
 );
 
 kind!(
-    /// Its SPSC queue with a mutex for the producers; its envelopes are described there.
     RingkernelToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let queue = Arc::new(MpscQueue::new(N));

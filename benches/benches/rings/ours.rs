@@ -6,7 +6,6 @@ use crate::CAPACITY;
 use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc, Spsc, Work};
 use crate::plain::Plain;
 
-/// Defines the kind of our ring `$module`, with each message published.
 macro_rules! spsc {
     ($(#[$doc:meta])* $module:ident: $each:ident) => {
         $(#[$doc])*
@@ -23,16 +22,13 @@ macro_rules! spsc {
 }
 
 spsc!(
-    /// Cached indices.
     spsc: Ours
 );
 
 spsc!(
-    /// A flag in each slot.
     flagged: Flagged
 );
 
-/// Many producers, many consumers.
 pub struct OursMany;
 
 impl<T: Plain> Mpmc<T> for OursMany {
@@ -43,7 +39,6 @@ impl<T: Plain> Mpmc<T> for OursMany {
     }
 }
 
-/// Many producers, one consumer.
 pub struct OursToOne;
 
 impl<T: Plain> Mpsc<T> for OursToOne {

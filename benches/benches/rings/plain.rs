@@ -7,9 +7,7 @@ pub trait Plain: Copy + Default + Send + Sync + 'static + FromBytes + IntoBytes 
 
 impl<T: Copy + Default + Send + Sync + 'static + FromBytes + IntoBytes + Immutable> Plain for T {}
 
-/// A message that is distinguishable from every other.
 pub trait Message: Plain {
-    /// Creates the message of this number.
     fn numbered(number: u64) -> Self;
     /// Panics unless it is the message of this number.
     fn check(&self, number: u64);

@@ -16,7 +16,6 @@ use crate::spsc_kinds::{Disruptor, Fq, Gil, Heapless, Nexus, Omango, Quickring, 
 
 type Word = [u64; 1];
 
-/// Takes the first ring and requests the second.
 struct There<K> {
     trips: u64,
     percent: usize,
@@ -29,7 +28,6 @@ impl<K: Spsc<Word>> Work<Word> for There<K> {
     }
 }
 
-/// Holds both rings.
 struct Back<Push, Pop> {
     trips: u64,
     percent: usize,
@@ -75,7 +73,6 @@ fn wait(pop: &mut impl FnMut() -> Option<Word>, number: u64) {
     }
 }
 
-/// Returns a timestamp in an unspecified unit; the turn's wall clock determines it.
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
     // SAFETY: every x86-64 has this instruction.
@@ -101,7 +98,6 @@ fn p99<K: Spsc<Word>>(messages: u64) -> f64 {
     trips::<K>(messages, 99)
 }
 
-/// `rtt-p50` and `rtt-p99`.
 pub fn workloads() -> Vec<Workload> {
     macro_rules! all {
         ($turn:ident) => {{

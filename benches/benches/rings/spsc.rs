@@ -38,7 +38,6 @@ fn receive_all<T: Message>(messages: u64, mut pop: impl FnMut() -> Option<T>) {
     }
 }
 
-/// One thread pushes messages, another pops them.
 struct Stream(u64);
 
 impl<T: Message> Work<T> for Stream {
@@ -118,7 +117,6 @@ fn disruptor_drained<T: Message>(messages: u64) -> f64 {
     drained(messages, move |value: T| producer.try_publish(|event| *event = value).is_ok(), drain)
 }
 
-/// One thread repeatedly pushes a message and pops it.
 struct Alone<T>(u64, PhantomData<T>);
 
 impl<T: Message> Alone<T> {
@@ -141,7 +139,6 @@ impl<T: Message> Work<T> for Alone<T> {
     }
 }
 
-/// Creates the ring on the measured thread, as a single-threaded program does: nothing is hidden from the compiler.
 fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     let here = move || {
         pin(0);
@@ -216,7 +213,6 @@ macro_rules! both {
     }};
 }
 
-/// `spsc-*` and `oneshot-*`.
 pub fn workloads() -> Vec<Workload> {
     let index = |turn| {
         move |mut subjects: Vec<Subject>| {

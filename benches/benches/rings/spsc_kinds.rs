@@ -13,10 +13,8 @@ use crate::CAPACITY;
 use crate::kind::{Spsc, Work};
 use crate::plain::Plain;
 
-/// `CAPACITY` as a `NonZeroUsize`.
 pub const NON_ZERO: NonZeroUsize = NonZeroUsize::new(CAPACITY).unwrap();
 
-/// Defines the kind `$kind`, with an expression for the two ends of a ring.
 macro_rules! kind {
     ($(#[$doc:meta])* $kind:ident, |$t:ident| $ends:expr) => {
         $(#[$doc])*
@@ -30,79 +28,47 @@ macro_rules! kind {
     };
 }
 
-kind!(
-    /// Cached indices.
-    Rtrb,
-    |T| {
-        let (mut producer, mut consumer) = rtrb::RingBuffer::<T>::new(CAPACITY);
-        (move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
-    }
-);
+kind!(Rtrb, |T| {
+    let (mut producer, mut consumer) = rtrb::RingBuffer::<T>::new(CAPACITY);
+    (move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
+});
 
-kind!(
-    /// On the heap, with cached indices in its ends.
-    Ringbuf,
-    |T| {
-        let (mut producer, mut consumer) = ringbuf::HeapRb::<T>::new(CAPACITY).split();
-        (move |value| producer.try_push(value).is_ok(), move || consumer.try_pop())
-    }
-);
+kind!(Ringbuf, |T| {
+    let (mut producer, mut consumer) = ringbuf::HeapRb::<T>::new(CAPACITY).split();
+    (move |value| producer.try_push(value).is_ok(), move || consumer.try_pop())
+});
 
-kind!(
-    /// Cached indices, the slots behind them.
-    Gil,
-    |T| {
-        let (mut sender, mut receiver) = gil::spsc::channel::<T>(NON_ZERO);
-        (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv())
-    }
-);
+kind!(Gil, |T| {
+    let (mut sender, mut receiver) = gil::spsc::channel::<T>(NON_ZERO);
+    (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv())
+});
 
-kind!(
-    /// Cached indices.
-    Nexus,
-    |T| {
-        let (producer, consumer) = nexus_queue::spsc::ring_buffer::<T>(CAPACITY);
-        (move |value| producer.push(value).is_ok(), move || consumer.pop())
-    }
-);
+kind!(Nexus, |T| {
+    let (producer, consumer) = nexus_queue::spsc::ring_buffer::<T>(CAPACITY);
+    (move |value| producer.push(value).is_ok(), move || consumer.pop())
+});
 
-kind!(
-    /// A lap number in each slot.
-    Omango,
-    |T| {
-        let (sender, receiver) = omango::queue::spsc::bounded::<T>(CAPACITY as u32);
-        (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv().ok())
-    }
-);
+kind!(Omango, |T| {
+    let (sender, receiver) = omango::queue::spsc::bounded::<T>(CAPACITY as u32);
+    (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv().ok())
+});
 
-kind!(
-    /// Cached indices that share one cache line.
-    Quickring,
-    |T| {
-        let (mut producer, mut consumer) = quickring::RingBuffer::<T, CAPACITY>::new().split();
-        (move |value| producer.push(value), move || consumer.pop())
-    }
-);
+kind!(Quickring, |T| {
+    let (mut producer, mut consumer) = quickring::RingBuffer::<T, CAPACITY>::new().split();
+    (move |value| producer.push(value), move || consumer.pop())
+});
 
-kind!(
-    /// Cached indices.
-    Fq,
-    |T| {
-        let (mut producer, mut consumer) = fq::FastQueue::<T>::new(CAPACITY);
-        (move |value| producer.push(value).is_ok(), move || consumer.pop())
-    }
-);
+kind!(Fq, |T| {
+    let (mut producer, mut consumer) = fq::FastQueue::<T>::new(CAPACITY);
+    (move |value| producer.push(value).is_ok(), move || consumer.pop())
+});
 
-kind!(
-    /// Single events; see also `spsc::disruptor_drained`.
-    Disruptor,
-    |T| {
-        let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, T::default, disruptor::BusySpin).new_event_poller();
-        let mut producer = builder.build();
-        let pop = move || poller.take(1).ok().and_then(|mut events| (&mut events).next().copied());
-        (move |value| producer.try_publish(|event| *event = value).is_ok(), pop)
-    }
-);
+kind!(Disruptor, |T| {
+    let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, T::default, disruptor::BusySpin).new_event_poller();
+    let mut producer = builder.build();
+    let pop = move || poller.take(1).ok().and_then(|mut events| (&mut events).next().copied());
+    (move |value| producer.try_publish(|event| *event = value).is_ok(), pop)
+});
 
 kind!(
     /// Its envelopes have a header of 256 bytes and their payload on the heap.
@@ -115,22 +81,18 @@ kind!(
     }
 );
 
-/// Wraps a payload in ringkernel-core's message.
 pub fn envelope_of(payload: Vec<u8>) -> MessageEnvelope {
     MessageEnvelope { payload, ..MessageEnvelope::empty(0, 1, HlcTimestamp::zero()) }
 }
 
-/// Wraps a value in ringkernel-core's message.
 pub fn envelope<T: Plain>(value: &T) -> MessageEnvelope {
     envelope_of(value.as_bytes().to_vec())
 }
 
-/// Returns the value in ringkernel-core's message.
 pub fn payload<T: Plain>(envelope: &MessageEnvelope) -> T {
     T::read_from_bytes(&envelope.payload).unwrap_or_else(|_| panic!("a payload of {} bytes", envelope.payload.len()))
 }
 
-/// Without cached indices, and with one slot always empty.
 pub struct Heapless;
 
 impl<T: Plain> Spsc<T> for Heapless {

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Counts of each byte value, and the checksum.
 #[derive(Debug, PartialEq)]
 pub struct Counted {
     pub histogram: Vec<u64>,
@@ -18,7 +17,6 @@ fn scatter(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Counts one byte and one word at a time.
 pub fn count(data: &[u8]) -> Counted {
     let mut counted = Counted { histogram: vec![0; 256], checksum: 0 };
     data.iter().for_each(|&byte| counted.histogram[usize::from(byte)] += 1);

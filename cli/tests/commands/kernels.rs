@@ -10,7 +10,6 @@ use ringmem::{Host, HostWord, Image, RingHeader, RingMessage};
 use ringmem_kernels::histogram::{Chunk, Counted, Work, reference};
 use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Launch, Simulated, Single, persistent};
 
-/// The signature of a kernel on a host thread.
 pub type Run = unsafe fn(&dyn KernelHost, &[u64]);
 
 /// The image with one kernel replaced. Its table lives as long as the process.
@@ -19,7 +18,6 @@ pub fn image(name: &'static str, run: Run) -> Image {
     Image { host: Box::leak(Box::new([Entry { name, arguments, run }])), ..IMAGE }
 }
 
-/// Counts chunks with the reference function, one at a time.
 pub struct Count {
     data: NonNull<u8>,
     work: NonNull<Work>,
@@ -42,7 +40,6 @@ impl Count {
         unsafe { self.data.add(chunk.offset as usize) }
     }
 
-    /// Changes one bit of a chunk.
     pub fn flip(&mut self, chunk: Chunk) {
         // SAFETY: within the data, not empty, and the host leaves a chunk alone until it is answered.
         unsafe { *self.place(chunk).as_ptr() ^= 1 };
@@ -54,7 +51,6 @@ impl Count {
         unsafe { slice::from_raw_parts_mut(self.place(chunk).cast::<u64>().as_ptr(), 2) }.swap(0, 1);
     }
 
-    /// Counts it.
     pub fn add(&mut self, chunk: Chunk) -> Counted {
         let words = chunk.length.div_ceil(8) as usize;
         // SAFETY: chunks begin at page boundaries and occupy whole pages; nothing else accesses chunk or work meanwhile.
@@ -64,7 +60,6 @@ impl Count {
         self.say(chunk)
     }
 
-    /// Returns the answer to a chunk.
     pub fn say(&self, chunk: Chunk) -> Counted {
         Counted { id: chunk.id, status: 0, bytes: self.bytes, checksum: self.checksum }
     }
@@ -114,12 +109,10 @@ pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl Fn
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut handler) }
 }
 
-/// A manual kernel's reaction to a message.
 pub enum Reply<O> {
     Say(Vec<O>),
     /// Exits without entering a final state.
     Vanish,
-    /// Exits with this fault.
     Fault(Fault),
 }
 

@@ -17,7 +17,6 @@ use crate::bytes::{noise, text};
 use crate::kernels::{Reply, Run, image, serve};
 use crate::program::{Ran, call, execute, finish, until};
 
-/// A directory with an input file, and the name of the output file.
 struct Place {
     directory: tempfile::TempDir,
     from: PathBuf,
@@ -36,7 +35,6 @@ impl Place {
         ["stream", text(&self.from), "--out", text(&self.to)].iter().chain(more).copied().collect()
     }
 
-    /// The directory's contents besides the input file.
     fn others(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).expect("a directory");
         let mut names: Vec<String> = entries.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
@@ -55,7 +53,6 @@ fn transformed(bytes: &[u8], transform: Option<&str>) -> Vec<u8> {
     }
 }
 
-/// One bit at a time, by the definition of the polynomial.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ 0x82f6_3b78 })
@@ -129,7 +126,6 @@ fn what_makes_no_sense_is_named() {
     call(&IMAGE, ["stream", text(&place.from), "--out", directory]).refuses(1, &[directory, "no regular file"]);
 }
 
-/// The shell limits the size of files, to simulate a full disk.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_named_with_what_fitted_and_leaves_nothing() {
@@ -151,7 +147,6 @@ const CHUNKS: usize = 64;
 struct Change {
     place: Mutex<Option<[PathBuf; 2]>>,
     change: fn(&Path, &Path),
-    /// Whether it answers correctly.
     works: bool,
 }
 
@@ -200,7 +195,6 @@ macro_rules! planted {
     };
 }
 
-/// A directory whose output file already exists.
 fn old() -> Place {
     let place = Place::new(&noise(CHUNK * CHUNKS));
     fs::write(&place.to, "old").expect("room");
@@ -238,7 +232,6 @@ fn a_file_that_shrinks_or_grows_writes_nothing() {
     is_as_it_was(&place);
 }
 
-/// A pipe whose reader has closed it.
 struct Closed;
 
 impl io::Write for Closed {
@@ -329,7 +322,6 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
     assert!(killed > 0 && partial > 0, "{killed} killed, {partial} left a temporary file: the blows never fell in between");
 }
 
-/// Returns the program in the middle of a copy from a stalled pipe; its temporary file exists.
 #[cfg(unix)]
 fn stalled(place: &Place) -> std::process::Child {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));

@@ -10,7 +10,6 @@ use crate::bytes::{file, noise, text};
 use crate::kernels::{Count, Reply, Run, counting, image, serve_counts};
 use crate::program::{Ran, alone, call, until};
 
-/// The chunk with the fault, of sixteen.
 const UNLUCKY: u64 = 5;
 const CHUNK: usize = 4096;
 
@@ -221,7 +220,6 @@ fn an_image_without_the_kernel_is_refused() {
     stream(&image("echo", never_begins)).refuses(1, &["histogram", "echo"]);
 }
 
-/// Returns the threads of this process, by the system's list.
 #[cfg(target_os = "linux")]
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("the list").count()

@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use ringmem::Image;
 use serde_json::Value;
 
-/// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: u8,
@@ -20,7 +18,6 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs the program as a function, with the test's kernels.
 pub fn call<S: Into<OsString>>(image: &Image, arguments: impl IntoIterator<Item = S>) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let arguments = std::iter::once("ringmem".into()).chain(arguments.into_iter().map(Into::into));
@@ -28,14 +25,12 @@ pub fn call<S: Into<OsString>>(image: &Image, arguments: impl IntoIterator<Item 
     Ran { code, out: String::from_utf8(out).expect("text"), err: String::from_utf8(err).expect("text") }
 }
 
-/// Runs the program as a process.
 pub fn execute<S: Into<OsString>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(arguments.into_iter().map(Into::into));
     finish(program)
 }
 
-/// Runs a process to its end, within the time limit.
 pub fn finish(program: Command) -> Ran {
     finish_fed(program, Stdio::null(), |_| {})
 }

@@ -16,7 +16,6 @@ use crate::program::{Ran, call, execute, finish, until};
 #[cfg(target_os = "linux")]
 use crate::rights;
 
-/// Checks that the function and the process fail alike.
 #[track_caller]
 fn refused(arguments: &[&str], code: u8, facts: &[&str]) {
     // The process first: it is killed if it hangs.
@@ -184,7 +183,6 @@ const CHUNK: usize = 4096;
 const CHUNKS: usize = 64;
 const LENGTH: usize = CHUNK * CHUNKS;
 
-/// A file, and the kernel's change to it when it counts the chunk of this number.
 struct Change {
     file: Mutex<Option<PathBuf>>,
     at: u64,
@@ -347,7 +345,6 @@ fn a_name_is_printed_without_what_a_terminal_obeys() {
     assert!(ran.code == 0 && !ran.out.contains('\u{1b}'), "{ran:?}");
 }
 
-/// Runs the program with this environment; checks that it warns and continues with the default.
 #[cfg(unix)]
 fn is_warned_of(value: &[u8], said: &str, arguments: &[&str]) {
     use std::os::unix::ffi::OsStrExt;

@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::bytes::{file, text};
 use crate::program::{Ran, call, execute};
 
-/// The recorded trace of [`inference`].
 const RECORDED: &str = "tests/commands/inference.trace";
 
 /// Allocations of an inference server with prompts of varying length on three streams: permanent weights, a cache per prompt that lives for
@@ -49,7 +48,6 @@ fn recorded() -> String {
     std::fs::read_to_string(path()).expect("it is checked in")
 }
 
-/// Replays a trace.
 fn replay(trace: &str, options: &[&str]) -> Value {
     let file = file(trace.as_bytes());
     call(&IMAGE, ["replay", text(file.path()), "--json"].iter().chain(options)).json()
@@ -228,7 +226,6 @@ fn a_trace_is_not_drawn_over_by_any_name() {
     assert_eq!(std::fs::read_to_string(&trace).expect("it is there"), "alloc 0 4096 256\n");
 }
 
-/// The figures in README and `docs/internals/features.md` for the checked-in trace.
 #[test]
 fn the_trace_that_is_checked_in_has_these_figures() {
     let object = replay(&recorded(), &[]);

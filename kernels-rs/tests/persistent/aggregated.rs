@@ -19,12 +19,10 @@ use crate::warp::on_a_warp;
 
 const OUTPUT: u64 = 128;
 
-/// The `id`-th message to a group.
 fn message(group: u64, id: u64) -> Echo {
     Echo { words: std::array::from_fn(|word| [group, id][word % 2]) }
 }
 
-/// The counters, and the shared output ring.
 struct Shared {
     memory: Bytes,
     layout: RingLayout,
@@ -51,7 +49,6 @@ impl Shared {
         unsafe { self.memory.place(0).as_ref() }
     }
 
-    /// Reserves a slot, like a producer that dies before it publishes.
     fn reserve_without_publishing(&self) {
         // SAFETY: the first word of the counters, initialised by `new`.
         let reserved: &HostWord = unsafe { self.memory.place(0).as_ref() };
@@ -59,13 +56,11 @@ impl Shared {
     }
 }
 
-/// Makes a rig's kernel answer into the shared ring, as group `group` of a row of blocks.
 fn joins(rig: &mut Rig<'_, Echo, Echo>, shared: &Shared, group: u64) {
     rig.block.output_ring.store(shared.memory.address() + OUTPUT, Relaxed);
     rig.launch.controls = rig.launch.controls.wrapping_sub(group * 128);
 }
 
-/// One thread as a separate group.
 struct Group<'a> {
     device: &'a Device,
     number: u64,
@@ -88,7 +83,6 @@ impl KernelHost for Group<'_> {
     }
 }
 
-/// Sends `count` messages to each group and checks all answers: each group's arrive once, in order.
 fn converse(rigs: &mut [Rig<'_, Echo, Echo>], shared: &Shared, count: u64) {
     let mut receiver = shared.receiver();
     let mut sent = vec![0; rigs.len()];
@@ -198,7 +192,6 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
 
 #[test]
 fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_is_in_flight() {
-    /// While it answers its first batch, another producer reserves a slot and dies.
     struct Overtaken<'s>(&'s Shared, bool);
     impl<M: Machine> Handler<M, Single<'_>> for Overtaken<'_> {
         type Input = Echo;

@@ -59,7 +59,6 @@ fn an_address_that_is_not_mapped_or_misaligned_is_named() {
     }
 }
 
-/// One of the two rings' headers.
 fn header<'r>(rig: &Rig<'r, Echo, Echo>, output: bool) -> &'r RingHeader<HostWord> {
     if output { rig.output } else { rig.input }
 }
@@ -239,7 +238,6 @@ fn a_clock_that_stands_at_its_end_is_no_deadline() {
     assert_eq!(rig.end(), (State::Terminated, 0, None));
 }
 
-/// The ABI of a crate with its own layouts.
 struct Foreign;
 
 impl<M: Machine> Handler<M, Single<'_>> for Foreign {

@@ -12,7 +12,6 @@ use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape, until};
 use crate::warp::{Lane, with_a_warp};
 
-/// Two flagged rings in addition to those of a rig; the rig's block refers to them.
 struct Rings<'a> {
     sender: Producer<'a, Echo, Host>,
     receiver: Consumer<'a, Echo, Host>,

@@ -14,7 +14,6 @@ use crate::warp::{Lane, on_a_warp};
 /// Guard bytes before and after the kernel's buffer, which must stay unchanged.
 const MARGIN: usize = 64;
 
-/// One group of several.
 struct Group<'a> {
     device: &'a Device,
     number: u64,
@@ -37,7 +36,6 @@ impl KernelHost for Group<'_> {
     fn pause(&self, _: u32) {}
 }
 
-/// Runs a kernel of the image with several groups, each a thread.
 fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
     thread::scope(|scope| {
         for number in 0..groups {

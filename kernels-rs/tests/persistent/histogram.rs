@@ -7,7 +7,6 @@ use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
-/// The published generator, implemented again.
 fn scatter(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58476d1ce4e5b9);
@@ -15,7 +14,6 @@ fn scatter(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Counts and checksum, one byte and one word at a time.
 pub fn slow(data: &[u8], first_word: u64) -> (Vec<u64>, u64) {
     let mut counts = vec![0; 256];
     for &byte in data {
@@ -35,7 +33,6 @@ pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|i| (scatter(seed ^ i) >> 56) as u8).collect()
 }
 
-/// The data and the working memory of one kernel.
 pub struct Ground {
     pub data: Bytes,
     pub length: u64,
@@ -51,7 +48,6 @@ impl Ground {
         [self.data.address(), self.length, self.work.address()]
     }
 
-    /// Returns the totals after the kernel has exited; asserts that the tables are empty again.
     pub fn totals(&mut self) -> Vec<u64> {
         // SAFETY: plain numbers, within the memory and aligned, and the kernel has exited.
         let work: &Work = unsafe { self.work.place::<Work>(0).as_ref() };
@@ -60,7 +56,6 @@ impl Ground {
     }
 }
 
-/// Returns the kernel's answers to these chunks, and `dropped` of its telemetry.
 fn answers(ground: &Ground, shape: Shape, chunks: &[Chunk]) -> (Vec<Counted>, u64) {
     let memory = shape.memory::<Chunk, Counted>();
     let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);

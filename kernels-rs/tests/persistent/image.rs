@@ -11,7 +11,6 @@ fn ptx() -> &'static str {
     std::str::from_utf8(IMAGE.ptx).expect("PTX is text")
 }
 
-/// Returns the text after the first `opening` up to the next `closing`.
 fn between<'t>(text: &'t str, opening: &str, closing: char) -> Option<&'t str> {
     let (_, rest) = text.split_once(opening)?;
     rest.split_once(closing).map(|(inside, _)| inside)

@@ -10,7 +10,6 @@ use crate::traced::{echo, trace};
 
 use State::{Active, Draining, Faulted, Paused, Ready, Terminated};
 
-/// Returns the states of `echo` during the host's actions, and its result.
 fn life(shape: Shape, host: impl FnOnce(&mut Rig<'_, Echo, Echo>)) -> (Vec<State>, (State, u32, Option<Fault>)) {
     let memory: Bytes = shape.memory::<Echo, Echo>();
     let device = Device::new([memory.range()]);
@@ -20,7 +19,6 @@ fn life(shape: Shape, host: impl FnOnce(&mut Rig<'_, Echo, Echo>)) -> (Vec<State
     (states, rig.end())
 }
 
-/// Sends commands one by one, each after the previous one was acknowledged.
 fn commands(all: &[Command]) -> impl FnOnce(&mut Rig<'_, Echo, Echo>) {
     move |rig| {
         rig.until_state(Ready);

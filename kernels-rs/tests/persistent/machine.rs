@@ -3,7 +3,6 @@
 use ringmem_kernels::IMAGE;
 use ringmem_layouts::image::KernelHost;
 
-/// Runs a kernel of the image on this thread.
 pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
     let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
     assert_eq!(entry.arguments, arguments.len());

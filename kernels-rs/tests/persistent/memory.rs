@@ -39,7 +39,6 @@ impl Bytes {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Returns the address of a `T` at `offset`.
     pub fn place<T>(&self, offset: u64) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within");
         assert!(offset + size_of::<T>() <= self.layout.size() && offset.is_multiple_of(align_of::<T>()));
@@ -59,11 +58,9 @@ impl Drop for Bytes {
     }
 }
 
-/// A device whose addresses are the host's, mapped where the test specifies.
 pub struct Device {
     ranges: Vec<(u64, u64)>,
     clock: Clock,
-    /// How often a kernel has paused.
     pub pauses: AtomicU64,
 }
 
@@ -78,7 +75,6 @@ impl Device {
         Self { ranges: ranges.into_iter().collect(), clock: Clock::Wall(Instant::now()), pauses: AtomicU64::new(0) }
     }
 
-    /// Creates a device with a clock that the test advances.
     pub fn with_manual_clock(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self { clock: Clock::Manual(AtomicU64::new(1_000)), ..Self::new(ranges) }
     }

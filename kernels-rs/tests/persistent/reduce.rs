@@ -8,7 +8,6 @@ use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
-/// Pseudorandom words; as floats of all magnitudes, some of them equal.
 pub fn words(len: usize, number: Number) -> Vec<u64> {
     let chance = noise(len * 8, len as u64);
     let chance = chance.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight")));
@@ -18,7 +17,6 @@ pub fn words(len: usize, number: Number) -> Vec<u64> {
     }
 }
 
-/// Sums in the kernel's documented order: 32 rows, then the rows.
 pub fn slow(words: &[u64], number: Number) -> Reduced {
     let rows = |row: usize| words.iter().copied().skip(row).step_by(32);
     let sum = match number {
@@ -38,7 +36,6 @@ pub fn slow(words: &[u64], number: Number) -> Reduced {
     Reduced { id: 0, status: 0, count: words.len() as u64, sum, least, greatest, _reserved: [0; 2] }
 }
 
-/// Returns the kernel's answers to these chunks of `data`.
 fn answers(data: &[u64], chunks: &[Reduce]) -> Vec<Reduced> {
     let bytes: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
     let shape = Shape::default();

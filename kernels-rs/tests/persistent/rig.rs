@@ -12,16 +12,13 @@ use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, Ring
 use crate::machine::run_image;
 use crate::memory::{Bytes, Device};
 
-/// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// The default launch generation.
 pub const EPOCH: u32 = 7;
 
 const CONTROL: u64 = 0;
 const TELEMETRY: u64 = 256;
 const INPUT: u64 = 384;
 
-/// The shape of a rig.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub input: u64,
@@ -41,16 +38,13 @@ impl Shape {
         (RingLayout::of::<I>(self.input).expect("a geometry"), RingLayout::of::<O>(self.output).expect("a geometry"))
     }
 
-    /// Returns zeroed memory for a rig of this shape.
     pub fn memory<I: RingMessage, O: RingMessage>(&self) -> Bytes {
         let (input, output) = self.layouts::<I, O>();
         Bytes::zeroed((INPUT + input.size().next_multiple_of(128) + output.size()) as usize)
     }
 }
 
-/// The host's end.
 pub struct Rig<'a, I: RingMessage, O: RingMessage> {
-    /// The block's words, bypassing the two writers, for tests that corrupt them.
     pub block: &'a ControlBlock<HostWord>,
     pub telemetry: &'a telemetry::Shared<HostWord>,
     pub input: &'a RingHeader<HostWord>,
@@ -62,7 +56,6 @@ pub struct Rig<'a, I: RingMessage, O: RingMessage> {
 }
 
 impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
-    /// Lays out everything in `memory`, which [`Shape::memory`] created.
     pub fn new(memory: &'a Bytes, shape: Shape) -> Self {
         let (input, output) = shape.layouts::<I, O>();
         let output_at = INPUT + input.size().next_multiple_of(128);
@@ -145,7 +138,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         result
     }
 
-    /// Sends a command and waits for its acknowledgement.
     pub fn command(&mut self, command: Command) {
         let sequence = self.control.command(command);
         until("the command is acknowledged", || self.control.acknowledged());
@@ -186,7 +178,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         answer.expect("just received")
     }
 
-    /// Returns the messages in the output ring.
     pub fn received(&mut self) -> Vec<O> {
         std::iter::from_fn(|| self.receiver.pop().ok()).collect()
     }
@@ -209,7 +200,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         until("the heart beats", || self.snapshot().heartbeat >= begun + times);
     }
 
-    /// Returns the state, the number of faults, and the last fault.
     pub fn end(&self) -> (State, u32, Option<Fault>) {
         let snapshot = self.snapshot();
         assert_eq!(snapshot.state >> 32, u64::from(self.launch.epoch), "the state carries its epoch");

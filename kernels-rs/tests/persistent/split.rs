@@ -16,12 +16,10 @@ fn address(header: &RingHeader<HostWord>) -> u64 {
     (&raw const *header).expose_provenance() as u64
 }
 
-/// Slots follow their header, here as in a ring of one piece.
 fn slots(header: &RingHeader<HostWord>) -> u64 {
     address(header) + size_of::<RingHeader<u64>>() as u64
 }
 
-/// Returns the four addresses of the rings' other parts: the host's headers, the device's slots.
 fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 4] {
     [address(host.input), slots(device.input), address(host.output), slots(device.output)]
 }

@@ -81,7 +81,6 @@ fn an_idle_kernel_writes_its_telemetry() {
 
 #[test]
 fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
-    /// Sends the host's next command itself, while it answers its first message.
     struct Told<'b>(&'b ControlBlock<HostWord>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Told<'_> {
         type Input = Echo;
@@ -245,7 +244,6 @@ fn what_is_taken_and_not_yet_answered_is_in_flight() {
 
 #[test]
 fn batches_are_written_down_together_for_a_millisecond_at_most() {
-    /// Takes a given number of nanoseconds per batch, and records the counters at that time.
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, u64, &'b std::sync::Mutex<Vec<u64>>);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;

@@ -12,7 +12,6 @@ use crate::memory::Device;
 use crate::rig::Rig;
 
 thread_local! {
-    /// The address of the word.
     static WATCHED: Cell<u64> = const { Cell::new(0) };
     static WRITTEN: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
@@ -65,7 +64,6 @@ impl Machine for Traced<'_> {
     }
 }
 
-/// A kernel that is generic over its machine.
 pub trait Kernel: Send {
     fn run(self, machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch);
 }
@@ -76,7 +74,6 @@ impl<F: FnOnce(&Traced<'_>, &Single<'_>, &Launch) + Send> Kernel for F {
     }
 }
 
-/// A kernel around a handler.
 pub fn handled<H>(mut handler: H) -> impl Kernel
 where
     H: for<'m, 'l> Handler<Traced<'m>, Single<'l>> + Send,
@@ -87,7 +84,6 @@ where
     }
 }
 
-/// The kernel `echo`.
 pub fn echo() -> impl Kernel {
     |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
         // SAFETY: the rig that this runs on outlives it and is the only other side.

@@ -8,13 +8,11 @@ use crate::machine::unmapped;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
-/// Returns `data` after the kernel has exited.
 pub fn bytes(data: &Bytes, length: usize) -> Vec<u8> {
     // SAFETY: a byte within the memory, and the kernel has exited.
     (0..length as u64).map(|offset| unsafe { data.place::<u8>(offset).read() }).collect()
 }
 
-/// Same operation, one byte at a time.
 pub fn slow(byte: u8, operation: Operation) -> u8 {
     match operation {
         Operation::Add(operand) => ((u32::from(byte) + u32::from(operand)) % 256) as u8,
@@ -22,7 +20,6 @@ pub fn slow(byte: u8, operation: Operation) -> u8 {
     }
 }
 
-/// Returns the kernel's answers to these chunks, and the data after it.
 fn answers(data: &[u8], chunks: &[Apply]) -> (Vec<Applied>, Vec<u8>) {
     let shape = Shape::default();
     let (memory, ground) = (shape.memory::<Apply, Applied>(), Bytes::of(data));

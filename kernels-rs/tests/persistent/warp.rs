@@ -26,16 +26,13 @@ use crate::transform::bytes;
 
 const WIDTH: usize = 32;
 
-/// The rendezvous of the lanes.
 struct Warp {
     meeting: Mutex<Meeting>,
     over: Condvar,
 }
 
 struct Meeting {
-    /// Incremented when all lanes have arrived.
     number: u64,
-    /// The lanes that have arrived, with their values.
     brought: [Option<u64>; WIDTH],
     /// The result of the last rendezvous. Kept until all of its lanes have arrived at the next one.
     told: [Option<u64>; WIDTH],
@@ -80,7 +77,6 @@ pub struct Lane<'a> {
     device: &'a Device,
     lane: usize,
     group: u64,
-    /// How often the lane has read its clock.
     looks: Cell<u64>,
 }
 
@@ -130,7 +126,6 @@ impl Lanes for Lane<'_> {
     }
 }
 
-/// Runs a kernel on a warp; returns how many lanes panicked.
 pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
     let warp = Warp::new();
     thread::scope(|scope| {
@@ -144,7 +139,6 @@ pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &L
     })
 }
 
-/// Runs a kernel on a warp with the host's actions; returns how many lanes panicked.
 pub fn with_a_warp<I: RingMessage, O: RingMessage>(
     rig: &mut Rig<'_, I, O>,
     device: &Device,
@@ -159,7 +153,6 @@ pub fn with_a_warp<I: RingMessage, O: RingMessage>(
     panicked
 }
 
-/// The kernel `echo`, for a lane.
 fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
     // SAFETY: the rig outlives the kernel and is the only peer.
     unsafe { persistent(machine, lanes, launch, &mut echo::Handle::<true>) }
@@ -355,7 +348,6 @@ fn every_lane_leaves_when_the_epoch_ends_or_an_index_is_corrupt() {
     assert_eq!((panicked, rig.end()), (0, (State::Faulted, 1, Some(Fault::Corrupt))));
 }
 
-/// Echoes; the lane that gets a message of all ones panics.
 struct Fragile;
 
 impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
@@ -397,7 +389,6 @@ fn when_one_lane_panics_the_others_leave() {
     }
 }
 
-/// Refuses messages with an odd first word, each by its own lane.
 struct Picky;
 
 impl<M: Machine> Handler<M, Lane<'_>> for Picky {

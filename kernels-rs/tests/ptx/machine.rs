@@ -10,7 +10,6 @@ static PTX: LazyLock<Image> =
     LazyLock::new(|| Image::parse(std::str::from_utf8(IMAGE.ptx).expect("PTX is text")).unwrap_or_else(|fault| panic!("{fault}")));
 static DEVICE: LazyLock<Device> = LazyLock::new(|| Device::new(0x5eed));
 
-/// Runs a block of a kernel of the image on this thread.
 pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
     DEVICE.run(&PTX, name, arguments, host, 32, 1).unwrap_or_else(|fault| panic!("{fault}"));
 }

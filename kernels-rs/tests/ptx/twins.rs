@@ -21,7 +21,6 @@ fn ptx() -> &'static str {
     std::str::from_utf8(IMAGE.ptx).expect("PTX is text")
 }
 
-/// Runs conversations through small and large rings, and one whose messages come singly: what was found first.
 fn converse(image: &Image, seed: u64, patience: Duration) -> Result<(), String> {
     for (capacity, count, is_slow) in [(4, 60, false), (64, 150, false), (64, 40, true)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
@@ -43,7 +42,6 @@ fn converse(image: &Image, seed: u64, patience: Duration) -> Result<(), String> 
     Ok(())
 }
 
-/// `is_slow`: the kernel polls in vain before each message.
 fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Duration) -> Result<(), String> {
     let mut progress = (Instant::now(), 0);
     let mut last: Option<TelemetryBuffer<u64>> = None;
@@ -88,14 +86,12 @@ fn talk(rig: &mut Rig<'_, Echo, Echo>, count: u64, is_slow: bool, patience: Dura
     Ok(())
 }
 
-/// The lines of `echo` that a conversation executes, from 0.
 fn executed() -> Vec<usize> {
     let image = Image::parse(ptx()).unwrap_or_else(|fault| panic!("{fault}"));
     assert_eq!(converse(&image, 0, LIMIT), Ok(()));
     image.executed().map(|line| line as usize - 1).collect()
 }
 
-/// Replaces a line.
 fn twin(at: usize, by: &str) -> Image {
     let lines: Vec<&str> = ptx().lines().enumerate().map(|(number, line)| if number == at { by } else { line }).collect();
     Image::parse(&lines.join("\n")).unwrap_or_else(|fault| panic!("{fault}"))
@@ -108,7 +104,6 @@ fn assert_found(at: usize, by: &str) {
     assert!(found.is_some(), "line {}: `{}` as `{}` is not found", at + 1, line.trim(), by.trim());
 }
 
-/// The address operand of a load or store.
 fn address(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(address, _)| address)
 }
@@ -121,7 +116,6 @@ fn a_missing_barrier_is_found() {
     barriers.into_iter().for_each(|at| assert_found(at, ""));
 }
 
-/// The fence of a publication precedes the stores of both indices.
 #[test]
 fn a_publication_without_its_fence_or_with_a_smaller_scope_is_found() {
     let lines: Vec<&str> = ptx().lines().collect();
@@ -142,7 +136,6 @@ fn a_publication_without_its_fence_or_with_a_smaller_scope_is_found() {
     }
 }
 
-/// Both indices are loaded when the kernel attaches, and again by each poll.
 #[test]
 fn a_poll_that_is_weak_relaxed_or_of_a_smaller_scope_is_found() {
     let lines: Vec<&str> = ptx().lines().collect();

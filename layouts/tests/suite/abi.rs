@@ -45,7 +45,6 @@ nested!(kelvin: Kelvin);
 nested!(plain: f32);
 nested!(fahrenheit: Fahrenheit);
 
-/// One struct again, with one thing changed.
 macro_rules! flat {
     ($module:ident: $name:ident { $a:ident: $first:ty, $b:ident: $second:ty } align $align:literal, written by $writer:literal) => {
         mod $module {
@@ -146,7 +145,6 @@ fn the_fields_of_every_layout_follow_each_other_without_a_gap() {
     }
 }
 
-/// Without a type argument a layout is its snapshot, of plain words.
 #[test]
 fn layouts_have_their_sizes_without_a_type_argument() {
     assert!(size_of::<ControlBlock>() == 128);

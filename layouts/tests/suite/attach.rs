@@ -1,9 +1,5 @@
 //! Attaching to memory with the expected ring, and with anything else; and a peer that writes any value to its index.
 //!
-//! 1. Memory that `format` wrote is a ring, whatever it contained before and wherever its indices begin.
-//! 2. Each invalid fact is reported by its own error.
-//! 3. An index that exceeds the capacity is `Corrupt`. One within it, forwards or backwards, is accepted and harmless.
-//!
 //! Invalid slots of framed rings are tested in `framed_attach`.
 
 use crate::ring_memory;
@@ -67,7 +63,6 @@ macro_rules! kinds {
                 memory
             }
 
-            /// What stops both ends, which object alike.
             pub fn objection(base: NonNull<u8>, len: u64) -> Option<AttachError> {
                 // SAFETY: the tests give memory that lives, one thread uses it, and the ends are dropped at once.
                 let producer = unsafe { Producer::from_raw(base, len) }.err();
@@ -77,7 +72,6 @@ macro_rules! kinds {
                 producer
             }
 
-            /// Writes a constant and returns the objection to it.
             fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -> Option<AttachError> {
                 let memory = formatted(4, 0);
                 assert_eq!(objection(memory.base, memory.len()), None);
@@ -172,7 +166,6 @@ kinds! {
     framed_ring: framed [] as RingFlags::FRAMED, 8 bytes, not u8, formatted by format_zeroed;
 }
 
-/// Of rings of fixed-size messages.
 macro_rules! values {
     ($($name:ident: $ring:ident;)+) => {$(
         mod $name {
@@ -249,7 +242,6 @@ values! {
 
 type Cell = <Host as Machine>::Cell<u64>;
 
-/// Of rings whose ends poll a header each.
 macro_rules! two_headers_that_disagree {
     ($($name:ident: $kind:ident [$($message:ty)?] as $flags:expr, $slot:expr;)+) => {$(
         #[test]
@@ -282,7 +274,6 @@ two_headers_that_disagree! {
     two_headers_of_framed_that_disagree_are_refused: framed [] as RingFlags::FRAMED, Cell::new(0);
 }
 
-/// Of rings whose producer polls an index.
 macro_rules! hostile_heads {
     ($($name:ident: $ring:ident, $values:ident;)+) => {$(
         mod $name {
@@ -364,7 +355,6 @@ hostile_heads! {
     flagged_heads: flagged_ring, flagged_values;
 }
 
-/// The distance of the peer's index from the end's own index, and the operation then.
 fn lies() -> impl Strategy<Value = Vec<(i64, u8)>> {
     prop::collection::vec((prop_oneof![-9..9_i64, any::<i64>()], 0..4_u8), 1..40)
 }

@@ -1,9 +1,4 @@
 //! Values moved out of a chunk: `for value in chunk`.
-//!
-//! 1. Exactly the taken messages are released, wherever the iterator stops (its drop does nothing, like forgetting it), and however the consumer
-//!    ends.
-//! 2. Every value is dropped once, also if the user of the iterator panics.
-//! 3. Taken one by one, each slot is released at once; taken by `for_each` and `fold`, all together.
 
 use std::cell::RefCell;
 use std::mem::forget;

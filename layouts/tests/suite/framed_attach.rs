@@ -41,7 +41,6 @@ fn write(memory: &Memory, index: u64, value: u64) {
     unsafe { memory.base.add(memory.layout.slots_offset() as usize).cast::<u64>().add(place).write(value) };
 }
 
-/// Whether a message lies in the slots, in one piece, on a multiple of 8.
 fn holds(memory: &Memory, bytes: &[u8]) -> bool {
     let slots = memory.base.as_ptr() as usize + memory.layout.slots_offset() as usize;
     let end = memory.base.as_ptr() as usize + memory.len() as usize;

@@ -1,8 +1,4 @@
 //! Any sequence of framed operations compared with a `VecDeque`, and single facts.
-//!
-//! 1. Messages are popped in order and with their length, at every capacity and start index; a push fails exactly if its frame does not fit at its
-//!    position.
-//! 2. Grants, frames, chunks and batches behave as documented when they are committed, dropped, forgotten and left by a panic.
 
 use std::collections::VecDeque;
 use std::mem::forget;
@@ -28,7 +24,6 @@ enum End {
     Panic,
 }
 
-/// How long a message is to be.
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Of(usize),
@@ -117,7 +112,6 @@ fn start() -> impl Strategy<Value = u64> {
     prop_oneof![0..3_u64, (0..60_u64).prop_map(|back| u64::MAX - back), any::<u64>()]
 }
 
-/// A message and the words that its frame takes, with those that it skips.
 struct Entry {
     bytes: Vec<u8>,
     words: u64,
@@ -125,7 +119,6 @@ struct Entry {
 
 struct Model {
     capacity: u64,
-    /// The released index.
     head: u64,
     entries: VecDeque<Entry>,
     popped: usize,
@@ -192,7 +185,6 @@ impl Model {
     }
 }
 
-/// Where it ends as it says, what unwinds included.
 fn leave<T>(end: End, held: T, explicitly: impl FnOnce(T)) -> bool {
     match end {
         End::Drop => drop(held),
@@ -450,7 +442,6 @@ fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, mo
     }
 }
 
-/// Everything that was pushed can be seen.
 fn published(model: &mut Model, consumer: &Consumer<'_, Host>) {
     model.observe(consumer);
     assert_eq!(model.unpublished, 0);
@@ -478,7 +469,6 @@ proptest! {
     }
 }
 
-/// A ring that is empty with both indices at `start`.
 fn fits_at_every_position<const BYTES: usize>() {
     for back in 0..2 * BYTES as u64 / 8 {
         let mut ring = Ring::<BYTES>::starting_at(u64::MAX - back);

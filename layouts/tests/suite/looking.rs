@@ -1,7 +1,4 @@
 //! Observing a ring without taking messages.
-//!
-//! 1. Both ends of every kind report the same fill, at every fill and across the end of the index range.
-//! 2. The next message, all of a chunk and all available messages are visible by reference, stay, and are the ones that are popped.
 
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::{PopError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
@@ -9,7 +6,6 @@ use ringmem_layouts::ring::{PopError, flagged, framed, lossy, mailbox, mpmc, mps
 const CAPACITY: usize = 4;
 const STARTS: [u64; 4] = [0, 1, u64::MAX - 2, u64::MAX];
 
-/// So many messages, and what both ends say of it.
 macro_rules! holds {
     ($producer:ident, $consumer:ident, $len:expr) => {
         let (len, capacity) = ($len, $producer.capacity());

@@ -1,8 +1,4 @@
 //! Producers that fill one SPSC ring together, and its consumer, in every interleaving.
-//!
-//! 1. Two producers with room: every message arrives whole and once. One waits for the other's turn, and for nothing else.
-//! 2. One producer and a full ring: a slot is written again after it was read.
-//! 3. Twins with one half of a sync point relaxed must fail.
 
 use crate::loom_machine;
 
@@ -78,7 +74,6 @@ fn fill<const WEAK: u8>(producer: &mut Producer<'_, u64, Loom<WEAK>, LoomWord<WE
     true
 }
 
-/// Two producers with room for both, and a consumer that looks twice while they are at work.
 fn two_producers<const WEAK: u8>() {
     let memory = Memory::<WEAK>::new(2);
     let mut consumer = memory.consumer();

@@ -10,11 +10,8 @@ use loom_machine::{LoomWord, STRONG, check, must_fail};
 use ringmem_layouts::clock::{HybridClock, Stamp};
 use ringmem_layouts::{RmwWord, Word};
 
-/// Nothing is torn.
 const WHOLE: u8 = 0;
-/// An addition is a load and a store.
 const TORN_ADD: u8 = 1;
-/// A compare-exchange is a load, a comparison and a store.
 const TORN_EXCHANGE: u8 = 2;
 
 /// A word whose read-modify-writes are two accesses. A clock orders no other memory, so a weaker ordering would show nothing: it relies on their
@@ -117,7 +114,6 @@ fn threads_share_a_clock<const WHICH: u8>(programs: &'static [&'static [Call]]) 
 
 const PREEMPTIONS: usize = 3;
 
-/// The time stands, moves on in one thread before it does in the other, and steps back.
 const TWO: &[&[Call]] = &[&[Tick(1), Tick(2)], &[Tick(2), Tick(1)]];
 const RECEIVING: &[&[Call]] = &[&[Tick(1), Tick(1)], &[Merge(Stamp::from_bits(2 << 12 | 7), 1)]];
 const THREE: &[&[Call]] = &[&[Tick(1)], &[Tick(2)], &[Tick(3)]];

@@ -1,7 +1,4 @@
 //! Every interleaving of each way to write a lossy ring with each way to read it, and of a mailbox being published and read.
-//!
-//! 1. Messages are two words that follow from their number, so that half of one and half of another shows.
-//! 2. Every pair runs on the strong machine and on four weakened twins: each half of each sync point once relaxed. A twin must fail.
 
 // Only its word and its cell are needed here.
 #[allow(dead_code)]
@@ -17,16 +14,11 @@ use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
 use ringmem_layouts::ring::{RingFlags, mailbox};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, Word};
 
-/// "message published", the release half.
 const TAIL_STORED_RELAXED: u8 = 1;
-/// "message published", the acquire half.
 const TAIL_LOADED_RELAXED: u8 = 2;
-/// "slot overwritten", the release half.
 const PAYLOAD_STORED_RELAXED: u8 = 3;
-/// "slot overwritten", the acquire half.
 const PAYLOAD_LOADED_RELAXED: u8 = 4;
 
-/// A word that loom watches and that knows whether it stands in a slot.
 struct Watched<const WEAK: u8> {
     word: LoomWord<STRONG>,
     in_slot: bool,
@@ -89,7 +81,6 @@ impl<const WEAK: u8> Machine for Loom<WEAK> {
 
 type Message = [u64; 2];
 
-/// The message of a number, from 1.
 const fn message(number: u64) -> Message {
     [number, !number]
 }
@@ -109,7 +100,6 @@ const START: u64 = u64::MAX - 1;
 const ONE_SLOT: Geometry = Geometry { capacity: 1, messages: 3 };
 const TWO_SLOTS: Geometry = Geometry { capacity: 2, messages: 4 };
 
-/// A ring's words, as long as a model runs.
 struct Memory<const WEAK: u8> {
     header: RingHeader<Watched<WEAK>>,
     slots: Vec<Watched<WEAK>>,
@@ -166,7 +156,6 @@ fn one_by_one<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry
     }
 }
 
-/// As many as there are slots, or one more.
 fn by_slice<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry: Geometry) {
     let messages: Vec<Message> = (2..=geometry.messages).map(message).collect();
     writer.push_slice(&messages);
@@ -276,7 +265,6 @@ fn a_mailbox<const WEAK: u8>() {
     unsafe { memory.free() };
 }
 
-/// A message with as many words as one group stores.
 type Wide = [u64; 8];
 
 /// Overwrites a message while it is read. Its words are stored as one group.

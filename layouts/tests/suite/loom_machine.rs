@@ -1,7 +1,4 @@
 //! A machine over loom's atomics and cell, with four ways to weaken them.
-//!
-//! 1. Payload is in loom's cell. Through a raw pointer, loom would not see it, and a model would pass with any ordering.
-//! 2. A weak machine drops one ordering of one side. So each half of each sync point has a twin of its own.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -13,35 +10,24 @@ use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use ringmem_layouts::{Counter, Machine, RmwWord, SlotCell, Word};
 
-/// Every ordering as the protocol asks for it.
 pub const STRONG: u8 = 0;
-/// The writing side's release stores are relaxed: the release half of "slot published".
 pub const WRITER_PUBLISHES_RELAXED: u8 = 1;
-/// The reading side's acquire loads are relaxed: the acquire half of "slot published".
 pub const READER_LOOKS_RELAXED: u8 = 2;
-/// The reading side's release stores are relaxed: the release half of "slot released".
 pub const READER_RELEASES_RELAXED: u8 = 3;
-/// The writing side's acquire loads are relaxed: the acquire half of "slot released".
 pub const WRITER_LOOKS_RELAXED: u8 = 4;
 
-/// Read-modify-writes are relaxed, on both sides: what keeps a wake-up from being lost.
 #[allow(dead_code, reason = "for the models of those who sleep")]
 pub const RMW_RELAXED: u8 = 5;
 
-/// A counter's release is relaxed: the release half of "turn passed".
 #[allow(dead_code, reason = "for the model of those who take turns")]
 pub const TURN_PASSED_RELAXED: u8 = 6;
 
-/// Compare-exchanges are relaxed, on both sides: the release half of "end closed" where an end has many handles.
 #[allow(dead_code, reason = "for the model of those who leave")]
 pub const EXCHANGE_RELAXED: u8 = 7;
 
-/// Which end a thread of a model is.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Side {
-    /// Fills slots, writes records.
     Writer,
-    /// Empties slots, reads records.
     Reader,
 }
 
@@ -64,7 +50,6 @@ fn is(side: Side) -> bool {
     SIDE.with(|cell| cell.get() == Some(side))
 }
 
-/// A model checker whose orderings are weakened in one place, or in none.
 pub struct Loom<const WEAK: u8>;
 
 impl<const WEAK: u8> Machine for Loom<WEAK> {
@@ -76,7 +61,6 @@ impl<const WEAK: u8> Machine for Loom<WEAK> {
     }
 }
 
-/// A word that loom watches.
 pub struct LoomWord<const WEAK: u8>(AtomicU64);
 
 // SAFETY: for `STRONG` each is the one atomic access that it names. The others break the promise on purpose, within a model, where the
@@ -138,7 +122,6 @@ unsafe impl<const WEAK: u8> Counter for LoomWord<WEAK> {
     }
 }
 
-/// A slot that loom watches.
 pub struct LoomCell<T>(UnsafeCell<T>);
 
 // SAFETY: loom passes the pointer of its cell, which lives as long as this one; nothing is accessed here.

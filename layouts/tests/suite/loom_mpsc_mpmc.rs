@@ -1,9 +1,4 @@
 //! Every interleaving of MPMC and MPSC operations that can meet.
-//!
-//! 1. A way to fill and a way to empty are chosen. Two producers meet one consumer, or one producer two consumers: once over an empty ring
-//!    whose messages are waited for, once over a full one whose slot is used again. Indices wrap in between.
-//! 2. Every pair runs with relaxed exchanges, which only claim, and on four weakened twins. Each twin relaxes one half of one sync point and
-//!    must fail.
 
 use crate::loom_machine;
 
@@ -22,11 +17,9 @@ use ringmem_layouts::{Machine, RingHeader, RingLayout, RmwWord, SlotCell};
 const MPMC: u64 = RingFlags::MPMC.bits();
 const MPSC: u64 = RingFlags::MPSC.bits();
 
-/// What loom says when two threads reach a slot with nothing between them that orders them.
 const RACE: &str = "Causality violation";
 const PREEMPTIONS: usize = 2;
 
-/// A ring's words and slots, as long as a model runs.
 struct Memory<M: Machine> {
     header: RingHeader<M::Word>,
     slots: Vec<Slot<M::Word, M::Cell<u64>>>,
@@ -73,7 +66,6 @@ impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
 
 type Many<'a, M, const KIND: u64> = ManyProducer<'a, u64, M, KIND>;
 
-/// Tries once with each message; those that were taken.
 fn push<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
     let taken = |value: &u64| match producer.push(*value) {
         Ok(()) => true,
@@ -102,7 +94,6 @@ fn reserve<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KI
     }
 }
 
-/// Claims all of the ring that is free and writes nothing, then pushes.
 fn give_up<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
     drop(producer.reserve(1));
     push(producer, messages)
@@ -167,7 +158,6 @@ fn peek_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, 
     got
 }
 
-/// By value: the first by itself, the others together.
 fn drain_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
     let mut got = Vec::new();
     for _ in 0..tries {
@@ -235,9 +225,7 @@ type Fill<M, const KIND: u64> = fn(&mut Many<M, KIND>, &[u64]) -> Vec<u64>;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Scene {
-    /// An empty ring of two slots: a consumer waits for the first message.
     Publish,
-    /// A full ring of one slot: producers try once to use it again.
     Reuse,
 }
 
@@ -288,7 +276,6 @@ fn two_fill<M: Machine<Word: RmwWord> + 'static, C: Send + 'static, const KIND: 
     unsafe { memory.free() };
 }
 
-/// Two producers and a consumer.
 fn two_producers<M: Machine<Word: RmwWord> + 'static>(
     scene: Scene,
     fill: Fill<M, MPMC>,
@@ -360,7 +347,6 @@ fn leaving<M: Machine<Word: RmwWord> + 'static>() {
     unsafe { memory.free() };
 }
 
-/// A handle that attaches while others are at work finds indices and slots that go together.
 fn attaching<M: Machine<Word: RmwWord> + 'static>() {
     let memory = Memory::<M>::new(MPMC, 1, u64::MAX);
     let (mut producer, mut consumer) = (Kept::new(memory.producer::<MPMC>()), Kept::new(memory.consumer()));

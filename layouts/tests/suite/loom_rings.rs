@@ -1,10 +1,5 @@
 //! Every interleaving of each pair of operations that can meet, on rings with one producer and one consumer: SPSC, flagged and framed.
 //!
-//! 1. A way to fill and a way to empty are chosen; one body runs them against each other with slots that are reused, indices that wrap and
-//!    a full ring, once over one header and once over two.
-//! 2. Every pair runs on the strong machine and on four weakened twins: each half of each sync point once relaxed. A twin must fail.
-//! 3. The scenes are written once. A kind says how it sends and receives one message, and which pairs of its operations meet.
-//!
 //! `push_slice` and `pop_slice` of an SPSC ring, and `push`, `push_many` and `pop` of a framed one, need cells that are plain bytes, which
 //! loom cannot watch; they find, fill and publish by the same code.
 
@@ -21,7 +16,6 @@ use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::{PopError, PushError, ReserveError, RingFlags, Slot};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, SlotCell, Word};
 
-/// What loom says when two threads reach a slot with nothing between them that orders them.
 const RACE: &str = "Causality violation";
 const LEFT: &str = "a closed end has published all its messages";
 const HALF: &str = "half formatted";
@@ -31,22 +25,16 @@ const PREEMPTIONS: usize = 2;
 struct Geometry<W> {
     capacity: u64,
     start: u64,
-    /// Two headers, each end polls its own.
     split: bool,
     work: W,
-    /// Where the head ends.
     end: u64,
 }
 
 const ONE_HEADER: Geometry<u64> = Geometry { capacity: 1, start: u64::MAX, split: false, work: 2, end: 1 };
-/// A header for each end, two slots, and a run that wraps in both senses.
 const TWO_HEADERS: Geometry<u64> = Geometry { capacity: 2, start: u64::MAX - 1, split: true, work: 3, end: 1 };
-/// A ring, and how many messages fill it.
 const FULL: (Geometry<u64>, u64) = (ONE_HEADER, 1);
 
-/// A ring's words and slots, as long as a model runs.
 struct Memory<M: Machine, S> {
-    /// Where the producer polls and the consumer publishes; with one header, both do both.
     near_producer: RingHeader<M::Word>,
     near_consumer: Option<RingHeader<M::Word>>,
     slots: Vec<S>,
@@ -79,14 +67,12 @@ impl<M: Machine, S> Memory<M, S> {
     }
 }
 
-/// Until it is done.
 fn insist(mut attempt: impl FnMut() -> bool) {
     while !attempt() {
         thread::yield_now();
     }
 }
 
-/// A reader that sees the magic of a ring during formatting also sees all of its geometry.
 fn formatting<const WEAK: u8>() {
     let layout = RingLayout::of::<u64>(2).unwrap();
     let header = RingHeader::<LoomWord<WEAK>>::new::<u64>(&layout, 0);
@@ -155,7 +141,6 @@ macro_rules! scenes {
             unsafe { Consumer::new(memory.near_consumer(), &memory.near_producer, memory.slots()) }.unwrap()
         }
 
-        /// Runs `fill` and `drain` against each other on two threads.
         fn meet<M: Machine + 'static>(geometry: Geometry<Work>, fill: fn(&mut Producer<M>, Work), drain: fn(&mut Consumer<M>, Work)) {
             let memory = memory::<M>(geometry);
             // SAFETY: this model's only ends.
@@ -173,7 +158,6 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        /// A consumer that attaches while the producer pushes sees whole messages in order.
         fn attach_while_it_is_filled<M: Machine + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: this model's only producer.
@@ -192,7 +176,6 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        /// A producer that attaches while the consumer is at work, likewise.
         fn attach_while_it_is_emptied<M: Machine + 'static>() {
             let (geometry, before) = FULL;
             let memory = memory::<M>(geometry);
@@ -306,21 +289,18 @@ macro_rules! pairs {
     )+};
 }
 
-/// What SPSC and flagged rings have in common: messages of one slot, with their number as their value.
 macro_rules! values {
     ($kind:ident) => {
         type Producer<'a, M> = ringmem_layouts::ring::$kind::Producer<'a, u64, M>;
         type Consumer<'a, M> = ringmem_layouts::ring::$kind::Consumer<'a, u64, M>;
         type Work = u64;
 
-        /// Whether there was room.
         fn send<M: Machine>(producer: &mut Producer<M>, _: u64, number: u64) -> bool {
             let outcome = producer.push(number);
             assert!(matches!(outcome, Ok(()) | Err(PushError::Full(_))), "{outcome:?}");
             outcome != Err(PushError::Full(number))
         }
 
-        /// Whether a message was there: that of this number.
         fn receive<M: Machine>(consumer: &mut Consumer<M>, _: u64, number: u64) -> bool {
             let outcome = consumer.pop();
             assert!(outcome == Ok(number) || outcome == Err(PopError::Empty), "{outcome:?}, not {number}");
@@ -382,7 +362,6 @@ macro_rules! values {
             }
         }
 
-        /// By value: the first by itself, the others together.
         fn drain<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
             let mut expected = 0..messages;
             while !expected.is_empty() {
@@ -617,7 +596,6 @@ mod flagged {
     }
 }
 
-/// Lengths, markers and payload are words in loom's cells: loom sees each access to them.
 mod framed {
     use ringmem_layouts::ring::framed::{self, Grant, Message, PopError, PushError};
 

@@ -1,8 +1,4 @@
 //! Every interleaving of the communication between host and kernel other than messages.
-//!
-//! 1. A telemetry record is written, or taken back, and read: a snapshot is one record, never two halves.
-//! 2. A side that sees a word of the control block also sees the writes before that word: a prepared block, a command, a state or an
-//!    acknowledgement.
 
 // Only its word and its cell are needed here.
 #[allow(dead_code)]
@@ -55,7 +51,6 @@ fn buffer<const WEAK: u8>(fields: [u64; 8]) -> Arc<TelemetryBuffer<ReadOnly<Pati
     Arc::new(TelemetryBuffer { sequence, processed, dropped, latency_total_ns, latency_min_ns, latency_max_ns, depths, updated_ns })
 }
 
-/// Looks once, as the reader: a record, or another.
 fn look<const WEAK: u8>(buffer: &TelemetryBuffer<ReadOnly<Patient<WEAK>>>, records: [[u64; 8]; 2]) {
     take_side(Side::Reader);
     let seen = buffer.snapshot().unwrap();
@@ -126,7 +121,6 @@ fn fields_that_are_read_relaxed_are_found() {
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_taken_back::<READER_LOOKS_RELAXED>);
 }
 
-/// A control block, and a payload that one side writes before it stores a word there.
 struct Block<const WEAK: u8> {
     block: ControlBlock<ReadOnly<LoomWord<WEAK>>>,
     payload: LoomCell<u64>,

@@ -1,8 +1,4 @@
 //! Any sequence of operations on a lossy ring and a mailbox compared with a list of all messages; and invalid memory.
-//!
-//! 1. Every reader reads each message or counts it as lost, at every capacity, start index and lag, whatever the slots contained before.
-//! 2. A writer that died in the middle of a message stops no reader.
-//! 3. A writer that stores anything anywhere leads no reader out of the ring, into a loop or into a panic.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt::Debug;
@@ -25,7 +21,6 @@ assert_impl_all!(Writer<'static, u64, Host>: Send);
 assert_not_impl_any!(Writer<'static, u64, Host>: Clone, Sync);
 assert_not_impl_any!(mailbox::Writer<'static, u64, Host>: Clone, Sync);
 
-/// Memory for one ring, reached as everybody reaches it: through pointers.
 struct Memory {
     base: NonNull<u8>,
     layout: RingLayout,
@@ -53,12 +48,10 @@ impl Memory {
         // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
         unsafe { self.base.cast().as_ref() }
     }
-    /// All words, those of the header first.
     fn words(&self) -> &[HostWord] {
         // SAFETY: the whole is words by its layout.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.layout.size() as usize / 8).as_ref() }
     }
-    /// The words of the slot of an index.
     fn slot(&self, index: u64) -> &[HostWord] {
         let size = self.layout.slot_size() as usize / 8;
         let first = (index & (self.layout.capacity() - 1)) as usize * size + self.layout.slots_offset() as usize / 8;
@@ -83,7 +76,6 @@ impl Drop for Memory {
     }
 }
 
-/// A value that is made from a number.
 trait Value: RingMessage + PartialEq + Debug {
     fn of(number: u64) -> Self;
 }
@@ -155,7 +147,6 @@ fn start() -> impl Strategy<Value = u64> {
     prop_oneof![0..3_u64, (0..40_u64).prop_map(|back| u64::MAX - back), any::<u64>()]
 }
 
-/// All that was written.
 struct Model<T> {
     messages: Vec<T>,
     published: usize,
@@ -166,7 +157,6 @@ struct Model<T> {
     made: u64,
 }
 
-/// Where a reader should be.
 #[derive(Clone, Copy)]
 struct Place {
     next: usize,
@@ -585,7 +575,6 @@ fn a_ring_in_one_value_keeps_what_is_in_it_when_it_moves() {
     assert_eq!(moved.split().1.latest(), Ok((1, 9)));
 }
 
-/// Stores to a word of the header and gives the objection, which all that attach have in common.
 fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -> Option<AttachError> {
     let memory = Memory::lossy::<u64>(4, 0);
     Word::store(word(memory.header()), value);

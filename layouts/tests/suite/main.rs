@@ -33,5 +33,4 @@ mod two_threads_framed;
 mod two_threads_lossy;
 mod untrusted_model;
 
-/// Multiplies the length of the long tests: 1 in a debug build, 8 in the nightly run.
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };

@@ -122,7 +122,6 @@ mod sealed {
         assert_eq!(header.checksum, bitwise(&[zeroed.as_bytes(), b"123456789"].concat()));
     }
 
-    /// CRC-32C bit by bit, from the polynomial.
     fn bitwise(bytes: &[u8]) -> u32 {
         !bytes.iter().fold(!0, |sum, byte| {
             (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0x1edc_6f41_u32.reverse_bits() } else { sum >> 1 })

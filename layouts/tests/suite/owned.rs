@@ -1,8 +1,4 @@
 //! Ends that share ownership of their ring.
-//!
-//! 1. They move to threads that outlive their creator, and every message arrives once and in order.
-//! 2. The ring lives until its last end is dropped, in any order, and then drops its remaining values once.
-//! 3. A forgotten end keeps the ring, and nothing else.
 
 use std::cell::Cell;
 use std::mem::forget;
@@ -77,7 +73,6 @@ impl Drop for Bomb {
     }
 }
 
-/// Four in, one out: three are left.
 fn leave_three<P: Push<Item = Counted>, C: Pop<Item = Counted>>((mut producer, mut consumer): (P, C), drops: &Arc<AtomicUsize>) -> (P, C) {
     for _ in 0..4 {
         assert!(producer.push(Counted::new(drops)).is_ok());

@@ -26,7 +26,6 @@ impl Patience {
     }
 }
 
-/// Until it gives something.
 #[allow(dead_code, reason = "for those who retry one operation")]
 pub fn insist<R>(mut attempt: impl FnMut() -> Option<R>) -> R {
     let mut patience = Patience::new();

@@ -99,7 +99,6 @@ fn an_end_overwrites_behind_slots_that_were_given_up() {
     assert_eq!(core::iter::from_fn(|| consumer.pop().ok()).collect::<Vec<_>>(), [2, 3, 4, 5]);
 }
 
-/// Full at the first look, with nothing to take out; a consumer has made room at the second.
 struct RoomAtTheSecondLook(u8);
 
 impl End for RoomAtTheSecondLook {

@@ -15,7 +15,6 @@ use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage
 pub enum End {
     Drop,
     Explicit,
-    /// Where the documentation calls it harmless; elsewhere it is dropped.
     Forget,
 }
 
@@ -23,35 +22,15 @@ pub enum End {
 pub enum Op {
     Push,
     PushSlice(usize),
-    Reserve {
-        count: u64,
-        write: u64,
-        end: End,
-    },
-    /// `pops`: after which of the pushes something is popped.
-    BatchPush {
-        every: u64,
-        count: u64,
-        pops: u16,
-        end: End,
-    },
+    Reserve { count: u64, write: u64, end: End },
+    BatchPush { every: u64, count: u64, pops: u16, end: End },
     Pop,
     PopSlice(usize),
-    /// Peek and release, or take.
-    InPlace {
-        most: u64,
-        count: u64,
-        end: End,
-    },
-    BatchPop {
-        every: u64,
-        count: u64,
-        end: End,
-    },
+    InPlace { most: u64, count: u64, end: End },
+    BatchPop { every: u64, count: u64, end: End },
     SplitAgain,
 }
 
-/// A value that is made from a number.
 pub trait Value: Copy + PartialEq + Debug {
     fn of(number: u64) -> Self;
 }
@@ -79,7 +58,6 @@ impl Value for () {
     fn of(_: u64) -> Self {}
 }
 
-/// Used memory: every word is odd, every bit is set.
 pub fn dirty<C, const N: usize>() -> [MaybeUninit<C>; N] {
     let mut memory = [const { MaybeUninit::uninit() }; N];
     // SAFETY: it is this array's, and any bytes are valid in it.
@@ -87,7 +65,6 @@ pub fn dirty<C, const N: usize>() -> [MaybeUninit<C>; N] {
     memory
 }
 
-/// What stands at an index between head and tail.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum At<T> {
     /// Claimed by a batch, not written.
@@ -118,7 +95,6 @@ impl<T: Value> Turns<T> {
         };
         (0..most.min(self.capacity)).take_while(is_free).count() as u64
     }
-    /// Messages that wait in a row, once those that were given up are passed over, at most `most`.
     fn waiting(&mut self, most: u64) -> u64 {
         while self.slots.get(self.popped) == Some(&At::GivenUp) {
             self.release();
@@ -382,7 +358,6 @@ fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Host>, model: &mut 
     }
 }
 
-/// Slots in the ring itself, and slots that were lent at run time.
 pub fn mpmc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
     mpmc_follows(mpmc::Ring::<T, N>::starting_at(start), N as u64, ops);
     mpmc_follows(mpmc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N as u64, ops);
@@ -406,7 +381,6 @@ fn mpmc_follows<T: Value, S: Storage<WordSlot<T>>>(ring: mpmc::RingIn<T, S>, cap
     }
 }
 
-/// Slots in the ring itself, and slots that were lent at run time.
 pub fn mpsc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
     mpsc_follows(mpsc::Ring::<T, N>::starting_at(start), N as u64, ops);
     mpsc_follows(mpsc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N as u64, ops);
@@ -457,7 +431,6 @@ impl<T: Value> Pair<T> {
     }
 }
 
-/// A number of messages, or why there is none.
 pub trait Count {
     /// Panics where there is none.
     fn count(self) -> usize;
@@ -710,7 +683,6 @@ macro_rules! pairs {
 
 pairs! {
     spsc_follows_the_model, spsc_model: spsc over BareSlot {
-        /// Whether a grant begins by publishing the slots of a forgotten one.
         const GRANTS_PUBLISH: bool = true;
 
         fn look<T: Value>(consumer: &mut Consumer<'_, T, Host>, visible: u64) {
@@ -721,7 +693,6 @@ pairs! {
             assert_eq!(chunk.as_slices().concat(), expected);
         }
 
-        /// The first through `write`, the others through the slices.
         fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Host>, values: &[T]) {
             if let Some(first) = values.first() {
                 grant.write(*first).unwrap();
@@ -742,7 +713,6 @@ pairs! {
         /// Polls no index: the flags are in the slots.
         fn look<T: Value>(_: &mut Consumer<'_, T, Host>, _: u64) {}
 
-        /// Slots lie apart.
         fn slices<T: Value>(_: &Chunk<'_, '_, T, Host>, _: &[T]) {}
 
         fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Host>, values: &[T]) {

@@ -6,7 +6,6 @@ use std::ptr::NonNull;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage};
 
-/// Memory for one ring.
 pub struct Memory {
     pub base: NonNull<u8>,
     pub layout: RingLayout,
@@ -25,7 +24,6 @@ impl Memory {
         unsafe { base.write_bytes(byte, Self::allocation(&layout).size()) };
         Self { base, layout }
     }
-    /// A header before zeroed slots.
     pub fn formatted<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64) -> Self {
         let memory = Self::full_of(0, RingLayout::of_kind::<T>(kind, capacity).unwrap());
         // SAFETY: nothing is attached yet.

@@ -1,10 +1,4 @@
 //! Any sequence of operations on rings of fixed-size messages, through one or several handles, compared with a queue; and drops of values.
-//!
-//! 1. Values are popped in the order of the claims, at every capacity and start index; a push on a full ring returns the value.
-//! 2. Claimed but unwritten slots are skipped without losing capacity. Grants, batches and chunks behave as documented when they are committed,
-//!    dropped, and, where that is harmless, forgotten.
-//! 3. A stalled claimer delays the messages after its slots, and no operation spins on it.
-//! 4. Values are dropped once, also if a drop or an iterator panics.
 
 use crate::queue;
 
@@ -23,7 +17,6 @@ use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage
 use ringmem_layouts::{Host, Machine};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
-/// The operations of ends of every kind.
 macro_rules! ends {
     ($($ring:ident)+) => {$(
         assert_impl_all!($ring::Ring<u64, 4>: Send, Sync);
@@ -65,7 +58,6 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Operations, and which of two handles does each.
 fn ops() -> impl Strategy<Value = Vec<(usize, Op)>> {
     prop::collection::vec((0..2_usize, op()), 0..60)
 }
@@ -115,7 +107,6 @@ models! {
 thread_local! {
     /// The numbers that were dropped, in order. Not behind a pointer in each value: a value dropped twice should be counted, not crash.
     static DROPPED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-    /// Which drop panics.
     static BOMB: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -174,7 +165,6 @@ fn owned_op() -> impl Strategy<Value = OwnedOp> {
     ]
 }
 
-/// Slots are in the ring itself, and then lent.
 macro_rules! owned {
     ($($name:ident: $ring:ident, |$consumer:ident, $most:ident, $count:ident| $in_place:expr;)+) => {$(
         fn $name<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usize>) {
@@ -262,7 +252,6 @@ fn dropped_since(before: usize) -> Vec<u64> {
     DROPPED.with_borrow(|dropped| dropped[before..].to_vec())
 }
 
-/// With one producer and one consumer it is known which value each operation drops, and in which order.
 macro_rules! owned_in_order {
     ($($name:ident: $ring:ident over $slot:ident;)+) => {$(
         fn $name<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usize>) {
@@ -417,7 +406,6 @@ proptest! {
     }
 }
 
-/// Gives 1, 2, 3 and panics.
 fn three_and_a_panic() -> impl Iterator<Item = u64> {
     (1..).inspect(|number| {
         if *number == 4 {
@@ -426,7 +414,6 @@ fn three_and_a_panic() -> impl Iterator<Item = u64> {
     })
 }
 
-/// What holds for rings of every kind.
 macro_rules! facts {
     ($($tests:ident: $ring:ident)+) => {$(
         #[allow(unused_mut, reason = "an MPMC ring is split by reference")]

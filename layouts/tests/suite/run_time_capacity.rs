@@ -1,9 +1,5 @@
 //! Rings with a run-time capacity: over borrowed memory, and over boxes. The models of other tests also run over borrowed memory; this file tests
 //! the rest.
-//!
-//! 1. A number of slots that is not a power of two is an error with the number, before any write.
-//! 2. The ring drops its remaining values once; the memory is its owner's again, whatever it contains.
-//! 3. A boxed ring is moved, shared and dropped as any value.
 
 use std::mem::{MaybeUninit, forget};
 use std::rc::Rc;
@@ -36,7 +32,6 @@ macro_rules! ends {
     }};
 }
 
-/// The same tests for each kind of ring.
 macro_rules! of_each_kind {
     ($($tests:ident: $kind:ident;)+) => {$(
         mod $tests {
@@ -111,12 +106,10 @@ of_each_kind! {
     of_mpmc: mpmc;
 }
 
-/// Words, none of them zero.
 fn used<const N: usize>() -> [u64; N] {
     [0x5555_5555_5555_5555; N]
 }
 
-/// Words as they lie in memory that was used for something else.
 fn lent<C>(words: &mut [u64]) -> &mut [MaybeUninit<C>] {
     assert_eq!((size_of::<C>(), align_of::<C>()), (size_of::<u64>(), align_of::<u64>()));
     // SAFETY: the same bytes, and possibly uninitialised data may be anything.

@@ -1,9 +1,5 @@
 //! Longer runs of every ring than loom can enumerate, under random schedules.
 //!
-//! 1. Each handle uses all of its operations, round a ring of two slots whose indices wrap: no message is lost, duplicated, out of its producer's
-//!    order, or accessed by two handles at once.
-//! 2. A machine whose compare-exchange is a load and a store must fail.
-//!
 //! Shuttle is sequentially consistent: loom finds wrong relaxed accesses.
 
 use std::cell::UnsafeCell;
@@ -19,19 +15,14 @@ use ringmem_layouts::{Machine, RingHeader, RingLayout, RmwWord, SlotCell, Word};
 use shuttle::sync::atomic::{AtomicBool, AtomicU64};
 use shuttle::{check_random, thread};
 
-/// Schedules of each ring.
 const SCHEDULES: usize = 2_000;
-/// Of each producer.
 const MESSAGES: u64 = 12;
 const CAPACITY: u64 = 2;
 const START: u64 = u64::MAX - 2;
 
-/// A machine that does as it says.
 const WHOLE: u8 = 0;
-/// Its compare-exchange is a load and a store.
 const TORN_EXCHANGE: u8 = 1;
 
-/// A model checker whose schedules are drawn at random, whole or broken in one place.
 struct Shuttle<const BROKEN: u8>;
 
 impl<const BROKEN: u8> Machine for Shuttle<BROKEN> {
@@ -92,7 +83,6 @@ unsafe impl<const BROKEN: u8> RmwWord for ShuttleWord<BROKEN> {
     }
 }
 
-/// A slot that refuses a second visitor.
 struct ShuttleCell<T> {
     visited: AtomicBool,
     value: UnsafeCell<T>,
@@ -122,7 +112,6 @@ unsafe impl<T> SlotCell<T> for ShuttleCell<T> {
 
 const OVERLAP: &str = "two at one slot";
 
-/// A ring's words and slots, as long as a model runs.
 struct Memory<M: Machine, S> {
     header: RingHeader<M::Word>,
     slots: Vec<S>,
@@ -252,7 +241,6 @@ macro_rules! fill {
     };
 }
 
-/// The ways to empty a ring in place, by turns.
 macro_rules! drain {
     ($consumer:ident, $way:ident) => {
         match $way % 3 {

@@ -28,13 +28,9 @@ const fn follows(word: u64, place: u64) -> u64 {
     if place == 0 { word } else { (word ^ place << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
 }
 
-/// The messages of one consumer.
 struct Seen {
-    /// Of each producer.
     messages: u64,
-    /// The number that each producer's next message has at least.
     next: Vec<u64>,
-    /// A bit for each message.
     bits: Vec<u64>,
 }
 
@@ -53,13 +49,11 @@ impl Seen {
         let bit = producer * self.messages + number;
         self.bits[bit as usize / 64] |= 1 << (bit % 64);
     }
-    /// Returns how many there were.
     fn note_all<'m, const N: usize>(&mut self, messages: impl IntoIterator<Item = &'m Message<N>>) -> usize {
         messages.into_iter().map(|message| self.note(message)).count()
     }
 }
 
-/// A number of messages, or why there is none.
 trait Count {
     fn count(self) -> usize;
 }
@@ -76,7 +70,6 @@ impl Count for Result<usize, Corrupt> {
     }
 }
 
-/// How a producer sends all that it has.
 trait Fill {
     fn one_by_one(&mut self, who: u64, messages: u64);
     fn in_batches(&mut self, who: u64, messages: u64);
@@ -127,10 +120,8 @@ fill! {
     ManyProducer<'_, Message<N>, Host, KIND> [const KIND: u64], spare 1;
 }
 
-/// How a consumer looks once for messages; how many there were.
 trait Drain {
     fn is_disconnected(&self) -> bool;
-    /// If all indices have a message.
     fn head(&self) -> Option<u64> {
         None
     }
@@ -204,7 +195,6 @@ drain! {
     }
 }
 
-/// Each producer and each consumer on a thread of its own.
 fn meet<P: Fill + Send, C: Drain + Send>(
     producers: Vec<P>,
     consumers: Vec<C>,

@@ -10,7 +10,6 @@ use ringmem_layouts::{CacheLineAligned, HostWord};
 const THREADS: u64 = 4;
 const TICKS: u64 = 125_000 * crate::DEPTH;
 
-/// Ticks on all threads, each at the time that `now_us` says for the thread's n-th tick.
 fn tick_all(now_us: impl Fn(u64, u64) -> u64 + Sync) -> Vec<Vec<Stamp>> {
     let clock = &CacheLineAligned::new(HybridClock { last: HostWord::new(0) });
     let now_us = &now_us;

@@ -16,7 +16,6 @@ const BYTES: usize = 4096;
 const LONGEST: usize = BYTES / 2 - 8;
 const START: u64 = u64::MAX - 5;
 
-/// Mostly short, now and then the longest.
 const fn length(number: u64) -> usize {
     let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     match hash % 256 {
@@ -26,12 +25,10 @@ const fn length(number: u64) -> usize {
     }
 }
 
-/// A different value in every byte, as far as a byte can differ.
 const fn byte(number: u64, place: usize) -> u8 {
     (number.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u8 ^ (place as u8).wrapping_mul(0x9d)
 }
 
-/// Writes the message of this number.
 fn write(number: u64, into: &mut [u8]) {
     for (place, at) in into.iter_mut().enumerate() {
         *at = byte(number, place);

@@ -28,7 +28,6 @@ struct Seen {
     lost: u64,
 }
 
-/// Follows the writer to its last message.
 fn follow<T: RingMessage>(
     reader: &mut Reader<'_, T, Host>,
     mut read: impl FnMut(&mut Reader<'_, T, Host>, u64) -> Result<u64, ReadError>,
@@ -52,7 +51,6 @@ fn follow<T: RingMessage>(
     seen
 }
 
-/// One reader takes message by message, the other by slices.
 fn to_two_readers<const N: usize, const CAPACITY: usize>(write: impl FnOnce(&mut Writer<'_, Words<N>, Host>) + Send) -> [Seen; 2]
 where
     Words<N>: RingMessage,

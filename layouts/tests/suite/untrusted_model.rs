@@ -1,9 +1,4 @@
 //! Untrusting ends: a ring with an honest peer, and at most wrong messages with any other.
-//!
-//! 1. Every operation has the effect on a `VecDeque`, for messages of every size and alignment and any start index, with either or both ends
-//!    untrusting.
-//! 2. Any word is changed between operations: an end's own state stays, an index beyond the capacity is `Corrupt` with the facts, one within it is
-//!    accepted, and a message is the contents of its slot.
 
 use crate::ring_memory;
 
@@ -18,7 +13,6 @@ use ringmem_layouts::ring::spsc::{self, untrusted};
 use ringmem_layouts::ring::{End, PopError, PushError, RingFlags, WaitWords};
 use ringmem_layouts::{Host, HostWord, RingHeader, RingMessage};
 
-/// Zeroed memory for one ring.
 struct Memory(RingMemory);
 
 impl Memory {
@@ -78,7 +72,6 @@ fn starts() -> impl Strategy<Value = u64> {
     prop_oneof![0..9_u64, (0..40_u64).prop_map(|back| u64::MAX - back), any::<u64>()]
 }
 
-/// A message each byte of which is another.
 fn numbered<T: RingMessage>(number: u64) -> T {
     let mut message = T::zeroed();
     for (place, byte) in message.as_bytes_mut().iter_mut().enumerate() {
@@ -158,7 +151,6 @@ enum Hostile {
         producer: bool,
         ahead: u64,
     },
-    /// Any word of the memory, the constants and the payload among them.
     Word {
         place: prop::sample::Index,
         value: u64,
@@ -175,7 +167,6 @@ fn hostilities() -> impl Strategy<Value = Vec<Hostile>> {
     prop::collection::vec(one, 0..60)
 }
 
-/// Both ends at once, each the other's victim: their indices are written between any two operations.
 fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
     let memory = Memory::formatted::<T>(capacity, start);
     let (mut producer, mut consumer) = (memory.producer::<T>().unwrap(), memory.consumer::<T>().unwrap());

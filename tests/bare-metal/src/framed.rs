@@ -8,10 +8,8 @@ use crate::tick::{self, Work};
 use crate::{START, report};
 
 const BYTES: usize = 512;
-/// The largest that the ring takes.
 const LONGEST: usize = BYTES / 2 - 8;
 
-/// Mostly short, now and then the longest.
 const fn length(number: u32) -> usize {
     let hash = (number.wrapping_mul(0x9e37_79b9) >> 12) as usize;
     match hash % 64 {
@@ -36,7 +34,6 @@ fn push(producer: &mut Producer<'_, Host>, message: &[u8]) -> Result<(), PushErr
     producer.push(message)
 }
 
-/// As above.
 #[inline(never)]
 fn pop(consumer: &mut Consumer<'_, Host>, into: &mut [u8]) -> Result<usize, PopError> {
     consumer.pop(into)
@@ -70,7 +67,6 @@ impl Work for Pops {
     }
 }
 
-/// Times around the ring.
 const fn laps(index: u64) -> u64 {
     index.wrapping_sub(START) / (BYTES as u64 / 8)
 }

@@ -15,7 +15,6 @@ fn publish(writer: &mut Writer<'_, Value, Host>, value: Value) {
     writer.publish(value);
 }
 
-/// As above.
 #[inline(never)]
 fn take(reader: &mut Reader<'_, Value, Host>) -> Result<New<Value>, LatestError> {
     reader.take_new()
@@ -32,14 +31,12 @@ impl Work for Publishes {
 
 struct Reads {
     reader: Reader<'static, Value, Host>,
-    /// Values up to the newest that was read.
     version: u32,
     read: u32,
     skipped: u32,
 }
 
 impl Work for Reads {
-    /// A message is done when it or a newer one was read.
     fn attempt(&mut self, number: u32) -> bool {
         if number < self.version {
             return true;

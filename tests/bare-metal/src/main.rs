@@ -1,10 +1,5 @@
 //! Rings between an interrupt and the main loop, on one core without 64-bit atomics: every message is checked, and the exit code reports the
 //! result.
-//!
-//! 1. Each ring runs with the interrupt at one end and the main loop at the other, and if the ring can be full, also the other way round.
-//! 2. Indices begin just before they wrap; a ring wraps a thousand times and was both full and empty, or the run fails.
-//! 3. The interrupt fires after a varying number of cycles, so it hits every point of the main loop, including the middle of a copy.
-//! 4. An end that sees no progress for a number of ticks fails. A hang of the interrupt itself is detected by the caller of the program.
 #![no_std]
 #![no_main]
 
@@ -20,7 +15,6 @@ use cortex_m::Peripherals;
 use cortex_m_rt::entry;
 use cortex_m_semihosting::{debug, hprintln};
 
-/// Short of where an index wraps.
 const START: u64 = u64::MAX - 5;
 
 #[entry]

@@ -11,7 +11,6 @@ use crate::tick::{self, Work};
 use crate::{START, report};
 
 const SLOTS: usize = 8;
-/// Main's own values are numbered from here.
 const MINE: u32 = 1 << 31;
 
 type Slots = [MaybeUninit<WordSlot<Value>>; SLOTS];
@@ -41,7 +40,6 @@ impl<C: Pop<Item = Value> + Send> Work for Pops<C> {
     }
 }
 
-/// Pushes one value of main's for each look, and takes what comes from both sides.
 struct PushesAndPops {
     producer: mpsc::Producer<'static, Value, Host>,
     consumer: mpsc::Consumer<'static, Value, Host>,
@@ -68,7 +66,6 @@ impl Work for PushesAndPops {
     }
 }
 
-/// One end of a ring of its own for the interrupt, the other for main.
 macro_rules! both_ways {
     ($interrupt_to_main:ident, $main_to_interrupt:ident, $ring:ident, $name:literal) => {
         /// The interrupt pushes so many values, main pops and checks them.
@@ -98,7 +95,6 @@ macro_rules! both_ways {
 both_ways!(flagged_interrupt_to_main, flagged_main_to_interrupt, flagged, "flagged");
 both_ways!(mpsc_interrupt_to_main, mpsc_main_to_interrupt, mpsc, "mpsc");
 
-/// The interrupt and main push, main pops and checks what came from each.
 pub fn mpsc_both_to_main(values: u32) {
     let Some(slots) = singleton!(: Slots = [const { MaybeUninit::uninit() }; SLOTS]) else { unreachable!("once") };
     let Ok(ring) = mpsc::RingIn::over_starting_at(slots, START) else { unreachable!("a power of two") };
@@ -112,7 +108,6 @@ pub fn mpsc_both_to_main(values: u32) {
     report("mpsc, interrupt and main to main", values + ours.popped, laps(values + ours.popped), refused.interrupt, refused.main);
 }
 
-/// Times around the ring.
 const fn laps(values: u32) -> u64 {
     values as u64 / SLOTS as u64
 }

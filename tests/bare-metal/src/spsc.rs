@@ -9,7 +9,6 @@ use crate::{START, report};
 
 const SLOTS: usize = 8;
 
-/// What travels here and in the mailbox.
 pub type Value = [u32; 8];
 
 /// The value of this number: no word is that of its neighbours.
@@ -23,7 +22,6 @@ fn push(producer: &mut Producer<'_, Value, Host>, value: Value) -> Result<(), Pu
     producer.push(value)
 }
 
-/// As above.
 #[inline(never)]
 fn pop(consumer: &mut Consumer<'_, Value, Host>) -> Result<Value, PopError> {
     consumer.pop()
@@ -54,7 +52,6 @@ impl Work for Pops {
     }
 }
 
-/// Times around the ring.
 const fn laps(index: u64) -> u64 {
     index.wrapping_sub(START) / SLOTS as u64
 }

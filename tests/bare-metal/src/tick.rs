@@ -12,7 +12,6 @@ use cortex_m_rt::exception;
 /// Ticks without progress after which main gives up. A full ring is emptied in a few dozen.
 const PATIENCE: u32 = 10_000;
 
-/// One end of a ring.
 pub trait Work: Send {
     /// Pushes or pops the message of this number, and checks it; false if the ring is full or empty.
     fn attempt(&mut self, number: u32) -> bool;
@@ -20,18 +19,14 @@ pub trait Work: Send {
 
 struct Shift {
     work: &'static mut dyn Work,
-    /// The next message.
     next: u32,
-    /// Behind the last message.
     end: u32,
     refused: u32,
 }
 
 /// How often an end found the ring full, or empty. Attempts in a row at one message count once for main, and once a tick for the interrupt.
 pub struct Refused {
-    /// The interrupt's end.
     pub interrupt: u32,
-    /// Main's end.
     pub main: u32,
 }
 
@@ -39,7 +34,6 @@ static TICKS: AtomicU32 = AtomicU32::new(0);
 static TIMER: Mutex<RefCell<Option<SYST>>> = Mutex::new(RefCell::new(None));
 static SHIFT: Mutex<RefCell<Option<Shift>>> = Mutex::new(RefCell::new(None));
 
-/// Lets the timer interrupt from now on.
 pub fn start(mut timer: SYST) {
     timer.set_clock_source(SystClkSource::Core);
     timer.set_reload(1000);
@@ -49,7 +43,6 @@ pub fn start(mut timer: SYST) {
     interrupt::free(|cs| TIMER.borrow(cs).replace(Some(timer)));
 }
 
-/// The first `end` messages: the interrupt does `theirs`, main meanwhile `ours`.
 pub fn share(end: u32, theirs: &'static mut dyn Work, ours: &mut dyn Work) -> Refused {
     interrupt::free(|cs| SHIFT.borrow(cs).replace(Some(Shift { work: theirs, next: 0, end, refused: 0 })));
     let mut main = 0;

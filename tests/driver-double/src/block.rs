@@ -19,7 +19,6 @@ const ALIGN_SMALL: u64 = 512;
 /// Smaller memory that the host sees begins off a page, as where a driver cuts it from larger pieces: it promises no more than 256 bytes.
 const CUT: u64 = 64 << 10;
 
-/// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 4;
 
 /// Bytes of a block: all of them are written, so the machine must have them.
@@ -27,19 +26,12 @@ const MOST: u64 = 4 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `cuMemAlloc_v2`.
     Device,
-    /// `cuMemAllocAsync` and `cuMemAllocFromPoolAsync`.
     Ordered,
-    /// `cuMemAllocManaged`: at one address for host and devices.
     Managed,
-    /// `cuMemHostAlloc`.
     Pinned,
-    /// `cuMemHostRegister_v2`: the caller's memory.
     Registered,
-    /// A module's globals.
     Global,
-    /// The caller's memory, for the time of one operation.
     Pageable,
 }
 

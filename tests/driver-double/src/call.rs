@@ -13,7 +13,6 @@ use crate::symbol::Symbol;
 pub enum Needs {
     Nothing,
     Init,
-    /// A live context, bound to the calling thread.
     Context,
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::code::{Answer, Code};
 
-/// The first device's context's handle, in every life of it; the others' follow.
 const HANDLE: usize = 0xD1A0_C000_0000_0010_u64 as usize;
 const STRIDE: usize = 0x10;
 

@@ -38,15 +38,12 @@ pub struct Driver {
     pub violations: Violations,
     /// Executes PTX, if the settings say so.
     pub machine: ringmem_ptx_machine::Device,
-    /// One of the stages below.
     stage: AtomicU8,
-    /// Whether the process is ending.
     gone: AtomicBool,
     unsettled: AtomicBool,
     born: Instant,
 }
 
-/// Before `cuInit`.
 const NEW: u8 = 0;
 const INITIALISED: u8 = 1;
 /// In a child of a process that was initialised: the streams' threads are not there.

@@ -20,22 +20,16 @@ use crate::record::give_up;
 use crate::stream::{Stream, Ticket};
 use crate::table::Table;
 
-/// `CU_STREAM_LEGACY`.
 const LEGACY: usize = 1;
-/// `CU_STREAM_PER_THREAD`.
 const PER_THREAD: usize = 2;
 
 pub struct Engine {
     pub streams: Table<Stream>,
-    /// Held while something is queued.
     order: Mutex<Order>,
-    /// Each device's, made when it is first asked for.
     legacy: Vec<OnceLock<Arc<Stream>>>,
     running: Mutex<Vec<(&'static str, Instant)>>,
-    /// How long every operation is held back.
     delay: Duration,
     ids: AtomicU64,
-    /// Hardware queues of each device; 0 for one per stream.
     queues: u64,
 }
 
@@ -44,7 +38,6 @@ struct Order {
     streams: Vec<Arc<Stream>>,
     /// How many of them were destroyed, and may have nothing left.
     closed: usize,
-    /// The last operation of each hardware queue, by device.
     queues: BTreeMap<(u32, u64), Ticket>,
 }
 

@@ -14,7 +14,6 @@ pub const UNTIMED: u32 = 2;
 pub struct Event {
     pub device: u32,
     timed: bool,
-    /// The last recording.
     recorded: Mutex<Option<Recording>>,
 }
 

@@ -32,7 +32,6 @@ pub struct Launch {
     pub threads: u32,
 }
 
-/// The device as one block sees it.
 struct Group<'a> {
     driver: &'static Driver,
     device: &'static Device,
@@ -135,7 +134,6 @@ impl KernelHost for Group<'_> {
         self.groups
     }
 
-    /// Spins little, then yields, then sleeps: kernels and their hosts share few cores.
     fn pause(&self, times: u32) {
         match times {
             0..50 => std::hint::spin_loop(),

@@ -11,7 +11,6 @@ use crate::space::Live;
 #[derive(Clone)]
 pub struct Left {
     what: &'static str,
-    /// Which one, and the number of the call that made it.
     which: String,
 }
 

@@ -20,7 +20,6 @@ pub const ABI_SYMBOL: &str = "RINGMEM_ABI";
 
 pub struct Module {
     pub device: u32,
-    /// In the order of the text.
     kernels: Vec<Arc<Kernel>>,
     /// Where the ABI's eight bytes lie, if the text has them.
     pub abi: Option<u64>,
@@ -163,7 +162,6 @@ fn without_comments(text: &str) -> String {
     text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join("\n")
 }
 
-/// Name and parameter count of each `.visible .entry`.
 fn entries<'a>(text: &'a str) -> Vec<(&'a str, usize)> {
     let headers = text.split(".visible .entry").skip(1);
     let kernel = |rest: &'a str| {

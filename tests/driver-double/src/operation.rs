@@ -37,14 +37,12 @@ pub enum Operation {
         value: u64,
         ordered: bool,
     },
-    /// Until a word is as it shall be.
     Wait {
         of: Span,
         condition: Condition,
     },
     Launch(Launch),
     Call(HostFunction),
-    /// An event is reached.
     Stamp(Arc<OnceLock<Instant>>),
     Mark(Option<Span>),
 }

@@ -15,7 +15,6 @@ const FEW: usize = 8;
 
 pub struct Ordered {
     pub pool: Arc<Pool>,
-    /// Where it was allocated.
     made: OnceLock<Point>,
     /// Whether its stream has come so far.
     is_ready: AtomicBool,

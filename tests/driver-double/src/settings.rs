@@ -10,7 +10,6 @@ use crate::attributes::Attributes;
 use crate::peers::Peers;
 use crate::{NAME, record};
 
-/// A bit of a word stands for each.
 const MOST_DEVICES: u64 = 64;
 
 /// The settings. An invalid variable aborts the process: a test without its setting would pass.
@@ -96,9 +95,7 @@ impl Settings {
 /// A function that waits for kernels.
 pub struct Waits {
     pub symbol: String,
-    /// Whether its next call does.
     is_due: AtomicBool,
-    /// Whether its first call alone does.
     is_lazy: bool,
 }
 
@@ -109,7 +106,6 @@ impl Waits {
     }
 }
 
-/// `SYMBOL`, or `SYMBOL:1` for its first call alone.
 fn known(entry: &str) -> Waits {
     let (symbol, is_lazy) = entry.strip_suffix(":1").map_or((entry, false), |symbol| (symbol, true));
     if !crate::symbols().any(|known| known == symbol) {
@@ -118,7 +114,6 @@ fn known(entry: &str) -> Waits {
     Waits { symbol: symbol.to_owned(), is_due: AtomicBool::new(true), is_lazy }
 }
 
-/// `KERNEL=BYTES`.
 fn local(entry: &str) -> (String, u64) {
     let parsed = entry.split_once('=').and_then(|(kernel, bytes)| Some((kernel.to_owned(), bytes.parse().ok()?)));
     parsed.unwrap_or_else(|| record::give_up(&format!("RINGMEM_DOUBLE_LOCAL: {entry} is not KERNEL=BYTES")))

@@ -14,7 +14,6 @@ use crate::call;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
 
-/// Non-canonical on x86-64; one of the operating system's own on AArch64, which ignores the top byte.
 const WINDOW: u64 = 0xD180_0000_0000_0000;
 const WINDOW_END: u64 = 0xD190_0000_0000_0000;
 const ORDERED: u64 = 0xD188_0000_0000_0000;
@@ -32,12 +31,10 @@ struct State {
 
 struct Listed {
     block: Arc<Block>,
-    /// Number of the call that made it.
     made: u64,
 }
 
 impl Listed {
-    /// Returns true for the second entry of write-combined memory, at its address on devices.
     fn is_alias(&self, address: u64) -> bool {
         self.block.is_write_combined() && in_window(address)
     }
@@ -217,7 +214,6 @@ impl State {
     }
 }
 
-/// Where the next block begins.
 fn after(address: u64, len: u64) -> u64 {
     (address + len).next_multiple_of(ALIGN) + ALIGN
 }

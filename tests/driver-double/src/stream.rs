@@ -37,7 +37,6 @@ struct Work {
     after: Vec<Ticket>,
 }
 
-/// How much of its queue a stream has executed.
 struct Progress {
     stream: u64,
     executed: AtomicU64,

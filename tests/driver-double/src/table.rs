@@ -23,7 +23,6 @@ struct Rows<T> {
 
 struct Row<T> {
     thing: Arc<T>,
-    /// Number of the call that made it.
     made: u64,
 }
 

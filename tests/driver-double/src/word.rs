@@ -17,7 +17,6 @@ pub enum Condition {
     Reaches(u64),
     Equals(u64),
     HasAnyOf(u64),
-    /// Not all bits are set in the word or in the value.
     LacksAnyOf(u64),
 }
 

@@ -16,14 +16,11 @@ use crate::lane::{Lane, State, Wait};
 use crate::memory::{Access, Memory, Random, SHADOW_PAGE, View};
 
 const WARP: usize = 32;
-/// The most instructions of a lane before another one's.
 const LONGEST_BURST: u64 = 128;
-/// Bursts, on average, between two looks at the memory around the last access.
 const LOOK_EVERY: u64 = 8;
 /// After so many instructions without a sleep, the host's threads get the processor.
 const YIELD_EVERY: u64 = 1 << 14;
 
-/// A block's shared memory.
 struct SharedMemory {
     base: NonNull<u8>,
     /// INVARIANT: the layout with which `base` was allocated.
@@ -50,13 +47,11 @@ pub struct Block<'a> {
     image: &'a Image,
     host: &'a dyn KernelHost,
     memory: &'a Mutex<Memory>,
-    /// The number of the launch.
     grid: u64,
     number: u32,
     lanes: Vec<Lane>,
     shared: Option<SharedMemory>,
     random: Random,
-    /// The address of the last access.
     recent: Cell<u64>,
 }
 
@@ -178,7 +173,6 @@ impl<'a> Block<'a> {
         self.lanes[lane].read(source, known, |name| self.special(lane, name))
     }
 
-    /// Executes a lane's next instruction.
     fn step(&mut self, index: usize) -> Answer {
         let image = self.image;
         let lane = &self.lanes[index];
@@ -453,7 +447,6 @@ impl<'a> Block<'a> {
         Ok(Access { line, address, place, bytes, order, is_private: false })
     }
 
-    /// Looks at the pages that begin with an address's.
     fn look_around(&self, address: u64, pages: u64, look: impl Fn(&mut Memory, NonNull<u8>, u64)) {
         const PART: u64 = 256;
         let page = SHADOW_PAGE as u64;
@@ -542,7 +535,6 @@ impl<'a> Block<'a> {
         self.meet(index)
     }
 
-    /// Completes the instructions for which all lanes of this one's warp, or block, have arrived.
     fn meet(&mut self, index: usize) -> Answer {
         let first = index / WARP * WARP;
         let warp = first..(first + WARP).min(self.lanes.len());
@@ -589,7 +581,6 @@ impl<'a> Block<'a> {
         self.lanes[lane].at += 1;
     }
 
-    /// A barrier: each member's accesses before it happen before all members' accesses after it.
     fn join(&mut self, members: &[usize]) {
         let Some((first, rest)) = members.split_first() else { return };
         let mut joined = self.lanes[*first].view.clock.clone();
@@ -648,7 +639,6 @@ impl<'a> Block<'a> {
     }
 }
 
-/// Loads of signed types extend the sign to the width of the register.
 fn extend(ty: Type, value: u64) -> u64 {
     if ty.is_signed() { ty.signed(value).cast_unsigned() } else { value }
 }

@@ -50,7 +50,6 @@ pub type Register = u32;
 pub enum Source {
     Register(Register),
     Value(u64),
-    /// An offset in the local memory of the function's frame.
     Local(u64),
     Special(Special),
 }
@@ -65,9 +64,7 @@ pub enum Special {
     Block(u8),
     Blocks(u8),
     Multiprocessor,
-    /// The number of the launch.
     Grid,
-    /// Nanoseconds, of which the right number of bits is taken.
     Time,
     TimeHigh,
     MaskEqual,
@@ -150,7 +147,6 @@ pub enum Compare {
     LessEqual,
     Greater,
     GreaterEqual,
-    /// Both operands are numbers.
     Numbers,
     /// An operand is not a number.
     NotNumbers,
@@ -217,7 +213,6 @@ pub enum Operation {
     Nop,
     Unary(Unary, Type, Register, Source),
     Binary(Binary, Type, Register, Source, Source),
-    /// An addition (or subtraction) that reads the carry, and one that writes it.
     Carry {
         subtract: bool,
         reads: bool,
@@ -230,7 +225,6 @@ pub enum Operation {
     Multiply(Half, Type, Register, Source, Source),
     MultiplyAdd(Half, Type, Register, [Source; 3]),
     FusedMultiplyAdd(Type, Register, [Source; 3]),
-    /// `shf.l` and `shf.r`; whether it is left, and whether the count wraps.
     Funnel {
         left: bool,
         wraps: bool,
@@ -256,12 +250,10 @@ pub enum Operation {
     },
     Permute(Register, [Source; 3]),
     Logic3(Register, [Source; 3], u8),
-    /// Joins the parts of a vector, the first as the lowest bits.
     Pack(Type, Register, Vec<Source>),
     Unpack(Type, Vec<Option<Register>>, Source),
     SetPredicate {
         compare: Compare,
-        /// Whether a NaN makes it true.
         unordered: bool,
         ty: Type,
         to: Register,
@@ -302,7 +294,6 @@ pub enum Operation {
     Fence(Scope),
     Branch(usize),
     BranchTable(Source, Vec<usize>),
-    /// Function, offsets of results and arguments in the caller's parameter memory.
     Call {
         function: usize,
         results: Vec<u64>,

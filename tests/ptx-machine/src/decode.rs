@@ -190,12 +190,10 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// A register, or `_`.
     fn target_or_sink(&self, operand: &Operand<'a>) -> Answer<Option<Register>> {
         if matches!(operand, Operand::Name("_")) { Ok(None) } else { self.target(operand).map(Some) }
     }
 
-    /// One target, or the elements of a vector.
     fn targets(&self, operand: &Operand<'a>) -> Answer<Vec<Option<Register>>> {
         match operand {
             Operand::Vector(list) => list.iter().map(|element| self.target_or_sink(element)).collect(),

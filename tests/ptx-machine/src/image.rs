@@ -25,15 +25,12 @@ pub struct Image {
     pub(crate) functions: Vec<Function>,
     pub(crate) shared_bytes: u64,
     variables: HashMap<String, (u64, u64)>,
-    /// The memory of the variables.
     memory: Box<[AtomicU64]>,
     text: String,
-    /// Whether a line was executed.
     executed: Box<[AtomicBool]>,
 }
 
 impl Image {
-    /// Adds the instruction to a fault's text.
     pub(crate) fn explain(&self, mut fault: Fault) -> Fault {
         let line = self.text.lines().nth((fault.line as usize).saturating_sub(1)).unwrap_or_default();
         let line = line.split("//").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -124,7 +121,6 @@ impl Image {
         Ok(index)
     }
 
-    /// The memory of a variable at an address.
     pub(crate) fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         let base = self.memory.as_ptr().addr() as u64;
         let offset = address.checked_sub(base)?;

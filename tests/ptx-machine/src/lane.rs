@@ -5,14 +5,12 @@ use crate::fault::{Answer, Fault, Kind};
 use crate::image::LOCAL;
 use crate::memory::View;
 
-/// A deeper recursion is a mistake.
 const DEPTH: usize = 256;
 
 /// What a lane does next.
 #[derive(Clone, Debug)]
 pub enum State {
     Ready,
-    /// Nanoseconds.
     Sleeping(u64),
     Waiting(Wait),
     Exited,
@@ -29,7 +27,6 @@ pub enum Wait {
 
 struct Frame {
     function: usize,
-    /// The instruction after the call.
     at: usize,
     registers: usize,
     parameters: usize,
@@ -44,7 +41,6 @@ pub struct Lane {
     pub at: usize,
     pub carry: bool,
     registers: Vec<u64>,
-    /// Whether each register was written.
     known: Vec<bool>,
     first_register: usize,
     parameters: Vec<u8>,

@@ -55,7 +55,6 @@ enum Action {
     Update,
 }
 
-/// An earlier access.
 #[derive(Clone, Copy)]
 struct Record {
     lane: Lane,
@@ -73,13 +72,11 @@ struct Granule {
     /// The bytes as they were last seen in memory, where `known` says so.
     seen: u64,
     known: u8,
-    /// Bytes that a lane has written.
     written: u8,
     /// When the host's bytes were first seen; 0 for a lane's.
     first: u64,
     /// When the bytes were last seen so.
     last: u64,
-    /// The line that last saw them; 0 for the machine itself.
     line: u32,
     records: Vec<Record>,
 }
@@ -92,12 +89,10 @@ struct Hidden {
     step: u32,
 }
 
-/// What a release to a word carries.
 struct Released {
     clock: Arc<Clock>,
     scope: Scope,
     lane: Lane,
-    /// The word as the lane wrote it.
     value: u64,
 }
 
@@ -147,7 +142,6 @@ pub const SHADOW_PAGE: usize = PAGE as usize;
 pub struct View {
     pub lane: Lane,
     pub clock: Clock,
-    /// The clock at the last fence, and its scope.
     fence: Option<(Arc<Clock>, Scope)>,
     /// What a fence would acquire.
     pending: Vec<(u64, Arc<Clock>, Scope, Lane)>,
@@ -247,7 +241,6 @@ impl View {
     }
 }
 
-/// Whether two lanes are in this scope of each other.
 fn reaches(scope: Scope, a: Lane, b: Lane) -> bool {
     scope >= Scope::Device || a.block == b.block
 }
@@ -373,7 +366,6 @@ impl Memory {
         }
     }
 
-    /// Compares an access with earlier ones, and remembers it.
     fn record(&mut self, order: &View, access: &Access, kind: Action) -> Answer {
         let is_write = kind != Action::Load;
         let record = Record {
@@ -567,7 +559,6 @@ impl Memory {
         Ok(())
     }
 
-    /// Notes what a store to a word, or an update, releases.
     fn carry(&mut self, order: &View, access: &Access, value: u64, before: Option<Released>) {
         let Strength::Strong(scope) = access.order.strength else {
             self.released.remove(&access.host());

@@ -58,17 +58,12 @@ pub struct Instruction<'a> {
 
 #[derive(Clone, Debug)]
 pub enum Operand<'a> {
-    /// A register, a label or a variable.
     Name(&'a str),
     Number(u64),
     Not(&'a str),
-    /// `[name + offset]`, or `[number]`.
     Memory(Option<&'a str>, u64),
-    /// `{a, b}`
     Vector(Vec<Operand<'a>>),
-    /// `(a, b)`
     List(Vec<Operand<'a>>),
-    /// `a|b`
     Pair(Box<[Operand<'a>; 2]>),
 }
 

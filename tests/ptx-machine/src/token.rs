@@ -4,9 +4,7 @@ use crate::fault::{Answer, Fault, Kind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
-    /// An opcode, a directive, a register or a name.
     Word(&'a str),
-    /// An integer, or the bits of a floating-point number.
     Number(u64),
     Quoted,
     Mark(u8),
@@ -120,7 +118,6 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// `::` belongs to a word, as in `.shared::cta`; a single colon ends a label.
 fn word_length(bytes: &[u8]) -> usize {
     let mut length = 1;
     while let Some(&byte) = bytes.get(length) {

@@ -235,7 +235,6 @@ const HEAD: &str = ".version 7.0
 }
 ";
 
-/// The kind of register 9 that a case writes.
 fn kind(case: &str) -> &str {
     ["%rd9", "%rs9", "%r9", "%fd9", "%f9", "%p9"].into_iter().find(|name| case.contains(name)).expect("a case writes register 9")
 }

@@ -8,7 +8,6 @@ use ringmem_ptx_machine::{Device, Fault, Image, Kind};
 
 use host::{Block, Memory};
 
-/// Every order of lanes that these seeds give finds the mistake.
 const SEEDS: [u64; 4] = [1, 2, 3, 4];
 
 fn image(body: &str) -> Image {
@@ -20,7 +19,6 @@ fn image(body: &str) -> Image {
     Image::parse(&text).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-/// The line of the body's first instruction.
 const FIRST: u32 = 14;
 
 fn run(body: &str, seed: u64, threads: u32) -> Result<Memory, Fault> {
@@ -37,7 +35,6 @@ fn faults(body: &str, kind: Kind, line: u32, says: &str) {
     }
 }
 
-/// A race is reported by whichever access comes second.
 #[track_caller]
 fn races(body: &str, lines: [u32; 2]) {
     for seed in SEEDS {
@@ -122,7 +119,6 @@ fn unordered_accesses_of_two_lanes_are_a_race() {
     assert!(SEEDS.iter().all(|seed| run(&block, *seed, 64).is_ok()));
 }
 
-/// Lane 0 passes a word to lane 1 through a flag.
 fn pass(store: &str, load: &str) -> String {
     format!(
         "setp.gt.u32 %p1, %r1, 1;\n@%p1 exit;\nsetp.eq.u32 %p2, %r1, 1;\n@%p2 bra $wait;\nst.b64 [%rd1+64], 42;\n{store};\nexit;\n\
@@ -130,7 +126,6 @@ fn pass(store: &str, load: &str) -> String {
     )
 }
 
-/// The word that arrives, under each seed.
 fn passes(store: &str, load: &str) -> Result<[u64; 4], Fault> {
     let mut words = [0; 4];
     for (word, seed) in words.iter_mut().zip(SEEDS) {
@@ -159,7 +154,6 @@ fn a_release_and_an_acquire_order_what_is_before_and_after_them() {
     }
 }
 
-/// As [`pass`], from block 0 to block 1.
 fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
     let body = pass(store, &format!("st.relaxed.sys.b64 [%rd1+256], 1;\n{load}"))
         .replace("%p1, %r1, 1", "%p1, %r1, 0")

@@ -244,7 +244,6 @@ fn an_alignment_or_a_multiple_that_cannot_be_is_refused() {
     assert!(matches!(bytes(&memory(), isize::MAX as usize), Err(Error::Size { .. })));
 }
 
-/// Returns the figures of a refusal: the request and the possible range.
 fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
         Err(Error::Size { asked, least, most, .. }) => (asked, least, most),

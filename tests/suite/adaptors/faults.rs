@@ -1,7 +1,4 @@
 //! Every adaptor, including an arena and a pool, over and under every other, with a fault at every call of the backend.
-//!
-//! 1. A failing call returns an error; buffers that it does not concern keep their contents.
-//! 2. At the end nothing is live, on the backend and in every memory's own count.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +18,6 @@ use crate::LIMIT;
 use crate::adaptors::clean::Clean;
 use crate::adaptors::stacks::{Any, unfreed};
 
-/// Bytes of an arena, and of a pool's slabs: one of either fits into the other.
 const ARENA: usize = 256 << 10;
 const SLAB: u64 = 64 << 10;
 
@@ -180,7 +176,6 @@ fn wrap<V: Visibility>(adaptor: usize, memory: Any<V>, stream: &Stream, probes: 
     })
 }
 
-/// Works on a stack of adaptors, the lowest first, and sees that each lets everything go.
 fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize], stream: &Stream, work: impl FnOnce(&Any<V>)) {
     let mut probes = Vec::new();
     let base: Any<V> = Arc::new(base);

@@ -15,9 +15,7 @@ type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 #[derive(Clone)]
 pub struct Hooked {
     memory: Device,
-    /// Done in the next allocation, before it.
     pub before_alloc: Hook,
-    /// Done in the next free, after it.
     pub after_free: Hook,
 }
 

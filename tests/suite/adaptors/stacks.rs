@@ -1,9 +1,5 @@
 //! Every pair and triple of adaptors over every memory, as concrete types and behind `Arc<dyn Memory>`, with every allocation and free failing
 //! once.
-//!
-//! 1. A buffer keeps its contents when another call fails.
-//! 2. A fault is an error of the call that it happens in.
-//! 3. At the end nothing is live, in every adaptor's count and on the backend.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -44,7 +40,6 @@ const SCRIPT: &[Step] = &[
 ];
 const SCRIPT_ALLOCS: u64 = 5;
 
-/// Runs steps on a memory and checks every buffer against a vector.
 fn run<M: Memory + Clone>(memory: &M, streams: &[Stream; 2], steps: &[Step]) {
     let mut live: Vec<(Buffer<u32, M>, Vec<u32>)> = Vec::new();
     for &(step, which, number) in steps {
@@ -132,7 +127,6 @@ type Probe = (&'static str, Box<dyn Fn() -> u64>);
 
 const ADAPTORS: usize = 6;
 
-/// An adaptor over a memory, its type forgotten.
 fn wrap<V: Visibility>(adaptor: usize, memory: Any<V>, limit: u64, probes: &mut Vec<Probe>) -> Any<V> {
     match adaptor % ADAPTORS {
         0 => {
@@ -191,7 +185,6 @@ pub fn unfreed<M: Memory>(memory: &Logged<M>) -> u64 {
     count(|event| matches!(event, Event::Alloc { .. })) - count(|event| matches!(event, Event::Free { .. }))
 }
 
-/// Runs steps on a stack of adaptors, the lowest first.
 fn stacked<V: Visibility>(base: Any<V>, adaptors: &[usize], limit: u64, streams: &[Stream; 2], steps: &[Step]) -> Vec<Probe> {
     let mut probes = Vec::new();
     let memory = adaptors.iter().fold(base, |memory, &adaptor| wrap(adaptor, memory, limit, &mut probes));
@@ -201,7 +194,6 @@ fn stacked<V: Visibility>(base: Any<V>, adaptors: &[usize], limit: u64, streams:
 
 const BASES: usize = 5;
 
-/// The same over one of the memories, where the calls of these numbers fail.
 fn play(base: usize, adaptors: &[usize], limit: u64, alloc: u64, free: u64, steps: &[Step]) {
     scene(|backend, streams| {
         fn failing<M: Memory>(memory: M, alloc: u64, free: u64) -> Arc<Failing<M>> {
@@ -247,7 +239,6 @@ trait Visitor {
     fn visit<M: Memory + Clone>(&mut self, memory: M);
 }
 
-/// Shows a visitor every adaptor over a memory.
 fn each<M: Memory + Clone>(memory: M, visitor: &mut impl Visitor) {
     visitor.visit(Limited::new(memory.clone(), 1 << 16));
     visitor.visit(Logged::new(memory.clone()));
@@ -303,10 +294,8 @@ fn every_pair_as_a_type_of_its_own() {
     });
 }
 
-/// An adaptor's name, and its constructor over a memory.
 type Composed = (&'static str, fn(Any<Both>, &Stream) -> Any<Both>);
 
-/// Every adaptor, each over managed memory.
 const COMPOSED: [Composed; 9] = [
     ("Limited", |memory, _| Arc::new(Limited::new(memory, 16 << 20))),
     ("Logged", |memory, _| Arc::new(Logged::new(memory))),

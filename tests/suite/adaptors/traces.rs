@@ -10,7 +10,6 @@ use crate::adaptors::facts::{backend, bytes};
 use crate::adaptors::held::Held;
 use crate::adaptors::hooked::{Hooked, set};
 
-/// What came of each event, as letters.
 fn letters(outcomes: &[Outcome]) -> String {
     let letter = |outcome: &Outcome| match outcome {
         Outcome::Allocated => 'A',

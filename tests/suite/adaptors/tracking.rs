@@ -25,7 +25,6 @@ use ringmem::stream::Stream;
 use crate::adaptors::facts::bytes;
 use crate::adaptors::hooked::{Hooked, set};
 
-/// One of which blocks are forgotten on purpose.
 fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
 }
@@ -432,7 +431,6 @@ fn a_report_that_panics_in_a_program_that_does_ends_nothing() {
     drop(kept);
 }
 
-/// Set where this test is to leak, or to leave nothing, at its end.
 const CHILD: &str = "RINGMEM_TEST_LEAK";
 
 #[test]

@@ -48,7 +48,6 @@ fn nothing_is_lost_whatever_call_of_a_long_run_fails() {
     }
 }
 
-/// One direction's flush.
 type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, Error>;
 
 /// Sends and receives `count` messages, each direction flushed by itself, and drops the rig when its kernel has left: what failed, to the device and to the host.

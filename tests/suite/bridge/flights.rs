@@ -74,7 +74,6 @@ fn the_ends_outlive_the_bridge_and_the_backend_s_last_handle() {
 /// Whether `freezes` may leave.
 static THAWED: AtomicBool = AtomicBool::new(false);
 
-/// Lets it go, also where the test fails.
 struct Thaw;
 
 impl Drop for Thaw {

@@ -9,7 +9,6 @@ use super::*;
 
 const TAIL: u64 = 0;
 const HEAD: u64 = 128;
-/// Every slot before the last is before the wrap.
 const START: u64 = u64::MAX - 2;
 
 pub fn write(backend: &HostBackend, word: u64, value: u64) {

@@ -8,7 +8,6 @@ use super::*;
 
 struct Work {
     call: Call,
-    /// The places of both events in the log.
     span: [usize; 2],
     ok: bool,
 }
@@ -57,7 +56,6 @@ fn touches_only_what_is_live(log: &[Call], works: &[Work]) {
     }
 }
 
-/// An index that was written has all copies before it that were made since the one before.
 fn writes_data_before_the_index(works: &[Work], index: u64) {
     let mut copies: Vec<&Work> = Vec::new();
     let stream = works.iter().find(|work| work.call.verb == Verb::Publish && work.call.to == Some(index)).map(|work| work.call.stream);

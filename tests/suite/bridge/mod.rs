@@ -39,7 +39,6 @@ fn message(number: u64) -> Echo {
     Echo { words: [number, !number, number << 7, 3, 4, 5, 6, number.wrapping_mul(number)] }
 }
 
-/// An end of a ring at its device addresses.
 unsafe fn parts<'a, T: RingMessage>(
     machine: &Simulated<'a>,
     [own, peer, slots]: [u64; 3],
@@ -86,7 +85,6 @@ unsafe fn pass(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// A bridge and a kernel that passes `count` messages from its one ring to its other.
 struct Rig {
     sender: Sender<Echo>,
     receiver: Receiver<Echo>,

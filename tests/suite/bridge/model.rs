@@ -40,7 +40,6 @@ impl Kernel {
         eventually("a call goes well", || call().is_ok());
     }
 
-    /// Copies between a device address and a value of this thread's.
     fn copy<T>(&self, address: u64, value: &mut T, up: bool) {
         let ends = [Place::Device(DeviceAddress::new(address)), Place::Host(NonNull::from(value).cast())];
         let [to, from] = if up { ends } else { [ends[1], ends[0]] };

@@ -58,12 +58,10 @@ fn a_ring_in_pinned_memory_is_refused_where_stores_to_it_are_not_seen() {
     }
 }
 
-/// Whether host and device are the ends of the same two rings.
 fn is_shared(strategy: TransferStrategy) -> bool {
     matches!(strategy, TransferStrategy::Unified | TransferStrategy::Flagged)
 }
 
-/// Run by the next test, in a process of its own.
 #[test]
 #[ignore = "wants an environment of its own"]
 fn nothing_is_shared() {

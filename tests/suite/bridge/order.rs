@@ -133,7 +133,6 @@ fn the_strategy_follows_what_is_visible() {
     assert!(matches!(opened.map(drop), Err(ringmem::Error::Unsupported { .. })));
 }
 
-/// A flush of one or both directions.
 type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, ringmem::Error>;
 
 #[test]

@@ -9,10 +9,8 @@ use ringmem_kernels::{Batch, Handler, Lanes, Launch, Single, persistent};
 
 use super::*;
 
-/// The message at which `dies` does, once; 0 for none.
 static DEADLY: AtomicU64 = AtomicU64::new(0);
 
-/// An echo that breaks in the middle of a batch.
 unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
     struct Dies;
     impl<M: Machine, L: Lanes> Handler<M, L> for Dies {

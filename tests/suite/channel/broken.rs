@@ -31,7 +31,6 @@ unsafe fn panics(_: &dyn KernelHost, _: &[u64]) {
     panic!("a kernel of the test panics");
 }
 
-/// Says that it is ready, and leaves.
 unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: mapped; the channel keeps it while this runs, and this is the only kernel on it.
@@ -60,7 +59,6 @@ unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { active(host, arguments, |_| panic!("a kernel of the test panics")) }
 }
 
-/// Says that it ends in the middle of a telemetry record.
 unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
     let stop = |mut control: DeviceSide<'_, HostWord>| {
         let [_, _, telemetry] = control.addresses();
@@ -76,7 +74,6 @@ unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
 /// Whether `lingers` may leave.
 static SENT_AWAY: AtomicBool = AtomicBool::new(false);
 
-/// Says that it ends, and stays.
 unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
     let linger = |mut control: DeviceSide<'_, HostWord>| {
         control.enter(State::Terminated);
@@ -86,7 +83,6 @@ unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { active(host, arguments, linger) }
 }
 
-/// Writes a state that there is none of, and leaves.
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
     // SAFETY: as above, by no code's hand.

@@ -5,18 +5,15 @@ use ringmem::control::Command;
 
 use super::*;
 
-/// Bytes of a message in its slot, and of an index.
 const SLOT: u64 = 64;
 const INDEX: u64 = 8;
 
-/// Copies to the device and from it, and words published, since then.
 fn moved(backend: &HostBackend, before: &Counters) -> [u64; 3] {
     let of = |counters: &Counters| [counters.uploads.count, counters.downloads.count, counters.publications];
     let (now, before) = (of(&backend.counters()), of(before));
     [0, 1, 2].map(|kind| now[kind] - before[kind])
 }
 
-/// A backend that keeps a log.
 fn logging() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20).log(true))
 }
@@ -31,7 +28,6 @@ fn settled(backend: &HostBackend) {
     });
 }
 
-/// Every way to `echo`, and one by blocking copies to rings that the host sees.
 fn all_ways() -> impl Iterator<Item = Options<'static>> {
     let seen = Options { strategy: Some(TransferStrategy::Sync), placement: [Placement::PINNED; 2], ..Options::new("echo") };
     ways().into_iter().chain([seen])
@@ -75,7 +71,6 @@ fn a_hundred_messages_are_a_hundred_transfers_there_and_one_back() {
     }
 }
 
-/// A channel by blocking copies.
 fn blocking(options: Options<'static>) -> (Clean, Channel<Echo, Echo>) {
     let backend = logging();
     let channel = open(&backend, &Options { strategy: Some(TransferStrategy::Sync), ..options }).expect("a channel");

@@ -13,11 +13,9 @@ use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persiste
 
 use super::*;
 
-/// Each test's own.
 static STUCK: AtomicBool = AtomicBool::new(true);
 static STUCK_TOO: AtomicBool = AtomicBool::new(true);
 
-/// Lets go of a handler that is stuck, also of a test that fails.
 struct LetGo(&'static AtomicBool);
 
 impl Drop for LetGo {
@@ -58,7 +56,6 @@ unsafe fn stuck_too(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { stuck_while(&STUCK_TOO, host, arguments) }
 }
 
-/// The last line of a channel's dump, and all of it.
 fn dumped(channel: &mut Channel<Echo, Echo>) -> (String, String) {
     let text = channel.dump().expect("no fault").to_string();
     (text.lines().last().expect("a dump has lines").to_owned(), text)

@@ -7,7 +7,6 @@ use ringmem::control::Command;
 
 use super::*;
 
-/// A life under way, and what failed in it.
 struct Life {
     channel: Channel<Echo, Echo>,
     sent: u64,
@@ -97,7 +96,6 @@ fn is_of(verb: Verb, error: &Error) -> bool {
     }
 }
 
-/// Verbs whose calls are queued where the rings are moved by a stream.
 const QUEUED: [Verb; 3] = [Verb::Copy, Verb::Publish, Verb::Launch];
 
 #[test]

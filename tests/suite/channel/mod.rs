@@ -34,7 +34,6 @@ fn load(backend: &Arc<HostBackend>, image: &Image) -> Module {
     Module::load(backend, image, &ABI).expect("our ABI")
 }
 
-/// A channel to `echo`.
 fn open(backend: &Arc<HostBackend>, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
     // SAFETY: `echo` takes no arguments of its own.
     unsafe { Channel::open_raw(backend, 0, &load(backend, &IMAGE), options) }
@@ -57,10 +56,8 @@ fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
     answer.expect("just received")
 }
 
-/// So many of the ways move nothing.
 const SHARED: usize = 2;
 
-/// Every way to a kernel, and the kernel for it.
 fn ways() -> Vec<Options<'static>> {
     let queued = [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
     let moved = queued.into_iter().flat_map(|strategy| {

@@ -23,7 +23,6 @@ const KERNELS: &[Entry] = &[
     Entry { name: "halved", arguments: 4, run: halved },
 ];
 
-/// So many elements, which the tests align and give to one launch at a time.
 fn elements(host: &dyn KernelHost, address: u64, len: u64) -> NonNull<[u32]> {
     let first = host.translate(address, 4 * len).expect("mapped elements");
     NonNull::slice_from_raw_parts(first.cast(), len as usize)
@@ -37,7 +36,6 @@ fn affine(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// The elements of two into a third.
 fn sum(host: &dyn KernelHost, arguments: &[u64]) {
     let [a, b, mut to] = [0, 1, 2].map(|index| elements(host, arguments[index], arguments[3]));
     // SAFETY: the launch reads these, and only readers use it.
@@ -177,7 +175,6 @@ fn what_is_dropped_or_forgotten_under_a_kernel_is_not_freed_before_it_has_left()
     assert!(left.is_some_and(|(left, call)| left < freed && call.ok), "{log:?}");
 }
 
-/// A round of 15 us of computing and 30 of transfers, a thousandth of the claim's.
 const COMPUTING: u64 = 15_000;
 const LEN: usize = 35_000;
 

@@ -200,13 +200,11 @@ fn a_thousand_writes_take_a_sixth_of_a_thousand_copies_in_the_link_model() {
     assert!(single >= 6 * joined);
 }
 
-/// A write, and whether it is flushed after that, and whether a copy of that flush is struck.
 fn write() -> impl Strategy<Value = (usize, Vec<u32>, bool, Option<u64>)> {
     let elements = prop::collection::vec(any::<u32>(), 0..20);
     (0..60_usize, elements, prop::bool::weighted(0.2), prop::option::weighted(0.3, 1..4_u64))
 }
 
-/// Runs of neighbours.
 fn runs(written: &BTreeSet<usize>) -> usize {
     written.iter().filter(|&&index| index == 0 || !written.contains(&(index - 1))).count()
 }

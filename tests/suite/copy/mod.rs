@@ -24,7 +24,6 @@ fn modelled() -> Builder {
     HostBackend::builder().device_memory(4 << 20).link(link)
 }
 
-/// So many elements on the device, each 0.
 fn zeros(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u32> {
     let mut buffer = GpuBuffer::new(Device::new(backend, 0), len).expect("room");
     buffer.zero().expect("a fill");

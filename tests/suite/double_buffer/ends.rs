@@ -17,7 +17,6 @@ enum Moment {
 
 const MOMENTS: [Moment; 5] = [Moment::Before, Moment::InFlight, Moment::Whole, Moment::Held, Moment::HeldAndInFlight];
 
-/// A rig at that moment, and what keeps a transfer in flight.
 fn at(moment: Moment, policy: Policy) -> (Rig, Option<Held>) {
     let mut rig = Rig::new(2, policy);
     if matches!(moment, Moment::Whole | Moment::Held | Moment::HeldAndInFlight) {

@@ -9,7 +9,6 @@ use super::*;
 
 const FRAMES: u64 = 8;
 
-/// What came of a run.
 #[derive(Debug, Default)]
 struct Outcome {
     started: BTreeMap<u64, u32>,
@@ -51,7 +50,6 @@ impl Outcome {
     }
 }
 
-/// Frames that are all read, each while the next is in flight.
 fn run(faults: &Faults) -> (Rig, Outcome) {
     let (mut rig, mut outcome) = (Rig::new(2, EVERY), Outcome::default());
     rig.backend.set_faults(faults);

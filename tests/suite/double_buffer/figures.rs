@@ -14,7 +14,6 @@ use ringmem::{Abi, Image, LAYOUTS};
 
 use super::*;
 
-/// 100 us over a pinned link, 200 over a pageable one, 1 of latency before either.
 const MANY: usize = 300_000;
 const TRANSFER: u64 = 101_000;
 const PAGEABLE: u64 = 201_000;
@@ -24,7 +23,6 @@ const KERNELS: Image = Image { ptx: b"", host: &[Entry { name: "compute", argume
 
 fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
-/// Two buffers in turn, of which a kernel writes one while the other is transferred.
 struct Model {
     sources: [GpuBuffer<u32>; 2],
     work: Stream,
@@ -76,7 +74,6 @@ impl Model {
         [(self.now() - begun) / FRAMES, blocked / FRAMES]
     }
 
-    /// The same one after the other: a kernel, its end, a copy, its end.
     fn blocking<H: ringmem::memory::Memory>(&mut self, slot: &mut Buffer<u32, H>, compute: u64, looks: u64) -> [u64; 2] {
         let (begun, mut blocked) = (self.now(), 0);
         for turn in 0..FRAMES {

@@ -26,18 +26,14 @@ use ringmem::double_buffer::{self, Failed, Frame, Policy};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::stream::Stream;
 
-/// Elements of a frame.
 const LEN: usize = 64;
-/// Bytes of one.
 const BYTES: u64 = 4 * LEN as u64;
 
-/// A writer that has one thread with its reader.
 const EVERY: Policy = Policy::Every { wait: Duration::ZERO };
 
 type Writer = double_buffer::Writer<u32, Pinned>;
 type Reader = double_buffer::Reader<u32, Pinned>;
 
-/// A device's buffer, a stream that writes it, and frames of it.
 struct Rig {
     writer: Writer,
     reader: Reader,
@@ -58,7 +54,6 @@ impl Rig {
         Self { writer, reader, source, work: Stream::new(&backend, 0).expect("a stream"), backend }
     }
 
-    /// Has all elements written, and starts a frame of them.
     fn start(&mut self, value: u32) -> Result<u64> {
         self.write(value);
         self.writer.start(self.source.as_mut().expect("it is there"), ..)
@@ -91,7 +86,6 @@ impl Rig {
     }
 }
 
-/// A frame's number and the value of each of its elements.
 fn whole(frame: Result<Option<Frame<'_, u32>>, Failed>) -> Option<(u64, u32)> {
     let Frame { sequence, elements } = frame.expect("no fault")?;
     let first = *elements.first().expect("it has elements");

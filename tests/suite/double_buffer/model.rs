@@ -15,7 +15,6 @@ enum Op {
     Next,
     Latest,
     Release,
-    /// Transfers that are started from here on stay in flight.
     Hold,
     LetGo,
 }
@@ -96,7 +95,6 @@ impl Model {
     }
 }
 
-/// The number of the frame, whose elements are the same.
 fn seen(frame: Result<Option<Frame<'_, u32>>, Failed>) -> Result<Option<u64>, u64> {
     match frame {
         Err(Failed { sequence, error }) => {

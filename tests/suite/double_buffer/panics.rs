@@ -10,12 +10,10 @@ use ringmem::double_buffer::Uploads;
 use super::clocks::{clock, has_struck, strike};
 use super::*;
 
-/// Whether a copy was queued, as far as the log says.
 fn is_queued(backend: &HostBackend) -> bool {
     backend.call_log().iter().any(|call| (call.verb, call.phase, call.ok) == (Verb::Copy, Phase::Called, true))
 }
 
-/// Runs something once for each call of the clock in it; how often the clock has panicked.
 fn each_call(mut run: impl FnMut(u64) -> bool) -> u64 {
     (1..).find(|&number| !run(number)).map_or(0, |number| number - 1)
 }

@@ -72,7 +72,6 @@ fn nothing_is_transferred_for_a_reader_that_has_gone() {
     assert!(matches!(refused, Error::Closed { what: "reader of these frames" }), "{refused}");
 }
 
-/// Slots in any memory that the host sees.
 fn reads_all<H: Memory<Visibility: HostReadable> + Clone>(backend: &Clean, memory: H) {
     let (mut writer, mut reader) = double_buffer::pair::<u32, _>(memory, 2, EVERY).expect("a stream");
     let mut source = GpuBuffer::<u32>::new(Device::new(backend, 0), LEN).expect("room");

@@ -18,7 +18,6 @@ fn range(line: &str) -> Option<Range<u64>> {
     Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
 }
 
-/// The lines of `/proc/self/smaps` about the mapping that an address is in.
 fn mapping(address: u64) -> Vec<String> {
     let smaps = fs::read_to_string("/proc/self/smaps").expect("Linux shows it");
     let mut lines = smaps.lines().skip_while(|line| range(line).is_none_or(|range| !range.contains(&address)));

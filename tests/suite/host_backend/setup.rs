@@ -29,14 +29,12 @@ pub const KERNELS: &[Entry] = &[
 
 pub const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
 
-/// The word at an address.
 fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
     let place = host.translate(address, 8).expect("a mapped word");
     // SAFETY: the tests pass live, aligned words, which all sides use as atomics while a kernel runs.
     unsafe { place.cast().as_ref() }
 }
 
-/// Says that it runs in the first word, and leaves when the second is set.
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     word(host, arguments[0]).store(1, Release);
     let mut times = 0;
@@ -147,7 +145,6 @@ impl Setup {
         result.as_slice().expect("nothing is queued")[0]
     }
 
-    /// A kernel that occupies the stream, running.
     pub fn hold(&self) -> Held {
         let words = PinnedBuffer::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
         let pending = self.launch("hold", &[address(&words)]);

@@ -44,14 +44,12 @@ const KERNELS: &[Entry] = &[
 
 const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
 
-/// The word at an address.
 fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
     let place = host.translate(address, 8).expect("a mapped word");
     // SAFETY: the tests pass live, aligned words, which all sides use as atomics while a kernel runs.
     unsafe { place.cast().as_ref() }
 }
 
-/// Says that it runs in the first word, and leaves when the second is set.
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     word(host, arguments[0]).store(1, Release);
     let mut times = 0;
@@ -76,7 +74,6 @@ fn place(host: &dyn KernelHost, arguments: &[u64]) {
     word(host, arguments[2]).store(place.is_some().into(), Release);
 }
 
-/// Writes what time it is to a word.
 fn now(host: &dyn KernelHost, arguments: &[u64]) {
     word(host, arguments[0]).store(host.now_ns(), Release);
 }
@@ -129,7 +126,6 @@ fn start(block: &Block) -> Place {
     unsafe { block.place(0) }.expect("it has bytes")
 }
 
-/// Copies between the beginnings of two blocks.
 fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Result<(), Error> {
     // SAFETY: the tests give two blocks that no other code uses; the test checks whether they have that many bytes.
     unsafe { backend.copy_now(&Copy { to: start(to), from: start(from), bytes }) }
@@ -154,7 +150,6 @@ fn done<T: ringmem::stream::Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
 }
 
-/// Waits for everything that is queued on a stream.
 fn synchronize(stream: &Stream) {
     let ticket = stream.backend().mark(stream.id()).expect("a live stream");
     eventually("the stream is through", || stream.backend().reached(ticket));

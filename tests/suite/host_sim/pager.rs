@@ -42,7 +42,6 @@ impl Setup {
         self.backend.occupied(0).expect("a device").bytes
     }
 
-    /// The pages that something happened to, by their number in a buffer.
     fn pages(&self, phase: Phase, buffer: &UnifiedBuffer<u8>) -> Vec<u64> {
         let calls = self.backend.call_log();
         calls.iter().filter(|call| call.phase == phase).map(|call| (call.from.expect("a page") - address(buffer)) / PAGE).collect()
@@ -305,7 +304,6 @@ fn the_books_hold_line_by_line_whoever_moves_pages() {
     assert!(occupied.iter().all(|occupied| occupied.bytes == 0 && occupied.peak <= ROOM * PAGE), "{occupied:?}");
 }
 
-/// A clock that panics at each of its reads while pages are migrated and evicted.
 #[test]
 fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
     const ROOM: u64 = 6;

@@ -76,7 +76,6 @@ fn options_are_kept_and_those_of_another_location_are_refused() {
     assert_eq!(backend.counters().pinned_live.bytes, 0);
 }
 
-/// What Linux says about this process.
 #[cfg(target_os = "linux")]
 mod proc {
     use std::fs;
@@ -86,7 +85,6 @@ mod proc {
 
     const EXPECTED: &str = "RINGMEM_TEST_EXPECTS_PINNED";
 
-    /// Whether Linux has locked the mapping that an address is in.
     fn is_locked(address: u64) -> bool {
         let smaps = fs::read_to_string("/proc/self/smaps").expect("Linux shows it");
         let range = |line: &str| {

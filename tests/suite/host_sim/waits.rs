@@ -14,7 +14,6 @@ fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8> {
     GpuBuffer::new(Device::new(backend, 0), len).expect("room")
 }
 
-/// A backend whose first fill fails when it is executed.
 fn failing() -> Clean {
     build(HostBackend::builder().faults(Faults::new().on(Verb::Fill, Fault::nth(1).when_executed())))
 }

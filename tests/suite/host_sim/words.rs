@@ -9,7 +9,6 @@ use ringmem::backend::host::{Fault, Faults, Verb};
 
 use super::*;
 
-/// A block of each kind of memory that devices reach.
 fn blocks(backend: &Arc<HostBackend>) -> [Given; 3] {
     [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified]
         .map(|location| give(backend, location, 0, 4096).expect("room"))

@@ -21,7 +21,6 @@ const SHARED: u32 = 6;
 const THREADS: usize = 8;
 const ROUNDS: u64 = 4000;
 
-/// A sequence that looks like chance.
 struct Dice(u64);
 
 impl Dice {
@@ -52,7 +51,6 @@ fn own(which: u32) -> Vec<u32> {
     numbers(which * 1000, KEPT)
 }
 
-/// Some operations of one thread; how many of them were done.
 fn work(manager: &Manager, streams: &[Stream; 2], ids: &[BufferId<u32>], seed: u64) -> u64 {
     let (mut dice, mut done) = (Dice(seed), 0);
     for round in 0..ROUNDS {

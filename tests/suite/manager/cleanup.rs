@@ -80,7 +80,6 @@ enum At {
     Closure,
 }
 
-/// A buffer that is released during a check is freed and counted once.
 #[test]
 fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
     let backend = backend();
@@ -183,7 +182,6 @@ fn a_read_is_dated_by_the_next_look_and_a_write_by_its_end() {
     assert_eq!(manager.statistics().buffers[0].age.as_secs(), 50);
 }
 
-/// The clock runs code of another thread, between the check of a buffer and its date.
 #[test]
 fn a_use_while_the_clock_is_read_is_not_dated_before_it() {
     let looks: [fn(&Manager); 3] =
@@ -246,7 +244,6 @@ fn a_look_whose_clock_panics_leaves_the_use_to_the_next() {
     assert_eq!(manager.statistics().buffers[0].idle.as_secs(), 5);
 }
 
-/// The check for queued work is exclusive, and concurrent requests wait.
 #[test]
 fn a_cleanup_is_in_nobody_s_way() {
     let backend = backend();
@@ -269,7 +266,6 @@ fn a_cleanup_is_in_nobody_s_way() {
     assert_eq!(refused, 0);
 }
 
-/// Whatever of the caller's a cleanup calls.
 #[test]
 fn a_buffer_can_be_had_while_a_cleanup_is_at_the_clock_or_asks() {
     let backend = backend();

@@ -14,7 +14,6 @@ use super::{MIB, backend, numbers, plain};
 
 type DevicePool = Pool<Device>;
 type Pooled = MemoryManager<DevicePool>;
-/// Buffers, each with the number that seeds its contents.
 type Numbered = Vec<(u32, BufferId<u32>)>;
 
 const ELEMENTS: usize = MIB as usize / 4;

@@ -60,7 +60,6 @@ fn a_fork_is_refused_everything_and_waits_for_no_lock() {
     assert_eq!(manager.lease(id).expect("here it is").to_vec().expect("a copy"), [1, 2, 3]);
 }
 
-/// Says that it was dropped.
 struct Tells(&'static AtomicBool);
 
 impl Drop for Tells {

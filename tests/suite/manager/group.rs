@@ -174,7 +174,6 @@ fn a_group_on_a_stream_is_copied_in_one_go_without_a_round_trip() {
     assert_eq!(after.synchronizations, before.synchronizations);
 }
 
-/// Wherever the backend's clock panics in it: also where an old block is freed.
 #[test]
 fn a_group_that_panics_has_grown_or_not_and_was_used_just_now() {
     let mut grown = 0;

@@ -154,7 +154,6 @@ fn what_is_refused_below_counts_nowhere() {
     manager.create::<u32>("b", 10, plain()).expect("the name is free");
 }
 
-/// Also where it is the memory's clock, or the manager's own.
 #[test]
 fn a_creation_that_panics_takes_nothing_of_its_reservation() {
     let own = clock();

@@ -36,7 +36,6 @@ const MIB: u64 = 1 << 20;
 
 type Manager = MemoryManager<Device>;
 
-/// Verbs by which a block takes another's place.
 const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize];
 
 fn backend() -> Clean {
@@ -56,7 +55,6 @@ fn numbers(from: u32, count: usize) -> Vec<u32> {
     (from..).take(count).collect()
 }
 
-/// A buffer that holds these.
 fn holding(manager: &Manager, name: &str, numbers: &[u32]) -> BufferId<u32> {
     let id = manager.create::<u32>(name, numbers.len(), plain()).expect("room");
     manager.lease_mut(id).expect("nobody else").view_mut().copy_from(numbers).expect("a copy");
@@ -67,7 +65,6 @@ fn read(manager: &Manager, id: BufferId<u32>) -> Vec<u32> {
     manager.lease(id).expect("nobody else").to_vec().expect("a copy")
 }
 
-/// Nothing stays behind.
 fn is_empty(backend: &HostBackend) -> bool {
     let counters = backend.counters();
     (counters.device_live.bytes, counters.unreported) == (0, 0)

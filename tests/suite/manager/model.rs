@@ -51,7 +51,6 @@ struct Twin {
     stream: Stream,
     buffers: BTreeMap<u8, (BufferId<u32>, Vec<u32>, usize)>,
     is_faulty: bool,
-    /// The last to go.
     backend: Clean,
 }
 
@@ -221,7 +220,6 @@ impl Twin {
         }
     }
 
-    /// Everything is as it should be.
     fn check(&mut self) {
         self.backend.set_faults(&Faults::new());
         let figures = self.manager.statistics();

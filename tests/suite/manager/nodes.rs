@@ -12,7 +12,6 @@ use super::{MIB, Manager, is_empty, plain};
 const LEAST: usize = 1000;
 const MOST: usize = 1_000_000;
 
-/// A buffer, and how its elements follow from their numbers.
 struct Of<T> {
     id: BufferId<T>,
     element: fn(u32) -> T,
@@ -20,7 +19,6 @@ struct Of<T> {
 
 trait Field {
     fn id(&self) -> AnyBufferId;
-    /// Writes the elements from the one at `from` on.
     fn write(&self, manager: &Manager, from: usize);
     fn check(&self, manager: &Manager, len: usize);
 }

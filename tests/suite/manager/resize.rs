@@ -193,7 +193,6 @@ fn a_copy_that_failed_on_a_stream_replaces_nothing_whoever_was_told() {
     assert_eq!((read(&manager, one), read(&manager, two)), (numbers(0, 1000), numbers(5000, 1000)));
 }
 
-/// Also where an assertion fails.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {

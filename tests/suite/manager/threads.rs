@@ -76,10 +76,8 @@ fn of_threads_that_create_one_name_one_does() {
     }
 }
 
-/// To say that something has begun, and to be told to go on.
 type Halt = (Sender<()>, Receiver<()>);
 
-/// Device memory whose next allocation says that it has begun, and waits to be told to go on.
 #[derive(Clone)]
 struct Halting {
     below: Device,

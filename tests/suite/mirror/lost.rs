@@ -17,13 +17,11 @@ use ringmem::mirror::{Access, Side, State};
 use super::table::{LAST, OLDER, bring};
 use super::{LEN, PinnedMirror, armed, backend, launch, live, pinned, stream};
 
-/// Loses the device's copy.
 fn lose(mirror: &mut PinnedMirror, backend: &Arc<HostBackend>) {
     let other = Buffer::new(Device::new(backend, 0), 1).expect("room");
     mirror.through(Access::Read, |_| (other, ())).expect_err("another buffer");
 }
 
-/// Calls something that meets the clock's panic.
 fn panics<R>(left: &AtomicUsize, looks: usize, call: impl FnOnce() -> R) {
     left.store(looks, Relaxed);
     let outcome = catch_unwind(AssertUnwindSafe(call)).map(drop);

@@ -27,9 +27,7 @@ use ringmem::mirror::{Access, MirroredBuffer};
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Image, LAYOUTS};
 
-/// Elements of a mirror.
 const LEN: usize = 64;
-/// Bytes of one of its copies.
 const BYTES: u64 = 4 * LEN as u64;
 
 type PinnedMirror = MirroredBuffer<u32, Pinned, Device>;
@@ -40,7 +38,6 @@ const KERNELS: &[Entry] = &[
     Entry { name: "add_and_panic", arguments: 2, run: add_and_panic },
 ];
 
-/// Says that it runs in the first word, and leaves when the second is set.
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word").cast::<AtomicU64>();
@@ -106,7 +103,6 @@ fn pageable(backend: &Arc<HostBackend>) -> MirroredBuffer<u32, Host, Device> {
     MirroredBuffer::new(Host::new(backend, 0), Device::new(backend, 0), LEN).expect("memories of one backend")
 }
 
-/// Queues a kernel on the device's copy.
 fn launch<H, D>(mirror: &mut MirroredBuffer<u32, H, D>, name: &str, stream: &Stream) -> Pending<()>
 where
     H: Memory<Visibility: HostReadable> + Clone,
@@ -121,7 +117,6 @@ where
     pending
 }
 
-/// So much memory is held.
 fn live(backend: &HostBackend) -> [u64; 3] {
     let counters = backend.counters();
     [counters.device_live, counters.pinned_live, counters.host_live].map(|live| live.bytes)

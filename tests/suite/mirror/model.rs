@@ -51,7 +51,6 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Which copy fails.
 #[derive(Clone, Copy, Debug)]
 enum Strike {
     None,
@@ -71,9 +70,7 @@ fn strike() -> impl Strategy<Value = Strike> {
 struct Model {
     copies: [Option<[u32; LEN]>; 2],
     valid: [bool; 2],
-    /// Written by the mirror's own account since the other side was last equal to it.
     dirty: [bool; 2],
-    /// Copies to the host and to the device.
     made: [u64; 2],
 }
 
@@ -86,7 +83,6 @@ impl Model {
         self.valid == [false; 2]
     }
 
-    /// Makes a side valid.
     fn refresh(&mut self, side: Side) {
         let (to, from) = (index(side), index(side.other()));
         if self.valid[to] {
@@ -106,7 +102,6 @@ impl Model {
         self.copies[this].get_or_insert([0; LEN])
     }
 
-    /// What either side reads.
     fn elements(&self) -> [u32; LEN] {
         let valid = self.valid.iter().position(|&valid| valid);
         valid.and_then(|side| self.copies[side]).unwrap_or([0; LEN])

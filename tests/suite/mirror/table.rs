@@ -50,7 +50,6 @@ pub const OLDER: [u32; LEN] = [1; LEN];
 pub const LAST: [u32; LEN] = [2; LEN];
 pub const NEW: [u32; LEN] = [3; LEN];
 
-/// One cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     pub call: &'static str,
@@ -92,12 +91,10 @@ impl Cell {
         self.after.contains("NotAllocated") || self.after.contains("Copy") || self.after.contains("Conflict")
     }
 
-    /// Copies to the device and to the host.
     pub fn copies(self) -> [u64; 2] {
         [self.after.ends_with("up").into(), self.after.ends_with("down").into()]
     }
 
-    /// The elements after the call, and after the write that it was for.
     pub fn elements(self) -> [u32; LEN] {
         match (self.call, self.before) {
             ("copy_from" | "fill", _) => NEW,
@@ -109,7 +106,6 @@ impl Cell {
     }
 }
 
-/// Where the caller is to write after a call that says it will.
 fn writes(call: &str) -> Option<Side> {
     match call {
         "host_mut" => Some(Side::Host),
@@ -120,7 +116,6 @@ fn writes(call: &str) -> Option<Side> {
     }
 }
 
-/// Brings a new mirror to a state.
 pub fn bring<H, D>(mirror: &mut MirroredBuffer<u32, H, D>, name: &str) -> Result<()>
 where
     H: Memory<Visibility: HostReadable> + Clone,
@@ -159,7 +154,6 @@ where
     Ok(())
 }
 
-/// The call of that name.
 pub fn call<H, D>(mirror: &mut MirroredBuffer<u32, H, D>, name: &str, stream: &Stream) -> Result<()>
 where
     H: Memory<Visibility: HostReadable> + Clone,

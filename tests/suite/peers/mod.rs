@@ -25,7 +25,6 @@ use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::peer::{MOST_COPIES, Options, Peers, Strategy};
 use ringmem::stream::{Source, Stream, Target};
 
-/// Each in chunks of which the last is short.
 const STRATEGIES: [Strategy; 4] = [
     Strategy::Direct,
     Strategy::Chunked { chunk: 1000 },
@@ -38,7 +37,6 @@ const BYTES: usize = 10_100;
 
 type Gpu = GpuBuffer<u8>;
 
-/// Two devices, the first of which can reach the second.
 fn two() -> Builder {
     HostBackend::builder().devices(2).device_memory(1 << 20).peer(0, 1)
 }
@@ -51,7 +49,6 @@ fn peers(backend: &Arc<HostBackend>) -> Peers {
     Peers::new(Pinned::new(backend, 0)).expect("streams")
 }
 
-/// Bytes of which neighbours, also at distances of whole chunks, differ.
 fn pattern(seed: usize) -> Vec<u8> {
     (seed..seed + BYTES).map(|i| (i * 31 + i / 251) as u8).collect()
 }

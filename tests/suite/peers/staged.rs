@@ -106,7 +106,6 @@ fn both_ways_of_a_chunk_are_waited_for_by_one_time_limit() {
     assert!((0..50).any(is_in_time), "the second way had a time limit of its own");
 }
 
-/// 1 us, and 10 GB/s between devices and to pinned memory alike; 5 to pageable.
 fn link() -> Link {
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, peer: 10.0, ..Link::default() }
 }

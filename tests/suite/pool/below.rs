@@ -158,7 +158,6 @@ struct Late {
     memory: Device,
     stream: Stream,
     freed: Arc<Mutex<Vec<usize>>>,
-    /// Set when it has given something.
     has_given: Arc<AtomicBool>,
 }
 
@@ -294,7 +293,6 @@ fn a_memory_that_panics_at_every_free_loses_nothing() {
     assert_eq!(live(), 0);
 }
 
-/// A memory that has nothing; while it is asked, another thread does something to the pool.
 struct Empty {
     memory: Device,
     meanwhile: mpsc::Sender<mpsc::Sender<()>>,

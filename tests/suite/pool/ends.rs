@@ -164,7 +164,6 @@ fn a_free_that_fails_is_counted_and_the_bytes_are_gone() {
     assert_eq!((backend.counters().unreported, pool.statistics().reserved_bytes), (1, 0));
 }
 
-/// A memory that another thread asks the pool over it about, whenever it is called.
 struct Nosy {
     memory: Device,
     ask: mpsc::SyncSender<mpsc::Sender<()>>,

@@ -88,7 +88,6 @@ fn a_pool_that_is_disabled_passes_everything_through() {
     assert_eq!((statistics.hits, statistics.misses, statistics.returns, statistics.reserved_bytes), (0, 10, 10, 0));
 }
 
-/// Three slabs, given back when the clock said 100, 200 and 300.
 fn idle() -> (super::Clean, super::DevicePool, Arc<AtomicU64>, Vec<u64>) {
     let backend = backend(64 * MIB);
     let now = Arc::new(AtomicU64::new(0));

@@ -59,7 +59,6 @@ fn address(buffer: &Bytes) -> u64 {
     buffer.device_address().expect("it has bytes").get()
 }
 
-/// How often the memory below was asked.
 fn allocations(backend: &HostBackend) -> u64 {
     backend.counters().device_allocations.count
 }
@@ -80,7 +79,6 @@ struct Held {
 
 const KERNELS: &[Entry] = &[Entry { name: "hold", arguments: 1, run: hold }];
 
-/// Leaves when the word at an address is set.
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], 8).expect("a mapped word").cast::<AtomicU64>();
     // SAFETY: a live, aligned word, an atomic on both sides while the kernel runs.
@@ -111,7 +109,6 @@ impl Held {
         eventually("the kernel has left", || backend.reached(launch));
     }
 
-    /// Tells the kernel to leave, and waits for all that is queued behind it.
     fn release(self) {
         let stream = self.stream.clone();
         drop(self);

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::shadow::{Op, Shadow};
 
-/// Everything, from a number: most of it taking and giving, sizes of every magnitude.
 fn op(number: u64) -> Op {
     let (kind, rest) = (number % 64, number >> 6);
     let (bits, which, stream) = (rest % 22, (rest >> 8) as u16, (rest >> 24) as u8);

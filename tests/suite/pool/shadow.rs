@@ -17,11 +17,9 @@ pub enum Op {
         bytes: u32,
         on: Option<u8>,
     },
-    /// Gives one back.
     Give {
         which: u16,
     },
-    /// Gives one back with a fill queued on it.
     GiveQueued {
         which: u16,
         stream: u8,
@@ -40,7 +38,6 @@ pub enum Op {
 }
 
 const LIMIT: u64 = 8 << 20;
-/// The most live blocks.
 const MOST: usize = 200;
 
 type Bytes = Buffer<u8, Pool<Device>>;
@@ -50,7 +47,6 @@ pub struct Shadow {
     pool: Pool<Device>,
     streams: [Stream; 3],
     live: Vec<(Bytes, u8)>,
-    /// Where each live one begins and ends.
     intervals: BTreeMap<u64, u64>,
     requested: u64,
     taken: u64,

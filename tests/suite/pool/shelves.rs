@@ -9,7 +9,6 @@ use ringmem::stream::Stream;
 
 use super::{Bytes, Held, KIB, LIMIT, MIB, address, backend, builder, give};
 
-/// Blocks of 4 KiB that a thread caches, at most; half as many go at a time.
 const CACHED: usize = 64;
 
 #[test]

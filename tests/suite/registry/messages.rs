@@ -201,7 +201,6 @@ mod elsewhere {
         next(&mut consumer);
     }
 
-    /// Killed where a test fails.
     struct Other(Child);
 
     impl Drop for Other {

@@ -49,7 +49,6 @@ enum Is {
     Gone,
 }
 
-/// A buffer that was registered once.
 struct Known {
     id: BufferId<u32>,
     elements: Vec<u32>,

@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// Of a block.
 const BLOCK: usize = 64 * KIB;
 
 type DevicePool = Pool<DeviceMemory>;
@@ -24,7 +23,6 @@ fn pool(backend: &Arc<HostBackend>, blocks: usize, slabs: usize) -> DevicePool {
     Pool::builder(Device::new(backend, 0)).slab(slab).limit(slab * slabs as u64).build().expect("a pool")
 }
 
-/// Elements that tell which buffer and which place they are of.
 fn contents(number: usize, len: usize) -> Vec<u64> {
     (0..len as u64).map(|at| (number as u64) << 48 | at).collect()
 }
@@ -34,7 +32,6 @@ fn give<M: Memory + Clone>(registry: &Registry<M>, memory: &M, number: usize, by
     registry.register(buffer).expect("room")
 }
 
-/// A pool's blocks, all of them registered, in order of address.
 fn full(registry: &Registry<DevicePool>, pool: &DevicePool, blocks: usize) -> Ids {
     let ids: Ids = (0..blocks).map(|number| give(registry, pool, number, BLOCK)).collect();
     let mut placed: Vec<_> = ids.into_iter().map(|id| (address(registry, id), id)).collect();
@@ -241,7 +238,6 @@ fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place
     });
 }
 
-/// Two threads defragment, four use the buffers, two allocate and release.
 #[test]
 fn buffers_are_whole_while_others_move_them() {
     let (backend, registry) = (backend(), Registry::new());

@@ -13,7 +13,6 @@ use ringmem::backend::host::{Fault, Faults, Verb};
 
 use super::*;
 
-/// Each fill fails when it is executed.
 fn failing() -> Clean {
     build(builder().faults(Faults::new().on(Verb::Fill, Fault::from(1).when_executed())))
 }

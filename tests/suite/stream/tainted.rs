@@ -19,7 +19,6 @@ fn fill_fails(backend: &Clean) {
     backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
 }
 
-/// Returns whether an outcome names the first failed fill of a stream.
 fn names<T>(outcome: Result<T, Error>, stream: &Stream) -> bool {
     match outcome {
         Err(Error::Tainted { stream: id, number: 1, cause }) => id == stream.id().get() && cause.contains("fill"),
@@ -27,7 +26,6 @@ fn names<T>(outcome: Result<T, Error>, stream: &Stream) -> bool {
     }
 }
 
-/// A buffer that a fill on `stream` failed to write.
 fn tainted(backend: &Clean, stream: &Stream) -> GpuBuffer<u8> {
     fill_fails(backend);
     stream.fill(gpu(backend, BYTES), .., 7).expect("queued").ordered()

@@ -17,7 +17,6 @@ use ringmem::stream::{Completion, Queued};
 
 use super::*;
 
-/// Counts how often it is woken, and unparks a thread.
 struct Task {
     thread: Thread,
     woken: AtomicU64,

@@ -93,7 +93,6 @@ fn an_answer_after_the_last_is_named_when_the_stage_is_closed() {
     assert!(matches!(refused, Err(Cause::Order { got: 9, expected: None })), "{refused:?}");
 }
 
-/// An index that neither ring can have.
 const LIE: u64 = 77;
 const LIES: Image = Image { host: &[Entry { name: "lies", arguments: 5, run: lies }], ..IMAGE };
 

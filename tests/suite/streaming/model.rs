@@ -9,7 +9,6 @@ use crate::streaming::clean::Clean;
 use crate::streaming::persistent::changing;
 use crate::streaming::rig::{build, incremented, noise};
 
-/// The same numbers for the same seed.
 struct Chance(u64);
 
 impl Chance {
@@ -35,12 +34,10 @@ struct Awkward<'a> {
     calm: bool,
     bytes: &'a [u8],
     written: Vec<u8>,
-    /// Whether it says how long it is.
     is_known: bool,
 }
 
 impl Awkward<'_> {
-    /// Its two ends.
     fn split(&mut self) -> (Reads<'_>, Writes<'_>) {
         let (reads, writes) = (Chance(self.chance.below(u64::MAX) | 1), Chance(self.chance.below(u64::MAX) | 1));
         let (calm, bytes, is_known) = (self.calm, self.bytes, self.is_known);

@@ -28,7 +28,6 @@ fn modelled() -> Clean {
     build(HostBackend::builder().device_memory(1 << 20).link(link))
 }
 
-/// A disk that takes as long as the other stages, each way.
 struct Disk<'a> {
     backend: &'a Clean,
     bytes: Vec<u8>,

@@ -218,7 +218,6 @@ fn a_fold_with_a_gap_is_no_result() {
     assert_eq!(sum().finish(0), Some(0));
 }
 
-/// Says to change each chunk, and panics before it says the second.
 struct Panics;
 
 impl Dialogue for Panics {

@@ -8,7 +8,6 @@ use ringmem::{Abi, Image, LAYOUTS};
 
 use crate::streaming::clean::Clean;
 
-/// Bytes that look like chance.
 pub fn noise(len: usize) -> Vec<u8> {
     let mut state = len as u64 ^ 0x9e37_79b9_7f4a_7c15;
     let mut next = || {
@@ -49,7 +48,6 @@ fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// The same, some milliseconds later.
 fn increment_late(host: &dyn KernelHost, arguments: &[u64]) {
     for _ in 0..50 {
         host.pause(4000);
@@ -57,12 +55,10 @@ fn increment_late(host: &dyn KernelHost, arguments: &[u64]) {
     increment(host, arguments);
 }
 
-/// What [`incremented`] comes to.
 pub fn plus_one(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| byte.wrapping_add(1)).collect()
 }
 
-/// Kernels that add 1 to each byte of a chunk.
 pub struct Increment(Module);
 
 impl Increment {
@@ -84,7 +80,6 @@ impl Increment {
     }
 }
 
-/// A stage that launches `increment` for each chunk.
 pub fn incremented(backend: &Clean) -> impl Stage {
     let increment = Increment::new(backend);
     ringmem::streaming::Queued(move |chunk: &Chunk, on: &Stream| increment.at_once(chunk, on))

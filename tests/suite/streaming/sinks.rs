@@ -8,7 +8,6 @@ use ringmem::streaming::{Cause, FileSink, FileSource, Job, Sink, Through};
 
 use crate::streaming::rig::{backend, noise, streamer};
 
-/// The names in a directory, in order.
 fn names(place: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(place).expect("a directory").map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();

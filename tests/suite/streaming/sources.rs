@@ -171,7 +171,6 @@ fn another_name_of_a_file_is_the_same_file() {
     }
 }
 
-/// Fails once, at a byte.
 struct Unsteady<'a> {
     bytes: &'a [u8],
     fails_after: Option<usize>,

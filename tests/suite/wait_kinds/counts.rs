@@ -1,7 +1,4 @@
 //! The word that counts sleepers, when another process clears it and when a closure or a waker panics.
-//!
-//! 1. The low 32 bits count sleepers, the high 32 wake-ups. No change of the count borrows from the wake-ups.
-//! 2. A panic leaves no sleeper counted that is awake, leaves no sleeper asleep, and never becomes an abort.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -387,7 +387,6 @@ fn the_latest_value_is_waited_for_in_threads_and_tasks() {
     }
 }
 
-/// A header and the words of two slots, of a kind whose readers write nothing.
 fn memory(kind: RingFlags) -> (RingHeader<HostWord>, [HostWord; 4]) {
     (RingHeader::new::<u64>(&RingLayout::of_kind::<u64>(kind, 2).unwrap(), 0), Default::default())
 }

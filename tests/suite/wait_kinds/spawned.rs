@@ -15,7 +15,6 @@ use super::LIMIT;
 const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 10 };
 const MESSAGES: u64 = 100;
 
-/// Runs two tasks to completion on tokio's threads, then two more on smol's.
 fn spawn<A, B>(tasks: impl Fn() -> (A, B))
 where
     A: Future<Output = ()> + Send + 'static,
@@ -273,7 +272,6 @@ fn streams_of_rings_that_overwrite_are_spawned() {
     });
 }
 
-/// Sums the messages of a ring of any kind, and checks the bare end at each message.
 async fn sum<E>(mut receiver: Waiting<Owned<E>>, is_connected: impl Fn(&E::At<'_>) -> bool) -> u64
 where
     E: Reborrow + Pop<Item = u64>,

@@ -17,15 +17,10 @@ use std::fmt;
 
 use crate::{Failure, root};
 
-/// One break.
 pub struct Break {
-    /// From 1, in the order of the files.
     pub number: u32,
-    /// `AREA/NAME`.
     pub name: String,
-    /// Relative to the root of the workspace.
     pub file: String,
-    /// The search begins after this text.
     pub after: Option<String>,
     pub old: String,
     pub new: String,
@@ -45,7 +40,6 @@ impl fmt::Display for Test {
     }
 }
 
-/// Reads all breaks.
 pub fn read() -> Result<Vec<Break>, Failure> {
     let mut files = std::fs::read_dir(root().join("tests/breaks"))?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, Failure>>()?;
     files.sort();

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use super::list::Break;
 use crate::{Failure, answer, read, root};
 
-/// Appended to the root of each broken crate.
 const FUNCTION: &str = r#"
 #[doc(hidden)]
 #[allow(missing_docs)]
@@ -17,12 +16,10 @@ pub fn is_broken(number: u32) -> bool {
 }
 "#;
 
-/// Returns the root of the copy.
 pub fn path() -> PathBuf {
     crate::target().join("mutants/tree")
 }
 
-/// Returns cargo's directory for the copy.
 pub fn target() -> PathBuf {
     crate::target().join("mutants/build")
 }
@@ -52,13 +49,11 @@ pub fn write(breaks: &[Break]) -> Result<(), Failure> {
     broken.keys().next().map_or(Ok(()), |file| Err(format!("{file}: no such file").into()))
 }
 
-/// Returns the root of the crate that a file of `src` belongs to.
 fn root_of(file: &str) -> String {
     let package = file.split_once("src/").map_or("", |(package, _)| package);
     format!("{package}src/lib.rs")
 }
 
-/// Puts each break behind its switch.
 fn with_switches(mut text: String, breaks: &[&Break]) -> Result<String, Failure> {
     for found in breaks {
         let Break { name, number, after, old, new, .. } = found;
@@ -76,7 +71,6 @@ fn with_switches(mut text: String, breaks: &[&Break]) -> Result<String, Failure>
     Ok(text)
 }
 
-/// Returns the name of the package with this manifest.
 pub fn package(manifest: &Path) -> Result<String, Failure> {
     let text = read(manifest)?;
     let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));

@@ -10,21 +10,17 @@ use ringmem_benches::{Subject, Turn, Workload};
 use super::cold_kinds::{BestFit, Heap, List, Nothing, Offset, Ours, UNIT};
 use crate::host::each;
 
-/// Approximate number of live blocks, and the largest size.
 const LIVE: u64 = 100_000;
 const LONGEST: u64 = 64 << 10;
-/// Bytes of the heap, of which at most `FULL` are requested.
 const BYTES: u64 = (LIVE * (LONGEST + UNIT) / 2 * 100 / 97).next_multiple_of(2 << 20);
 const FULL: u64 = BYTES / 100 * 97;
 /// Steps before the first turn: until every address has been reused several times.
 const BEFORE: u64 = 500_000;
 
-/// A heap and its live ranges.
 struct Full<H: Heap> {
     heap: H,
     live: Vec<H::Part>,
     used: u64,
-    /// The size of the next request.
     next: u64,
     random: u64,
     refused: u64,
@@ -83,7 +79,6 @@ impl<H: Heap> Full<H> {
     }
 }
 
-/// Calls `f` with the heap of a kind, which is kept from turn to turn.
 fn with<H: Heap, R>(f: impl FnOnce(&mut Full<H>) -> R) -> R {
     static HEAPS: LazyLock<Mutex<HashMap<TypeId, Box<dyn Any + Send>>>> = LazyLock::new(Mutex::default);
     let mut heaps = HEAPS.lock().expect("no panic");
@@ -107,7 +102,6 @@ fn refused<H: Heap>(times: u64) -> f64 {
     })
 }
 
-/// `pool-cold-rmm`.
 pub fn workloads() -> Vec<Workload> {
     let subjects: Vec<Subject> = vec![
         ("ringmem Pool, exact", cold::<Ours>),
@@ -119,7 +113,6 @@ pub fn workloads() -> Vec<Workload> {
     vec![Workload { unit: "ns/operation", aim_ns: Some(60.0), limit, ..Workload::one("pool-cold-rmm", 1.0, subjects) }]
 }
 
-/// `pool-cold-refused`: refusals per thousand requests.
 pub fn counted() -> Vec<Workload> {
     let subjects: Vec<Subject> = vec![
         ("ringmem Pool, exact", refused::<Ours>),

@@ -12,7 +12,6 @@ use ringmem::memory::{DeviceOnly, Memory};
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
-/// The granularity of all sizes and offsets.
 pub const UNIT: u64 = 256;
 
 /// Offset and length in bytes.
@@ -20,7 +19,6 @@ pub type Extent = (u64, u64);
 
 /// An allocator of ranges within a fixed number of bytes.
 pub trait Heap: Send + Sync + 'static {
-    /// The type of a range.
     type Part: Send;
     /// Creates a heap of this many bytes with at most this many live ranges.
     fn new(bytes: u64, parts: usize) -> Self;
@@ -28,7 +26,6 @@ pub trait Heap: Send + Sync + 'static {
     fn take(&self, bytes: u64) -> Option<Self::Part>;
     /// Returns its offset, and the bytes reserved for it.
     fn extent(part: &Self::Part) -> Extent;
-    /// Frees a range.
     fn give(&self, part: Self::Part);
 }
 
@@ -105,7 +102,6 @@ impl Heap for Nothing {
     fn give(&self, _: Extent) {}
 }
 
-/// The offset-allocator crate, in units of [`UNIT`].
 pub struct Offset(Mutex<Allocator>);
 
 impl Heap for Offset {
@@ -127,7 +123,6 @@ impl Heap for Offset {
     }
 }
 
-/// Best fit: a tree of free ranges by length, and one by offset to coalesce neighbours.
 #[derive(Default)]
 pub struct BestFit(Mutex<Trees>);
 

@@ -20,7 +20,6 @@ fn one_by_one<K: Blocks, const BYTES: usize, const MOST: u64>(times: u64) -> f64
     })
 }
 
-/// Allocates a hundred blocks of a megabyte, then frees all.
 fn hundreds<K: Blocks, const MOST: u64>(times: u64) -> f64 {
     let blocks = &K::new(MB, HUNDRED);
     let times = times.min(MOST);
@@ -33,7 +32,6 @@ fn hundreds<K: Blocks, const MOST: u64>(times: u64) -> f64 {
     })
 }
 
-/// `pool-vs-direct-SIZE`.
 pub fn workloads() -> Vec<Workload> {
     let one = |name, aim, ours: Turn, direct: Turn| {
         let subjects = vec![("ringmem Pool", ours), ("mmap, populated, munmap", direct)];

@@ -16,23 +16,17 @@ use ringmem::backend::{Backend, Block, Uses};
 use ringmem::memory::{Buffer, Host, Memory};
 use ringmem::pool::Pool;
 
-/// An allocator of blocks for any number of threads.
 pub trait Blocks: Sync + 'static {
-    /// The type of a block.
     type Block<'a>: Send
     where
         Self: 'a;
     /// Creates an allocator with memory for `count` blocks of `bytes` bytes, or one that obtains memory on demand.
     fn new(bytes: usize, count: usize) -> Self;
-    /// Allocates a block.
     fn acquire(&self, bytes: usize) -> Self::Block<'_>;
-    /// Returns its address.
     fn place(block: &mut Self::Block<'_>) -> NonNull<u8>;
-    /// Frees a block.
     fn release<'a>(&'a self, block: Self::Block<'a>);
 }
 
-/// Allocates a block and writes a word to it.
 #[inline(always)]
 pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
     let mut block = blocks.acquire(bytes);
@@ -41,7 +35,6 @@ pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
     block
 }
 
-/// Frees a block, after a check that its word is unchanged.
 #[inline(always)]
 pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64) {
     // SAFETY: as above.
@@ -49,7 +42,6 @@ pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64)
     blocks.release(block);
 }
 
-/// A block of the lists.
 type Words = Box<[u64]>;
 
 fn words(bytes: usize) -> Words {
@@ -65,7 +57,6 @@ fn host_pool() -> Pool<Host> {
     Pool::builder(Host::new(&backend, 0)).limit(1 << 30).build().expect("a pool")
 }
 
-/// Ours, by the two calls that a buffer makes.
 pub struct Ours(Pool<Host>);
 
 impl Blocks for Ours {
@@ -91,7 +82,6 @@ impl Blocks for Ours {
     }
 }
 
-/// Ours, as buffers that each own a handle of the pool.
 pub struct OurBuffers(pub Pool<Host>);
 
 impl Blocks for OurBuffers {
@@ -177,7 +167,6 @@ impl Blocks for Buckets {
     }
 }
 
-/// A mutexed list of blocks of one size.
 pub struct List(Mutex<Vec<Words>>);
 
 impl Blocks for List {
@@ -226,7 +215,6 @@ impl Blocks for Queue {
     }
 }
 
-/// A block owned by the holder of its address.
 pub struct Shared(NonNull<u8>);
 
 // SAFETY: an address whose holder has exclusive access to the block.
@@ -258,7 +246,6 @@ impl Blocks for Mimalloc {
     }
 }
 
-/// The system: populated pages are mapped for each block.
 pub struct Direct;
 
 impl Blocks for Direct {

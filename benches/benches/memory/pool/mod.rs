@@ -11,7 +11,6 @@ use ringmem_benches::Workload;
 
 pub use cold::counted;
 
-/// Returns the timed workloads that begin with `pool-`.
 pub fn workloads() -> Vec<Workload> {
     [warm::workloads(), direct::workloads(), cold::workloads()].into_iter().flatten().collect()
 }

@@ -10,9 +10,7 @@ use ringmem_benches::{Turn, Workload, job, team, two_threads};
 use super::kinds::{Blocks, Buckets, List, Mimalloc, OurBuffers, Ours, Queue, Ringkernel, acquire, release};
 use crate::host::each;
 
-/// Block size of the workloads with two threads.
 const BYTES: usize = 4096;
-/// Blocks that one thread hands to another at a time, and the number of such lots in flight.
 const LOT: usize = 64;
 const LOTS: usize = 16;
 
@@ -28,7 +26,6 @@ fn warm<K: Blocks, const BYTES: usize>(times: u64) -> f64 {
     each(times, || pairs(&blocks, BYTES, times))
 }
 
-/// Runs half on each of two cores; returns nanoseconds per block.
 fn two<K: Blocks>(times: u64) -> f64 {
     let blocks = &K::new(BYTES, 4);
     let half = || job(move || pairs(blocks, BYTES, times.div_ceil(2)));
@@ -109,7 +106,6 @@ macro_rules! subjects {
     };
 }
 
-/// `pool-warm-SIZE`, `pool-2t` and `pool-foreign-free`.
 pub fn workloads() -> Vec<Workload> {
     const RINGKERNEL: &str = "ringkernel-core";
     let warm_ns = |name, subjects| Workload { unit: "ns/block", aim_ns: Some(10.0), ..Workload::one(name, 1.15, subjects) };

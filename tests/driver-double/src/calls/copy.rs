@@ -30,7 +30,6 @@ fn within(driver: &Driver, to: u64, from: u64, bytes: usize, stream: usize) -> A
     driver.engine.copy(stream, to, from, driver.settings.deadline).map(drop)
 }
 
-/// Between the memory of two devices, or within one; each end lies where its context says.
 fn across(
     driver: &Driver,
     (to, to_context): (u64, usize),

@@ -8,7 +8,6 @@ use crate::driver::Driver;
 use crate::event::{Event, FLAGS, Recording};
 use crate::operation::Operation;
 
-/// Milliseconds between two events that were reached.
 fn elapsed(driver: &Driver, start: usize, end: usize) -> Answer<f32> {
     let (start, end) = (driver.events.find(start)?, driver.events.find(end)?);
     let (start, end) = (start.reached()?, end.reached()?);

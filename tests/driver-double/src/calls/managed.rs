@@ -13,9 +13,7 @@ use crate::operation::Operation;
 
 /// `CU_MEM_LOCATION_TYPE_HOST`. The two after it are of NUMA nodes, of which there is one.
 const LOCATION_HOST: u32 = 2;
-/// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`.
 const ATTACH: [u32; 2] = [1, 2];
-/// `CU_MEM_ATTACH_SINGLE`.
 const ATTACH_SINGLE: u32 = 4;
 
 fn managed(driver: &Driver, address: u64, bytes: usize) -> Answer<Span> {
@@ -95,7 +93,6 @@ fn number(managed: &Managed, offset: u64, len: u64, attribute: u32) -> Answer<i3
     })
 }
 
-/// `CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY`.
 const ACCESSED_BY: u32 = 3;
 
 calls! {

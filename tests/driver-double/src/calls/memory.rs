@@ -14,9 +14,7 @@ use crate::ordered::Ordered;
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`. All pinned memory is both of the first. Write-combined memory has another address on
 /// devices; its slow reads and late stores are not modelled.
 const HOST_ALLOC_FLAGS: u32 = 7;
-/// `CU_MEMHOSTALLOC_DEVICEMAP`, which all pinned memory is where addresses are unified.
 const DEVICE_MAP: u32 = 2;
-/// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | READ_ONLY`.
 const HOST_REGISTER_FLAGS: u32 = 0b1011;
 
 /// Takes a block of one of these kinds back when nothing can be using it any more: waits for every kernel of its device, or of any where they

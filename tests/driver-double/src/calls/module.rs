@@ -11,7 +11,6 @@ use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
 use crate::module::{ABI_SYMBOL, Module, Program};
 use crate::operation::Operation;
 
-/// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: i32 = 3;
 
 /// Threads of a block, the only number that the host builds know.
@@ -63,7 +62,6 @@ unsafe fn load(driver: &Driver, module: *mut usize, image: *const c_void, log: &
     unsafe { give(module, driver.modules.insert(loaded)) }
 }
 
-/// Blocks of the grid, and threads of a block, in three directions.
 struct Shape {
     grid: [u32; 3],
     block: [u32; 3],

@@ -9,12 +9,10 @@ use crate::context;
 use crate::driver::Driver;
 use crate::managed::NOWHERE;
 
-/// `CU_MEMORYTYPE_HOST`.
 const HOST: u32 = 1;
 /// `CU_MEMORYTYPE_DEVICE`, managed memory's too.
 const DEVICE: u32 = 2;
 
-/// An attribute's value, in the width in which it is given.
 enum Value {
     Word(u64),
     Number(i32),

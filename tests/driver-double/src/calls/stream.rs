@@ -11,9 +11,7 @@ use crate::host::HostFunction;
 use crate::operation::Operation;
 use crate::word::{Condition, FLUSH};
 
-/// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
-/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
 const NO_MEMORY_BARRIER: u32 = 1;
 
 fn create(driver: &Driver, stream: *mut usize, flags: u32) -> Answer {

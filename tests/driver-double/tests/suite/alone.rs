@@ -5,7 +5,6 @@ use std::process::{Command, Stdio, exit};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No process of a test lives longer.
 const LIMIT: Duration = Duration::from_secs(60);
 const CHILD: &str = "RINGMEM_DOUBLE_TEST";
 const DONE: &str = "the body has ended";
@@ -27,7 +26,6 @@ pub fn aborts(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> St
 }
 
 struct Ended {
-    /// None after a signal.
     code: Option<i32>,
     stdout: String,
     stderr: String,

@@ -15,7 +15,6 @@ fn address(library: &Library, symbol: &str) -> Option<usize> {
     unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.ok().map(|function| *function as usize)
 }
 
-/// What tests ask besides.
 const OWN: [&str; 7] = [
     "ringmem_double_calls",
     "ringmem_double_fail",
@@ -68,7 +67,6 @@ fn it_exports_every_symbol_and_says_that_it_is_no_gpu() {
     assert_eq!(CStr::from_bytes_until_nul(&name), Ok(c"ringmem driver double, not a GPU"));
 }
 
-/// cudarc asks for this name after a test has opened the file.
 #[cfg(target_os = "linux")]
 #[test]
 fn once_it_is_open_the_drivers_name_means_it() {

@@ -305,7 +305,6 @@ fn a_stream_waits_for_an_event_as_it_was_recorded() {
     });
 }
 
-/// Handlers run last first, and this one is registered before the double's.
 #[test]
 fn after_the_process_has_begun_to_end_nothing_works() {
     unsafe extern "C" {

@@ -6,7 +6,6 @@ use ringmem_driver_double::*;
 
 const THREE: (&str, &str) = ("RINGMEM_DOUBLE_DEVICES", "3");
 
-/// Retains a device's context and binds it.
 fn on(ordinal: i32) -> usize {
     let mut context = 0;
     // SAFETY: writes one handle, and takes it.

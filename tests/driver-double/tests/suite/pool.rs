@@ -150,7 +150,6 @@ fn luck() {
     std::thread::sleep(std::time::Duration::from_millis(20));
 }
 
-/// Each is wrong on every driver, and answered with an error by none.
 #[test]
 fn what_nothing_orders_is_a_violation_also_where_luck_would_order_it() {
     let stderr = alone("pool::what_nothing_orders_is_a_violation_also_where_luck_would_order_it", &[], || {

@@ -54,7 +54,6 @@ impl KernelHost for Memory {
     }
 }
 
-/// One block of a grid.
 pub struct Block<'a> {
     pub memory: &'a Memory,
     pub group: u64,

@@ -19,7 +19,6 @@ pub fn ok(code: u32) {
     assert_eq!(code, 0);
 }
 
-/// Initialises, and binds the context to this thread.
 pub fn begin() {
     let mut context = 0;
     // SAFETY: writes one handle.
@@ -68,7 +67,6 @@ pub fn event(flags: u32) -> usize {
     event
 }
 
-/// Bytes of the device, by a synchronous copy.
 pub fn bytes_at(address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     // SAFETY: of the stated length.
@@ -76,7 +74,6 @@ pub fn bytes_at(address: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// PTX of these kernels, with their parameter counts and an ABI.
 pub fn ptx(abi: u64, kernels: &[(&str, usize)]) -> CString {
     let bytes = abi.to_le_bytes().map(|byte| byte.to_string()).join(", ");
     let mut text = format!(".version 6.3\n.target sm_70\n.visible .global .align 8 .b8 RINGMEM_ABI[8] = {{{bytes}}};\n");
@@ -87,7 +84,6 @@ pub fn ptx(abi: u64, kernels: &[(&str, usize)]) -> CString {
     CString::new(text).expect("no zero in it")
 }
 
-/// A module of every kernel that has a host build.
 pub fn module() -> usize {
     let kernels: Vec<(&str, usize)> = IMAGE.host.iter().map(|entry| (entry.name, entry.arguments)).collect();
     let (mut module, text) = (0, ptx(IMAGE.abi.hash, &kernels));
@@ -119,7 +115,6 @@ pub struct Held {
 }
 
 impl Held {
-    /// On a new stream.
     pub fn new(flags: u32) -> Self {
         let (words, module, stream) = (pinned(512), module(), stream(flags));
         let held = Self { words, module, stream };
