@@ -49,6 +49,7 @@ const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
 /// How long a test waits for something that must happen. A test that waits as long has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// Waits for a fact.
 #[track_caller]
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);

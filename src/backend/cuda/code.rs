@@ -139,3 +139,19 @@ pub(super) const fn name(code: u32) -> &'static str {
         _ => "CUDA_ERROR of a number without a name here",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_name_belongs_to_one_code() {
+        let unnamed = name(u32::MAX);
+        let names: Vec<&str> = (1..1000).map(name).filter(|&name| name != unnamed).collect();
+        assert!(names.iter().all(|name| name.starts_with("CUDA_ERROR_")), "{names:?}");
+        assert_eq!(names.len(), BTreeSet::from_iter(&names).len());
+        assert_eq!((name(number::NOT_READY), name(700)), ("CUDA_ERROR_NOT_READY", "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    }
+}

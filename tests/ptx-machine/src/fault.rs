@@ -12,6 +12,7 @@ pub enum Kind {
     UnknownOpcode,
     /// The entry does not exist, or takes another number of arguments.
     Launch,
+    /// An access outside all allocations.
     OutOfBounds,
     /// An access at an address that is not a multiple of its size.
     Misaligned,
@@ -21,7 +22,9 @@ pub enum Kind {
     Unwritten,
     /// Two accesses of one location without order between them, at least one of which is a write.
     Race,
+    /// Lanes wait for each other at different instructions.
     Divergent,
+    /// The kernel executed `trap`.
     Trap,
 }
 

@@ -74,6 +74,7 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
+            Self::Overrun { lost: 1 } => f.write_str("1 message was overwritten before it was read"),
             Self::Overrun { lost } => write!(f, "{lost} messages were overwritten before they were read"),
             Self::Corrupt(corrupt) => corrupt.fmt(f),
         }

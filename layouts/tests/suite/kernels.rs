@@ -1,0 +1,36 @@
+//! Kernels and their arguments as values.
+
+use ringmem_layouts::kernel::{DevicePointer, Kernel, Persistent};
+use ringmem_layouts::{Abi, Image, LAYOUTS};
+
+const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
+
+#[test]
+fn a_kernel_knows_its_name_and_the_number_of_its_arguments() {
+    let kernel = Kernel::<(u64, u64, u64)>::new("scale");
+    #[allow(clippy::clone_on_copy, reason = "the subject of the test")]
+    let copy = kernel.clone();
+    assert_eq!((copy.name(), copy.takes()), ("scale", 3));
+    assert_eq!(format!("{copy:?}"), r#"Kernel { name: "scale", takes: 3 }"#);
+    let entry = kernel.entry(|_, _| {});
+    assert_eq!((entry.name, entry.arguments), ("scale", 3));
+}
+
+#[test]
+fn a_persistent_kernel_takes_control_block_epoch_idle_limit_and_batch() {
+    // SAFETY: never launched.
+    let kernel = unsafe { Persistent::<f32, f32>::new("square", IMAGE, true) };
+    #[allow(clippy::clone_on_copy, reason = "the subject of the test")]
+    let copy = kernel.clone();
+    assert_eq!((copy.name(), copy.is_flagged(), copy.kernel().takes()), ("square", true, 4));
+    assert_eq!(format!("{copy:?}"), r#"Persistent { name: "square", is_flagged: true, .. }"#);
+}
+
+#[test]
+fn device_pointers_advance_by_elements_and_compare_by_address() {
+    let first = DevicePointer::<u32>::new(0x1000);
+    #[allow(clippy::clone_on_copy, reason = "the subject of the test")]
+    let second = first.clone().add(2);
+    assert_eq!((second.address(), second == first, second == DevicePointer::new(0x1008)), (0x1008, false, true));
+    assert_eq!(format!("{:?}", second.cast::<u8>()), "0x1008");
+}
