@@ -55,14 +55,14 @@ pub enum AttachError {
         /// The ABI hash found.
         got: u64,
     },
-    /// Messages of the same layout, but of another kind.
+    /// The messages, or the ring, are of another kind.
     Kind {
         /// The kind expected.
         expected: u64,
         /// The kind found.
         got: u64,
     },
-    /// The capacity is not a power of two, exceeds the address space, or differs from that in the ring's other header.
+    /// The capacity is not a power of two, exceeds the address space, differs from that in the ring's other header, or is 1 in a mailbox.
     Capacity {
         /// The capacity found.
         got: u64,
@@ -126,7 +126,7 @@ impl fmt::Display for AttachError {
             Self::Version { expected, got } => write!(f, "version {got}, expected {expected}"),
             Self::Abi { expected, got } => write!(f, "compiled with different layouts: ABI {got:#018x}, expected {expected:#018x}"),
             Self::Kind { expected, got } => write!(f, "messages of kind {got}, expected {expected}"),
-            Self::Capacity { got } => write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers"),
+            Self::Capacity { got } => write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers, or 1 in a mailbox"),
             Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, expected {expected}"),
             Self::Offset { got } => write!(f, "invalid offset {got}: misaligned or out of bounds"),
             Self::Count { got } => write!(f, "{got} entries: more than a region can have"),

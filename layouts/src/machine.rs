@@ -28,8 +28,8 @@ pub trait Machine {
     /// A cell for one payload.
     type Cell<T>: SlotCell<T>;
 
-    /// Translates a device address to a pointer to `bytes` bytes aligned to `align`. Returns `None` if the address is misaligned or no such
-    /// memory is mapped there. The caller's protocol decides which accesses are allowed.
+    /// Translates a device address to a pointer to `bytes` bytes aligned to `align`. Returns `None` if the address is misaligned, or if
+    /// the machine knows that no such memory is mapped there ([`Host`](crate::Host) does not). The caller's protocol decides which accesses are allowed.
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>>;
 }
 

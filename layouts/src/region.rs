@@ -163,8 +163,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`AttachError::Count`] past [`MAX_ENTRIES`], [`AttachError::Misaligned`] if `align` is not a power of two, [`AttachError::TooSmall`]
-    /// if the end would pass 2^63.
+    /// [`AttachError::Count`] past [`MAX_ENTRIES`], [`AttachError::Misaligned`] (at address 0) if `align` is not a power of two,
+    /// [`AttachError::TooSmall`] if the end would pass 2^63.
     pub fn place(&mut self, kind: u64, size: u64, align: u64) -> Result<u64, AttachError> {
         let padding = padding(self.end, align).ok_or(AttachError::Misaligned { address: 0, align })?;
         let too_large = AttachError::TooSmall { needed: size, got: i64::MAX as u64 - self.end };

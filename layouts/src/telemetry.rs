@@ -29,7 +29,7 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// 64 bytes, written only by the device. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
+/// 64 bytes, written by the device alone, except that the host resets it before a launch. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
 ///
 /// ```
 /// use ringmem_layouts::TelemetryBuffer;

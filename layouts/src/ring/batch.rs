@@ -15,8 +15,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Publishes every so many messages; also when the ring looks full or becomes so, when the consumer has emptied the published messages, on
-/// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+/// Publishes every so many messages. Publishes earlier when the ring seems full, when the consumer has popped all published messages (so the
+/// first push into an empty ring), on [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the producer's next publish, or for its drop.
 ///
@@ -25,7 +25,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 ///
 /// let mut ring = Ring::<u32, 8>::new();
 /// let (mut producer, mut consumer) = ring.split();
-/// let mut batch = producer.batch(4); // one index store for four messages
+/// let mut batch = producer.batch(4); // at most four messages for one index store
 /// (1..=3).for_each(|number| batch.push(number).unwrap());
 /// batch.flush(); // before waiting for an answer
 /// assert_eq!(consumer.peek(8).map(|chunk| chunk.len()), Ok(3));

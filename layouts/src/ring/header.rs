@@ -201,7 +201,8 @@ pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
 }
 
 impl<W: Word> RingHeader<W> {
-    /// An empty ring of `T` whose indices begin at `start`. Its slots must be zeroed where their kind has a word in each.
+    /// Returns the header of an empty ring of `T` whose indices begin at `start`. Slots with a word of their own must be vacant: zeroed for start 0,
+    /// otherwise [`Slot::vacant`](super::Slot::vacant) of their index.
     #[must_use]
     pub fn new<T: RingMessage>(layout: &RingLayout, start: u64) -> Self {
         let zero = || W::new(0);
@@ -221,7 +222,7 @@ impl<W: Word> RingHeader<W> {
         }
     }
 
-    /// Writes an empty ring of `T` into existing memory, the magic last. Slots with a word of their own must be zeroed by the caller.
+    /// Writes the header of an empty ring of `T` into existing memory, the magic last. The caller makes the slots vacant, as for [`new`](Self::new).
     ///
     /// # Safety
     ///

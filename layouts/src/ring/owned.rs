@@ -225,7 +225,7 @@ impl<E: Bounded> Owned<E> {
         self.len() == 0
     }
 
-    /// Returns whether the ring is full. A lossy ring overwrites then.
+    /// Returns whether the ring is full; a lossy ring then overwrites its oldest value.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()

@@ -221,7 +221,7 @@ impl Boxed {
 }
 
 /// Allocates a ring of at least `bytes` bytes (the next power of two), and returns its ends. They share ownership of it. A message takes its bytes,
-/// rounded up to 8, and 8 for its length; the largest is half of the ring.
+/// rounded up to 8, and 8 for its length; the largest has half of the capacity, less 8 bytes.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);
