@@ -126,7 +126,9 @@ impl fmt::Display for AttachError {
             Self::Version { expected, got } => write!(f, "version {got}, expected {expected}"),
             Self::Abi { expected, got } => write!(f, "compiled with different layouts: ABI {got:#018x}, expected {expected:#018x}"),
             Self::Kind { expected, got } => write!(f, "messages of kind {got}, expected {expected}"),
-            Self::Capacity { got } => write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers, or 1 in a mailbox"),
+            Self::Capacity { got } => {
+                write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers, or 1 in a mailbox")
+            }
             Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, expected {expected}"),
             Self::Offset { got } => write!(f, "invalid offset {got}: misaligned or out of bounds"),
             Self::Count { got } => write!(f, "{got} entries: more than a region can have"),
