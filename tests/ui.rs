@@ -113,7 +113,9 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
         // A full build: constants of generic types are evaluated at code generation.
         .args(["build", "--offline", "--keep-going", "--bins", "--message-format=json"])
         .current_dir(&package)
-        .env("CARGO_TARGET_DIR", package.join("target"))
+        // Reuses the dependencies of this build: the same directory and the same profile.
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join(".."))
+        .env("CARGO_PROFILE_DEV_DEBUG", env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into()))
         // Flags that a sanitizer run was built with are none of these programs' business.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")

@@ -51,8 +51,9 @@ fn command(workspace: &Path, arguments: &[&str]) -> Command {
         .args(arguments)
         .arg("--offline")
         .current_dir(workspace)
-        // One for all copies: dependencies are compiled once.
-        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_workspace/target"))
+        // Reuses the dependencies of this build: the same directory and the same profile.
+        .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join(".."))
+        .env("CARGO_PROFILE_DEV_DEBUG", env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into()))
         // Flags that a sanitizer run was built with are none of these programs' business.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
