@@ -14,7 +14,7 @@ use crate::backend::MemoryLocation;
 /// let error = Config::host().with_pool_bytes(0).validate().expect_err("no bytes");
 /// assert!(matches!(error, ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A number of bytes out of range.
@@ -38,6 +38,14 @@ pub enum ConfigError {
         got: Duration,
         /// The smallest valid value.
         least: Duration,
+    },
+    /// A rate that is not positive.
+    #[error("invalid {field}: got {got} GB/s, expected more than 0")]
+    Rate {
+        /// The path of the field in [`Link`](crate::backend::host::Link).
+        field: &'static str,
+        /// The given value.
+        got: f64,
     },
     /// A growth factor below 1, or with denominator 0.
     #[error("invalid growth: got {numerator} / {denominator}, expected at least 1")]

@@ -50,6 +50,7 @@ const OPERATION_FAULTS: &[(&str, &str)] = &[
 const CONFIGS: &[(&str, &str)] = &[
     ("Bytes", include_str!("pools/fields.rs")),
     ("Interval", include_str!("../../src/config.rs")),
+    ("Rate", include_str!("host_sim/link.rs")),
     ("Location", include_str!("../../src/config.rs")),
     ("Growth", include_str!("manager/names.rs")),
     ("Element", include_str!("manager/names.rs")),

@@ -6,6 +6,7 @@ mod compare;
 mod gpu_bundle;
 mod gpu_smoke;
 mod image;
+mod instructions;
 mod layouts;
 mod loops;
 mod module;
@@ -38,6 +39,8 @@ cargo xtask COMMAND
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
   compare [REVISION]        runs the benches rings, memory and messages of this tree and another in turn, some twenty minutes; by default of the last
                             tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
+  instructions              counts the instructions of the hot paths; fails where one takes over 2 % more than in benches/instructions.txt
+  instructions --bless      rewrites that table
   mutants [AREA]            runs the breaks of tests/breaks: each must fail the test that it names
   mutants --sample [SEED]   runs as many as fit five minutes with the build, in a random order
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
@@ -62,6 +65,8 @@ fn main() -> ExitCode {
         ["gpu-smoke"] => gpu_smoke::run(),
         ["compare"] => compare::run(None),
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
+        ["instructions"] => instructions::check(),
+        ["instructions", "--bless"] => instructions::bless(),
         ["mutants"] => mutants::run(None, None),
         ["mutants", "--sample"] => mutants::run(None, Some((SAMPLE, seed()))),
         ["mutants", "--sample", seed] => seed.parse().map_err(Into::into).and_then(|seed| mutants::run(None, Some((SAMPLE, seed)))),

@@ -326,6 +326,14 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
 fn stalled(place: &Place) -> std::process::Child {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["stream", "-", "--chunk-size", "4096", "--out", text(&place.to)]);
+    // The program leaves signals ignored that it inherits as ignored, and `nohup` ignores one.
+    // SAFETY: `signal` is async-signal-safe.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut program, || {
+            [libc::SIGHUP, libc::SIGINT, libc::SIGTERM].map(|signal| libc::signal(signal, libc::SIG_DFL));
+            Ok(())
+        });
+    }
     let mut child = program.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
     std::io::Write::write_all(child.stdin.as_mut().expect("a pipe"), &noise(50_000)).expect("it reads");
     let own = format!(".to.{}-", child.id());

@@ -193,12 +193,13 @@ impl Builder {
     ///
     /// [`Size`](crate::Error::Size) if a memory or page size is 0 or above 1 TiB, or if there are more than 64 devices;
     /// [`NoDevice`](crate::Error::NoDevice) if there is no device, or if a peer does not exist; [`Map`](crate::Error::Map) if the system
-    /// cannot map the memory.
+    /// cannot map the memory; [`Config`](crate::Error::Config) if a rate of the [`Link`] is not positive.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {
             return Err(Error::Size { what: "number of devices", asked: devices.into(), least: 1, most: DEVICES.into() });
         }
+        self.link.as_ref().map_or(Ok(()), Link::check)?;
         if self.memories.is_empty() {
             self.memories = (0..self.devices).map(|_| self.device_memory).collect();
         }

@@ -13,6 +13,7 @@ use std::vec::Vec;
 
 use crate::backend::counters::Counts;
 use crate::backend::{StreamId, Ticket};
+use crate::config::ConfigError;
 
 /// The parameters: latencies in ns, rates in bytes per ns, which is GB/s.
 ///
@@ -56,6 +57,19 @@ impl Default for Link {
     fn default() -> Self {
         let (latency_ns, pinned, pageable, device, host, peer) = (10_000, 12.0, 6.0, 500.0, 10.0, 12.0);
         Self { latency_ns, pinned, pageable, device, host, peer, kernel_ns: Arc::new(|_, _| 0) }
+    }
+}
+
+impl Link {
+    /// Checks that every rate is positive: a copy would otherwise last for ever, or take no time.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let &Self { pinned, pageable, device, host, peer, .. } = self;
+        let rates =
+            [("link.pinned", pinned), ("link.pageable", pageable), ("link.device", device), ("link.host", host), ("link.peer", peer)];
+        match rates.into_iter().find(|&(_, rate)| rate.is_nan() || rate <= 0.0) {
+            Some((field, got)) => Err(ConfigError::Rate { field, got }),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 use ringmem::backend::host::Link;
 use ringmem::backend::{Fill, Launch, Ticket};
+use ringmem::config::ConfigError;
 use ringmem::memory::{Device, GpuBuffer, Host};
 
 use super::*;
@@ -260,4 +261,17 @@ fn a_copy_that_is_refused_takes_no_time() {
         synchronize(&stream);
     });
     assert_eq!(refused, 0);
+}
+
+#[test]
+fn a_rate_that_is_not_positive_is_refused_with_its_name_and_value() {
+    for (link, expected) in [
+        (Link { pinned: 0.0, ..link() }, "invalid link.pinned: got 0 GB/s, expected more than 0"),
+        (Link { pageable: -1.5, ..link() }, "invalid link.pageable: got -1.5 GB/s, expected more than 0"),
+        (Link { peer: f64::NAN, ..link() }, "invalid link.peer: got NaN GB/s, expected more than 0"),
+    ] {
+        let error = HostBackend::builder().link(link).build().expect_err(expected);
+        assert!(matches!(error, Error::Config(ConfigError::Rate { .. })), "{error:?}");
+        assert_eq!(error.to_string(), expected);
+    }
 }
