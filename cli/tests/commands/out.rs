@@ -330,7 +330,9 @@ fn stalled(place: &Place) -> std::process::Child {
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(&mut program, || {
-            [libc::SIGHUP, libc::SIGINT, libc::SIGTERM].map(|signal| libc::signal(signal, libc::SIG_DFL));
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
             Ok(())
         });
     }
