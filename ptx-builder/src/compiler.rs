@@ -98,7 +98,7 @@ fn minor(release: &str) -> u32 {
 /// Removes the variables by which cargo passes its compiler, flags and libraries to child processes.
 fn without_outer_cargo(command: &mut Command) {
     let stays = |name: &str| {
-        ["CARGO_HOME", "CARGO_BUILD_JOBS", "RUSTUP_HOME"].contains(&name)
+        ["CARGO_HOME", "CARGO_BUILD_JOBS", "RUSTUP_HOME", "RUSTUP_AUTO_INSTALL"].contains(&name)
             || ["CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTRIES_", "CARGO_SOURCE_", "CARGO_TERM_"]
                 .iter()
                 .any(|prefix| name.starts_with(prefix))

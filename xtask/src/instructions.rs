@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -61,8 +61,12 @@ fn path() -> PathBuf {
 fn count() -> Result<Counts, Failure> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(crate::root()).args(["bench", "--quiet", "-p", "ringmem-benches", "--bench", "instructions", "--", "--json"]);
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err("the bench `instructions` failed".into());
+    }
     let mut counts = Counts::new();
-    for line in ringmem_ptx_builder::output(cargo)?.lines() {
+    for line in String::from_utf8(output.stdout)?.lines() {
         let row: Value = serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
         if let (Some(workload), Some(subject), Some(count)) = (row["workload"].as_str(), row["subject"].as_str(), row["median"].as_f64())
             && subject.starts_with("ringmem")
