@@ -14,8 +14,10 @@ use crate::{Turn, Wanted, Workload};
 /// laps.
 const MESSAGES: [u64; 2] = [2048, 20 * 1024];
 
+/// The first argument of a run under callgrind; a workload, a subject and a number follow.
 pub(crate) const COUNTED: &str = "--counted";
 
+/// Counts the wanted workloads and prints their rows; in the counted process, does the work.
 pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, workload, subject, messages] = arguments.as_slice()
@@ -37,6 +39,7 @@ pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
+/// Returns the turns of the subjects, then of the limit.
 fn turns(workload: &Workload) -> Vec<Turn> {
     workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect()
 }
@@ -67,6 +70,7 @@ fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
     rows
 }
 
+/// Returns the instructions of a process that runs this turn, or those of its threads inside one function.
 fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u64) -> u64 {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")

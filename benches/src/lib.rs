@@ -17,9 +17,11 @@ pub use instructions::count;
 use table::Row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};
 
+/// The options of the command line.
 pub struct Wanted {
     /// Print one JSON object per row and line instead of a table.
     pub json: bool,
+    /// Run few, short turns.
     pub quick: bool,
     /// This process was started by [`count`], which selects the turn by number: all workloads must be present, and none may run by itself.
     pub counted: bool,
@@ -28,6 +30,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Parses `[--json] [--quick] [NAME]...`; ignores the arguments that cargo adds.
     #[must_use]
     pub fn from_args() -> Self {
         let mut wanted = Self { json: false, quick: false, counted: false, names: Vec::new() };
@@ -43,37 +46,49 @@ impl Wanted {
         wanted
     }
 
+    /// Returns whether a workload is wanted.
     #[must_use]
     pub fn wants(&self, workload: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| workload.contains(name.as_str()))
     }
 }
 
+/// A turn of about `messages` messages; returns nanoseconds per message.
 pub type Turn = fn(messages: u64) -> f64;
 
 /// The name of a subject and its turn. Names of ours begin with `ringmem`, those of ours with a part omitted with `twin`, and those of
 /// others outside the comparison of the aim with `beside`.
 pub type Subject = (&'static str, Turn);
 
+/// A workload and its subjects.
 pub struct Workload {
+    /// The name in the table.
     pub name: &'static str,
+    /// The unit of the figures.
     pub unit: &'static str,
+    /// Whether it runs on two cores.
     pub two_cores: bool,
+    /// The target ratio, for near and far cores.
     pub aim: [f64; 2],
+    /// An additional target in nanoseconds.
     pub aim_ns: Option<f64>,
     /// Target for wrappers: added nanoseconds over the best competitor, where the subject is that competitor with a layer around it.
     pub aim_added_ns: Option<f64>,
+    /// The limit of the machine.
     pub limit: Option<Turn>,
     /// The source of the times: `host`, or [`LINK_MODEL`].
     pub source: &'static str,
     /// The function in which [`count`] counts, by a part of its name; `None` for the whole process.
     pub within: Option<&'static str>,
+    /// The subjects, in the order of their turns.
     pub subjects: Vec<Subject>,
 }
 
+/// The [source](Workload::source) of figures in virtual time.
 pub const LINK_MODEL: &str = "link-model";
 
 impl Workload {
+    /// Creates a workload of two cores, in nanoseconds per message.
     #[must_use]
     pub const fn two(name: &'static str, aim: [f64; 2], subjects: Vec<Subject>) -> Self {
         Self {
@@ -90,12 +105,14 @@ impl Workload {
         }
     }
 
+    /// Creates a workload of one core, in nanoseconds per message.
     #[must_use]
     pub fn one(name: &'static str, aim: f64, subjects: Vec<Subject>) -> Self {
         Self { two_cores: false, ..Self::two(name, [aim; 2], subjects) }
     }
 }
 
+/// The number and duration of turns.
 struct Plan {
     turns: usize,
     /// After this time a workload ends early, but with at least three turns.
@@ -108,6 +125,7 @@ const FULL: Plan = Plan { turns: 151, most: Duration::from_secs(25) };
 /// Duration of a turn. Many short turns rather than few long ones: a preempted subject loses one turn, and the median ignores it.
 const TURN: Duration = Duration::from_micros(2500);
 
+/// Measures the wanted workloads and prints their rows.
 pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     let plan = if wanted.quick { QUICK } else { FULL };
     if !wanted.json {
@@ -157,6 +175,7 @@ fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
+/// Returns the number of messages for a turn of the desired duration.
 fn messages_for(turn: Turn) -> u64 {
     let wanted = TURN.as_nanos() as f64;
     let mut messages = 1 << 10;

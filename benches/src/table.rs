@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::Workload;
 
+/// The turns of one subject in one class.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     median: f64,
@@ -26,6 +27,7 @@ pub(crate) fn head() {
     );
 }
 
+/// Prints the rows of one class, the fastest first; the limit's row comes after the subjects'.
 pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, class_name: &str, rows: &[Option<Row>]) {
     let (rows, limit) = rows.split_at(workload.subjects.len());
     let limit = limit.first().copied().flatten().map(|row| row.median);

@@ -17,12 +17,14 @@ fn allow(cores: &[usize]) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
+/// A reusable barrier.
 pub struct Gate {
     came: AtomicUsize,
     threads: usize,
 }
 
 impl Gate {
+    /// Creates a barrier for this many threads.
     #[must_use]
     pub const fn new(threads: usize) -> Self {
         Self { came: AtomicUsize::new(0), threads }
@@ -44,8 +46,10 @@ impl Gate {
     }
 }
 
+/// The work of one thread of a team.
 pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
+/// Boxes a job on its own cache lines, with everything that it owns.
 pub fn job<'a>(work: impl FnOnce() + Send + 'a) -> Job<'a> {
     #[repr(align(128))]
     struct Apart<F>(F);
