@@ -50,14 +50,8 @@ enum Op {
     PopSlice(u8),
     Look,
     Attach,
-    Index {
-        producer: bool,
-        step: i8,
-    },
-    Any {
-        word: u16,
-        value: u64,
-    },
+    Index { producer: bool, step: i8 },
+    Any { word: u16, value: u64 },
 }
 
 /// Memory of exactly this many bytes, so that the sanitizer detects an access outside.

@@ -22,17 +22,8 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Bytes {
     Any(Vec<u8>),
-    Header {
-        flags: u8,
-        payload_length: u16,
-        rest: [[u8; 16]; 3],
-        payload: Vec<u8>,
-    },
-    Sealed {
-        sent: Sent,
-        payload: Vec<u8>,
-        bit: u16,
-    },
+    Header { flags: u8, payload_length: u16, rest: [[u8; 16]; 3], payload: Vec<u8> },
+    Sealed { sent: Sent, payload: Vec<u8>, bit: u16 },
 }
 
 #[derive(Arbitrary, Debug)]
