@@ -124,3 +124,7 @@ pub const ABI: Abi = Abi::of(layout_set!(
     Aggregate<u64>, echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work, reduce::Reduce, reduce::Reduced, reduce::Row, reduce::Rows,
     transform::Applied, transform::Apply,
 ));
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -37,6 +37,7 @@
 //!
 //! This crate allocates nothing, never blocks and calls no driver.
 #![no_std]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 #[cfg(feature = "alloc")]
@@ -100,6 +101,10 @@ pub const LAYOUTS: &[LayoutDescriptor] = &[
     <ring::ProducerLine<u64> as Layout>::DESCRIPTOR,
     <TelemetryBuffer<u64> as Layout>::DESCRIPTOR,
 ];
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 // What the macros name by path.
 #[doc(hidden)]

@@ -171,6 +171,10 @@ fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(sources)
 }
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use libloading::Library;
 use ringmem_driver_double::{cuInit, library, symbols};
 
-fn open(path: impl AsRef<std::ffi::OsStr>) -> Result<Library, libloading::Error> {
+fn open(path: impl libloading::AsFilename) -> Result<Library, libloading::Error> {
     // SAFETY: its initialisers do nothing.
     unsafe { Library::new(path) }
 }
