@@ -12,7 +12,7 @@
 //! | `copy`, `mirror`, `double_buffer`, `streaming`, `peer` | merged and chunked copies; a copy on each side; frames; data larger than device memory; between devices |
 //! | `manager`, `registry` | named buffers that grow; numbered buffers for messages |
 //! | `wait`, `shared` | waiting at rings; rings between processes |
-//! | `config`, `visibility`, `describe`, `cache` | settings in one value; memory visibility of host and device; printed layouts; an LRU cache |
+//! | `config`, `visibility`, `describe`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; figures for Prometheus; an LRU cache |
 //!
 //! The feature `testing` adds `conformance`, the test suite for backends. The guide in `docs/guide` explains when to use which.
 //!
@@ -78,6 +78,8 @@ pub mod manager;
 pub mod memory;
 #[cfg(feature = "std")]
 pub mod mirror;
+#[cfg(feature = "std")]
+pub mod openmetrics;
 #[cfg(feature = "std")]
 mod path;
 #[cfg(feature = "std")]

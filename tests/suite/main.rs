@@ -28,6 +28,7 @@ mod host_sim;
 mod loom_wait;
 mod manager;
 mod mirror;
+mod openmetrics;
 mod own_kernels;
 mod peers;
 mod pool;
