@@ -13,6 +13,7 @@ mod module;
 mod mutants;
 mod planted;
 mod ptxas;
+mod report;
 mod sass;
 
 use std::error::Error;
@@ -41,6 +42,9 @@ cargo xtask COMMAND
                             tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
   instructions              counts the instructions of the hot paths; fails where one takes over 2 % more than in benches/instructions.txt
   instructions --bless      rewrites that table
+  report [--quick]          runs all benches; keeps the rows in docs/internals/results and writes docs/performance.md, its charts and the README's table
+  report --render           writes these from the newest results, without a run
+  report --check            compares them with the newest results, writes nothing
   mutants [AREA]            runs the breaks of tests/breaks: each must fail the test that it names
   mutants --sample [SEED]   runs as many as fit five minutes with the build, in a random order
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
@@ -67,6 +71,10 @@ fn main() -> ExitCode {
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
         ["instructions"] => instructions::check(),
         ["instructions", "--bless"] => instructions::bless(),
+        ["report"] => report::run(false),
+        ["report", "--quick"] => report::run(true),
+        ["report", "--render"] => report::render(),
+        ["report", "--check"] => report::check(),
         ["mutants"] => mutants::run(None, None),
         ["mutants", "--sample"] => mutants::run(None, Some((SAMPLE, seed()))),
         ["mutants", "--sample", seed] => seed.parse().map_err(Into::into).and_then(|seed| mutants::run(None, Some((SAMPLE, seed)))),

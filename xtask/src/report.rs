@@ -1,0 +1,252 @@
+//! `cargo xtask report`: runs all benches, keeps their rows, and writes docs/performance.md, its charts and the README's table from them.
+//!
+//! 1. The rows of a run are one file under docs/internals/results, named by machine and date. The documents show the newest file.
+//! 2. Everything else is computed from that file: `report --check` compares, `report --render` writes without a run.
+
+mod chart;
+mod page;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::{Failure, answer, read, root, write};
+
+const BENCHES: [&str; 6] = ["rings", "messages", "memory", "manager", "movement", "instructions"];
+
+/// The README's table stands between these lines.
+const MARKS: [&str; 2] = ["<!-- figures of `cargo xtask report` -->", "<!-- end of figures -->"];
+
+/// A row of a bench.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    pub bench: String,
+    pub workload: String,
+    pub subject: String,
+    pub class: String,
+    pub unit: String,
+    pub source: String,
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub limit: Option<f64>,
+}
+
+impl Row {
+    /// Returns `None` for a row that was not observed.
+    fn of(value: &Value) -> Result<Option<Self>, Failure> {
+        let text = |field: &str| value[field].as_str().map(str::to_owned).ok_or_else(|| format!("no {field} in {value}"));
+        let Some(median) = value["median"].as_f64() else { return Ok(None) };
+        Ok(Some(Self {
+            bench: text("bench")?,
+            workload: text("workload")?,
+            subject: text("subject")?,
+            class: text("class")?,
+            unit: text("unit")?,
+            source: text("source")?,
+            median,
+            low: value["low"].as_f64().unwrap_or(median),
+            high: value["high"].as_f64().unwrap_or(median),
+            limit: value["limit"].as_f64(),
+        }))
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.subject.starts_with("ringmem")
+    }
+
+    /// Whether it is one of those that ours are compared with.
+    fn competes(&self) -> bool {
+        !["ringmem", "twin", "beside"].iter().any(|first| self.subject.starts_with(first))
+    }
+}
+
+/// The rows of one run, and where they come from.
+#[derive(Debug, Default)]
+pub struct Results {
+    pub machine: String,
+    pub cores: u64,
+    pub date: String,
+    pub compiler: String,
+    pub revision: String,
+    pub is_quick: bool,
+    pub rows: Vec<Row>,
+}
+
+impl Results {
+    fn parse(text: &str) -> Result<Self, Failure> {
+        let value: Value = serde_json::from_str(text)?;
+        let field = |name: &str| value[name].as_str().map(str::to_owned).ok_or_else(|| format!("no {name}"));
+        let rows = value["rows"].as_array().ok_or("no rows")?;
+        Ok(Self {
+            machine: field("machine")?,
+            cores: value["cores"].as_u64().ok_or("no cores")?,
+            date: field("date")?,
+            compiler: field("compiler")?,
+            revision: field("revision")?,
+            is_quick: value["quick"].as_bool().ok_or("no quick")?,
+            rows: rows.iter().filter_map(|row| Row::of(row).transpose()).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns the fastest competitor of a row.
+    pub fn best(&self, of: &Row) -> Option<&Row> {
+        let same = |row: &&Row| (&row.bench, &row.workload, &row.class) == (&of.bench, &of.workload, &of.class) && row.competes();
+        self.rows.iter().filter(same).min_by(|a, b| a.median.total_cmp(&b.median))
+    }
+
+    /// Returns the row of a subject on near cores, or on far ones if the machine has no near ones.
+    fn find(&self, bench: &str, workload: &str, subject: &str) -> Option<&Row> {
+        let found = |class: &str| {
+            self.rows.iter().find(|row| row.bench == bench && row.workload == workload && row.subject == subject && row.class == class)
+        };
+        found("near").or_else(|| found("far")).or_else(|| found(""))
+    }
+}
+
+/// Runs the benches and writes everything.
+pub fn run(is_quick: bool) -> Result<(), Failure> {
+    let mut lines = Vec::new();
+    for bench in BENCHES {
+        eprintln!("bench {bench}");
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.args(["bench", "--quiet", "--package", "ringmem-benches", "--bench", bench, "--", "--json"]).current_dir(root());
+        if is_quick {
+            command.arg("--quick");
+        }
+        let output = command.stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(format!("bench {bench}: {}", output.status).into());
+        }
+        for line in String::from_utf8(output.stdout)?.lines() {
+            let row: Value = serde_json::from_str(line).map_err(|error| format!("bench {bench}: {error}: {line}"))?;
+            Row::of(&row)?;
+            lines.push(row);
+        }
+    }
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let machine = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("unknown", |(_, name)| name);
+    let date = answer(Path::new("date"), &["-u", "+%F"])?;
+    let head = json!({
+        "machine": machine, "cores": std::thread::available_parallelism()?.get(), "date": date.trim(), "quick": is_quick,
+        "compiler": answer(Path::new("rustc"), &["--version"])?.trim(),
+        "revision": answer(Path::new("git"), &["rev-parse", "--short=12", "HEAD"])?.trim(),
+    });
+    write(&folder().join(file_name(machine, date.trim())), &document(&head, &lines))?;
+    render()
+}
+
+/// One line a row, so that two runs can be compared by lines.
+fn document(head: &Value, rows: &[Value]) -> String {
+    let head = head.to_string();
+    let mut text = format!("{},\"rows\":[\n", head.strip_suffix('}').unwrap_or(&head));
+    for (at, row) in rows.iter().enumerate() {
+        let _ = writeln!(text, "{row}{}", if at + 1 < rows.len() { "," } else { "" });
+    }
+    text + "]}\n"
+}
+
+fn file_name(machine: &str, date: &str) -> String {
+    let words: Vec<String> =
+        machine.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+    format!("{date}-{}.json", words.join("-"))
+}
+
+fn folder() -> PathBuf {
+    root().join("docs/internals/results")
+}
+
+/// The newest results.
+fn newest() -> Result<Results, Failure> {
+    let mut found: Vec<PathBuf> = fs::read_dir(folder())?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    // Names begin with the date.
+    let path = found.into_iter().max().ok_or("docs/internals/results has no results: run cargo xtask report")?;
+    Results::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// The documents, by path.
+fn documents() -> Result<Vec<(PathBuf, String)>, Failure> {
+    let results = newest()?;
+    let mut documents = vec![(root().join("docs/performance.md"), page::page(&results, &BENCHES))];
+    for bench in BENCHES {
+        if let Some(chart) = chart::ratios(&results, bench) {
+            documents.push((root().join(format!("docs/performance/{bench}.svg")), chart));
+        }
+    }
+    let readme = root().join("README.md");
+    let text = between_marks(&read(&readme)?, &page::readme(&results)?)?;
+    documents.push((readme, text));
+    Ok(documents)
+}
+
+fn between_marks(text: &str, table: &str) -> Result<String, Failure> {
+    let [begin, end] = MARKS;
+    let parts = text.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+    let (before, after) = parts.ok_or_else(|| format!("README.md lacks the lines {begin} and {end}"))?;
+    Ok(format!("{before}{begin}\n{table}{end}{after}"))
+}
+
+/// Writes the documents from the newest results.
+pub fn render() -> Result<(), Failure> {
+    fs::create_dir_all(root().join("docs/performance"))?;
+    for (path, text) in documents()? {
+        write(&path, &text)?;
+    }
+    Ok(())
+}
+
+/// Fails if a document differs from the newest results.
+pub fn check() -> Result<(), Failure> {
+    for (path, text) in documents()? {
+        if read(&path)? != text {
+            return Err(format!("{} is not what cargo xtask report --render writes", path.display()).into());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_survive_being_written() {
+        let head = json!({ "machine": "M", "cores": 2, "date": "2026-01-02", "quick": true, "compiler": "c", "revision": "r" });
+        let row = json!({
+            "bench": "rings", "workload": "w", "subject": "ringmem", "unit": "ns", "median": 1.5, "low": 1, "high": 2, "limit": null,
+            "source": "host", "class": "near",
+        });
+        let mut missing = row.clone();
+        missing["median"] = Value::Null;
+        let results = Results::parse(&document(&head, &[row, missing])).expect("as written");
+        assert_eq!((results.rows.len(), results.rows[0].median, results.is_quick), (1, 1.5, true));
+        assert!(Results::parse(&document(&head, &[])).expect("no rows").rows.is_empty());
+        assert!(Results::parse("{}").is_err());
+    }
+
+    #[test]
+    fn a_file_is_named_by_date_and_machine() {
+        assert_eq!(file_name("AMD EPYC (Milan)  Processor", "2026-01-02"), "2026-01-02-amd-epyc-milan-processor.json");
+    }
+
+    #[test]
+    fn only_the_text_between_the_marks_changes() {
+        let text = format!("a\n{}\nold\n{}\nb\n", MARKS[0], MARKS[1]);
+        assert_eq!(between_marks(&text, "new\n").expect("marked"), format!("a\n{}\nnew\n{}\nb\n", MARKS[0], MARKS[1]));
+        assert!(between_marks("a\n", "new\n").is_err());
+    }
+
+    #[test]
+    fn the_best_competitor_is_neither_ours_nor_a_twin() {
+        let row = |subject: &str, median| Row { subject: subject.into(), median, ..Row::default() };
+        let results = Results {
+            rows: vec![row("ringmem", 2.0), row("twin x", 1.0), row("beside", 1.0), row("a", 4.0), row("b", 3.0)],
+            ..Results::default()
+        };
+        assert_eq!(results.best(&results.rows[0]).map(|row| row.subject.as_str()), Some("b"));
+    }
+}

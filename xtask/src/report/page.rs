@@ -1,0 +1,154 @@
+//! The page and the README's table.
+
+use std::fmt::Write;
+
+use super::{Results, Row};
+use crate::Failure;
+
+/// Two timings within this factor are level.
+const LEVEL: f64 = 1.15;
+
+/// The rows of the README: the arguments of `cargo bench`, the subject, a description.
+const README: [(&str, &str, &str, &str); 10] = [
+    ("rings", "spsc-8", "ringmem", "8 bytes, each published"),
+    ("rings", "spsc-64", "ringmem", "64 bytes, each published"),
+    ("rings", "spsc-256", "ringmem", "256 bytes, each published"),
+    ("rings", "batch32-64", "ringmem in place", "32 in place"),
+    ("rings", "rtt-p50", "ringmem", "round trip"),
+    ("rings", "oneshot-64", "ringmem", "one thread"),
+    ("rings", "spsc-8", "ringmem flagged", "`ring::flagged`"),
+    ("rings", "mpsc-2-1", "ringmem mpsc", "`ring::mpsc`"),
+    ("rings", "mpmc-2-2", "ringmem mpmc", "`ring::mpmc`"),
+    ("memory", "pool-warm-64K", "ringmem pool", "a block of a pool"),
+];
+
+/// Returns the table for the README. Its first rows measure one and the same ring.
+pub fn readme(results: &Results) -> Result<String, Failure> {
+    let mut text = String::from("| `cargo bench -p ringmem-benches --bench` | ringmem | best competitor |\n|---|---:|---|\n");
+    for (bench, workload, subject, what) in README {
+        let row = results.find(bench, workload, subject).ok_or_else(|| format!("no row {bench} {workload} {subject}"))?;
+        let (figure, best) = (number(row.median), results.best(row));
+        let figure = if best.is_some_and(|best| row.median > LEVEL * best.median) { format!("**{figure}**") } else { figure };
+        let best = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
+        let _ = writeln!(text, "| `{bench} -- {workload}`, {what} | {figure} | {best} |");
+    }
+    let classes = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
+    let Results { machine, date, .. } = results;
+    let _ = writeln!(text, "\nMedian nanoseconds on two {classes} cores of an {machine}, {date}. Bold: slower by more than 15 %.");
+    Ok(text)
+}
+
+/// Returns docs/performance.md.
+pub fn page(results: &Results, benches: &[&str]) -> String {
+    let Results { machine, cores, date, compiler, revision, is_quick, .. } = results;
+    let command = if *is_quick { "cargo xtask report --quick" } else { "cargo xtask report" };
+    let mut text = format!(
+        "# Performance\n\n\
+         Written by `{command}` on {date}: {machine}, {cores} cores, {compiler}, commit {revision}. No figure is from a GPU.\n\n\
+         A figure is the median of turns that alternate with the competitors' in one process. `ratio` is ours over the fastest competitor's: below 1 is faster, and\n\
+         within 1.15 either way is level. `limit` is the cost of the machine without the measured code. `near` and `far` are two cores that share a cache or do\n\
+         not; a class that the machine did not show has no rows. `model` marks virtual time of the link model, `double` the test double of the driver.\n\n\
+         ## Slower than the best competitor\n\n"
+    );
+    let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(|row| row.is_ours()).map(|row| (row, results.best(row))).collect();
+    let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.median / best.median);
+    let mut losses: Vec<_> = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).collect();
+    losses.sort_by(|a, b| ratio(b).unwrap_or(0.0).total_cmp(&ratio(a).unwrap_or(0.0)));
+    let _ = writeln!(text, "{} of {} rows.\n", losses.len(), ours.iter().filter(|pair| ratio(pair).is_some()).count());
+    table(&mut text, true, losses.into_iter().copied());
+    for bench in benches {
+        let of_bench: Vec<_> = ours.iter().copied().filter(|(row, _)| row.bench == *bench).collect();
+        if of_bench.is_empty() {
+            continue;
+        }
+        let _ = write!(text, "\n## {bench}\n\n`cargo bench -p ringmem-benches --bench {bench}`\n\n");
+        if of_bench.iter().any(|pair| ratio(pair).is_some()) {
+            let _ = write!(text, "![Ratios of {bench}](performance/{bench}.svg)\n\n");
+        }
+        table(&mut text, false, of_bench.into_iter());
+    }
+    text
+}
+
+fn table<'a>(text: &mut String, has_bench: bool, rows: impl Iterator<Item = (&'a Row, Option<&'a Row>)>) {
+    let bench = if has_bench { "| bench " } else { "" };
+    let _ = writeln!(text, "{bench}| workload | ours | class | median (low to high) | unit | best competitor | ratio | limit |");
+    let _ = writeln!(text, "{}|---|---|---|---:|---|---|---:|---:|", if has_bench { "|---" } else { "" });
+    for (row, best) in rows {
+        let Row { bench, workload, subject, class, unit, source, .. } = row;
+        let class = match source.as_str() {
+            "link-model" => "model",
+            "driver double" => "double",
+            _ => class,
+        };
+        let bench = if has_bench { format!("| {bench} ") } else { String::new() };
+        let rival = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
+        let ratio = best.map_or_else(String::new, |best| format!("{:.2}", row.median / best.median));
+        let limit = row.limit.map_or_else(String::new, number);
+        let [median, low, high] = [row.median, row.low, row.high].map(number);
+        let spread = if low == high { median } else { format!("{median} ({low} to {high})") };
+        let _ = writeln!(text, "{bench}| {workload} | {subject} | {class} | {spread} | {unit} | {rival} | {ratio} | {limit} |");
+    }
+}
+
+/// Formats three significant digits.
+pub fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bench: &str, workload: &str, subject: &str, median: f64) -> Row {
+        let text = |text: &str| text.to_owned();
+        let (low, high) = (median, median);
+        Row {
+            bench: text(bench),
+            workload: text(workload),
+            subject: text(subject),
+            class: text("near"),
+            median,
+            low,
+            high,
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn losses_come_first_and_level_rows_are_none() {
+        let rows = vec![
+            row("rings", "worst", "ringmem", 3.0),
+            row("rings", "worst", "gil", 1.0),
+            row("rings", "level", "ringmem", 1.1),
+            row("rings", "level", "gil", 1.0),
+            row("rings", "alone", "ringmem", 1.0),
+        ];
+        let text = page(&Results { rows, ..Results::default() }, &["rings"]);
+        assert!(
+            text.contains("1 of 2 rows.") && text.contains("| rings | worst | ringmem | near | 3.00 |  | gil 1.00 | 3.00 |  |"),
+            "{text}"
+        );
+        assert_eq!(text.matches("| level |").count(), 1);
+    }
+
+    #[test]
+    fn a_row_that_the_readme_shows_must_have_been_measured() {
+        let mut rows: Vec<Row> = README.iter().map(|(bench, workload, subject, _)| row(bench, workload, subject, 2.0)).collect();
+        rows.push(row("rings", "spsc-8", "gil", 1.0));
+        let text = readme(&Results { rows: rows.clone(), ..Results::default() }).expect("all rows");
+        assert!(text.contains("| `rings -- spsc-8`, 8 bytes, each published | **2.00** | gil 1.00 |"), "{text}");
+        rows.remove(3);
+        assert!(readme(&Results { rows, ..Results::default() }).is_err());
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        assert_eq!([0.0, 1.234, 9.999, 12.34, 99.96, 1234.5].map(number), ["0.00", "1.23", "10.0", "12.3", "100", "1234"]);
+    }
+}
