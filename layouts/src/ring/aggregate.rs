@@ -1,22 +1,21 @@
-//! Many producers on one device that fill one SPSC ring, whose consumer is an ordinary SPSC consumer. Warps use it through `ringmem-kernels`.
+//! Many producers on one device that fill one SPSC ring, whose consumer is an ordinary SPSC consumer. Warps use it through
+//! `ringmem-kernels`.
 //!
-//! 1. A producer reserves a run of slots for its messages by one read-modify-write of a counter in device memory. Across a bus there are only loads
-//!    and stores.
-//! 2. It reserves only free slots, so no producer holds slots while it waits for room.
-//! 3. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn). A producer that never publishes stops all
-//!    later ones, which give up by their own deadlines; the ring is then unusable.
+//! 1. A producer reserves free slots by one read-modify-write of a counter in device memory. Across a bus there are only loads and stores.
+//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn). A producer that never publishes stops
+//!    all later ones, which need deadlines of their own; the ring is then unusable.
 //!
-//! It does not wait: the caller does, with its own limit.
+//! Waiting is the caller's part.
 //!
 //! # Orderings
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|
-//! | slot published | the store of `tail` by the producer | the load of it by the consumer |
-//! | slot released | the store of `head` by the consumer | the load of it in [`Producer::reserve`] |
+//! | slot published | the producer's store of `tail` | the consumer's load of it |
+//! | slot released | the consumer's store of `head` | the load of it in [`Producer::reserve`] |
 //! | turn passed | the addition to `published`, after the store of `tail` | the load of it in [`Producer::is_its_turn`] |
 //!
-//! So the tail of a later turn is stored after that of an earlier one, and publishes the earlier slots too.
+//! The tail of a later turn publishes the earlier slots too.
 
 use core::ptr::NonNull;
 
@@ -26,9 +25,10 @@ use crate::ring::header::RingFlags;
 use crate::ring::slots::{Slots, geometry_of_both};
 use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
-/// The state shared by the producers: 128 bytes in device memory. Both counters begin at the ring's first index; zeroed memory is right for 0.
+/// The state shared by the producers: 128 bytes in device memory. Both counters begin at the ring's first index; zeroed memory is right for
+/// 0.
 ///
-/// Only producers store to the counters, whose values determine slot ownership. Safe code can therefore only load them.
+/// Only producers store to the counters, which determine slot ownership; safe code can only load them.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
@@ -39,7 +39,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 pub struct Aggregate<C = u64> {
     /// The next unreserved slot. Written by any producer, when it reserves.
     reserved: C,
-    /// The next slot to be published: whose turn it is. The producer whose turn it is, after it has published.
+    /// The next slot to be published. Written by the producer whose turn it is, after it has published.
     published: C,
     /// Zero.
     _reserved: [C; 14],
@@ -53,26 +53,26 @@ crate::layout_table! {
 }
 
 impl<C: Word> Aggregate<C> {
-    /// For a ring whose indices begin at `start`.
+    /// Returns the state of a ring whose indices begin at `start`.
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         Self { reserved: C::new(start), published: C::new(start), _reserved: core::array::from_fn(|_| C::new(0)) }
     }
 
-    /// Returns the number of the next slot to reserve, as stored in memory.
+    /// Returns the next index to reserve.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.reserved.load()
     }
 
-    /// Returns the number of the next slot to publish, as stored in memory.
+    /// Returns the next index to publish.
     #[must_use]
     pub fn published(&self) -> u64 {
         self.published.load()
     }
 }
 
-/// One of many that fill a ring.
+/// One of many producers of a ring.
 ///
 /// ```
 /// # use core::ptr::NonNull;
@@ -100,30 +100,28 @@ impl<C: Word> Aggregate<C> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Producer<'a, T, M: Machine, C> {
-    /// Where the consumer's index is polled.
     own: &'a RingHeader<M::Word>,
-    /// Where all producers' index is published.
     peer: &'a RingHeader<M::Word>,
     shared: &'a Aggregate<C>,
     slots: Slots<'a, M::Cell<T>>,
     // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released their previous contents.
     begin: u64,
     end: u64,
-    /// The consumer's index, as last seen.
+    /// The consumer's index, as last polled.
     head: u64,
 }
 
 impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
-    /// Attaches to an SPSC ring: the consumer's index is polled in `own`, the producers' is written to `peer`.
+    /// Attaches to an SPSC ring: `own` is polled, `peer` is written.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found, in either header.
+    /// [`AttachError`], for either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with the same `shared` access
-    /// them or the headers; `shared` began at the ring's first index.
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with the same `shared`
+    /// access them or the headers; `shared` began at the ring's first index.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -138,7 +136,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         Ok(unsafe { Self::over(own, peer, slots, layout.capacity(), shared) })
     }
 
-    /// One of the producers of a ring whose geometry the caller has checked already.
+    /// Attaches to a ring whose geometry the caller has checked.
     ///
     /// # Safety
     ///
@@ -158,22 +156,22 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         Self { own, peer, shared, slots, begin: head, end: head, head }
     }
 
-    /// Slots in all.
+    /// Returns the number of slots.
     #[must_use]
     #[inline(always)]
     pub const fn capacity(&self) -> u64 {
         self.slots.capacity()
     }
 
-    /// Messages of all producers that wait for the consumer, as far as this one has looked; at most the capacity.
+    /// Returns the number of messages that wait for the consumer, as last polled; at most the capacity.
     #[must_use]
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
         self.end.wrapping_sub(self.head).min(self.capacity())
     }
 
-    /// Reserves up to `most` slots; returns the first index and the number, 0 if none is free. One lane of those that share this end calls it, and
-    /// the others [`accept`](Self::accept) the result.
+    /// Reserves up to `most` slots; returns the first index and the number, 0 if none is free. One lane calls it; the others that share
+    /// this end [`accept`](Self::accept) the result.
     ///
     /// # Errors
     ///
@@ -190,7 +188,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
             }
             let used = begin.wrapping_sub(self.head);
             if used > capacity {
-                // The head may be past slots that others have reserved and published since; if none have, it is out of range.
+                // The head may be past slots that others have reserved and published since.
                 if self.shared.reserved.load() == begin {
                     return Err(Corrupt { head: self.head, tail: begin, capacity });
                 }
@@ -208,14 +206,14 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// It came from [`reserve`](Self::reserve) on this end, and that lane's loads happen before this call (a barrier).
+    /// It came from [`reserve`](Self::reserve) on this end, and a barrier ordered that lane's loads before this call.
     #[inline(always)]
     pub const unsafe fn accept(&mut self, begin: u64, count: u64) {
         self.begin = begin;
         self.end = begin.wrapping_add(count);
     }
 
-    /// The slots of the reservation.
+    /// Returns the slots of the reservation.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {
@@ -223,7 +221,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         unsafe { self.slots.row(self.begin, 0) }
     }
 
-    /// Whether all earlier reservations have been published.
+    /// Returns whether all earlier reservations have been published.
     #[inline(always)]
     #[must_use]
     pub fn is_its_turn(&self) -> bool {
@@ -231,11 +229,11 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.shared.published.load_acquire() == self.begin
     }
 
-    /// The word and the value that publish the reservation, for [`Word::publish_all`].
+    /// Returns the word and the value that publish the reservation, for [`Word::publish_all`].
     ///
     /// # Safety
     ///
-    /// This value alone is stored to this word, once, in [its turn](Self::is_its_turn), when every lane has written its slots.
+    /// Only this value is stored to this word, once, in [its turn](Self::is_its_turn), when every lane has written its slots.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
@@ -246,7 +244,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// The [`publication`](Self::publication) has been stored; one lane does it, once.
+    /// The [`publication`](Self::publication) has been stored; one lane calls this once.
     #[inline(always)]
     pub unsafe fn pass(&self) {
         // SYNC POINT: turn passed. Pairs with Producer::is_its_turn.

@@ -1,19 +1,19 @@
-//! The types of one kind of ring by the names of its module.
+//! Names for the types of one kind of ring, in its module.
 
-/// The common part of all ring modules: `$kind`, the slot of a host's ring, and the module's name.
+/// For all ring modules: `$kind`, the slot of a host's ring, and the module's name.
 macro_rules! rings {
     ($kind:ident, $slot:ident, $module:literal) => {
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
         pub use host::*;
 
-        // One condition for all that needs a host's words.
+        // One condition for all that needs host words.
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
         mod host {
             use core::mem::MaybeUninit;
 
             use crate::ring::{$kind, $slot};
 
-            /// A ring whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+            /// A ring whose slots are in `S`: in the ring itself ([`Ring`]), borrowed, or boxed.
             ///
             /// ```
             /// use core::mem::MaybeUninit;
@@ -35,7 +35,7 @@ macro_rules! rings {
             /// ```
             pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<$slot<T>>; N]>;
 
-            /// A ring whose capacity is known at run time, on the heap.
+            /// A ring on the heap, with a capacity known at run time.
             ///
             /// ```
             #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
@@ -84,7 +84,7 @@ macro_rules! rings {
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
 
-            /// Allocates a ring of at least `capacity` slots (the next power of two), and returns its ends. They share ownership of it.
+            /// Allocates a ring of at least `capacity` slots (the next power of two); returns its ends, which share ownership of it.
             ///
             /// ```
             #[doc = concat!("let (mut producer, mut consumer) = ringmem_layouts::ring::", $module, "::bounded::<String>(100);")]
@@ -107,7 +107,6 @@ macro_rules! rings {
     };
 }
 
-/// The producer of a kind that has one.
 macro_rules! one_producer {
     ($kind:ident, $module:literal) => {
         /// Fills slots and publishes them. One per ring.
@@ -144,7 +143,7 @@ macro_rules! one_producer {
         /// # Ok::<(), ringmem_layouts::ring::ReserveError>(())
         /// ```
         pub type Grant<'p, 'a, T, M> = crate::ring::Grant<'p, 'a, crate::ring::$kind, T, M>;
-        /// Publishes every so many messages.
+        /// Publishes several messages at a time.
         ///
         /// ```
         /// use ringmem_layouts::Host;
@@ -164,7 +163,6 @@ macro_rules! one_producer {
     };
 }
 
-/// The producer of a kind that has many.
 macro_rules! many_producers {
     ($kind:ident, $module:literal) => {
         /// Claims slots, fills and publishes them. Clone it for another producer.
@@ -190,7 +188,6 @@ macro_rules! many_producers {
     };
 }
 
-/// The consumer of a kind that has one.
 macro_rules! one_consumer {
     ($kind:ident, $module:literal) => {
         /// Empties slots and releases them. One per ring.
@@ -211,7 +208,7 @@ macro_rules! one_consumer {
         /// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
         /// ```
         pub type Consumer<'a, T, M> = crate::ring::Consumer<'a, crate::ring::$kind, T, M>;
-        /// Waiting messages, seen in place.
+        /// Waiting messages in place.
         ///
         /// ```
         /// use ringmem_layouts::Host;
@@ -229,7 +226,7 @@ macro_rules! one_consumer {
         /// # Ok::<(), ringmem_layouts::ring::PushError<String>>(())
         /// ```
         pub type Chunk<'c, 'a, T, M> = crate::ring::Chunk<'c, 'a, crate::ring::$kind, T, M>;
-        /// Releases every so many messages.
+        /// Releases several messages at a time.
         ///
         /// ```
         /// use ringmem_layouts::Host;

@@ -1,4 +1,4 @@
-//! [`BatchProducer`] and [`BatchConsumer`]: ends that publish and release every so many messages.
+//! [`BatchProducer`] and [`BatchConsumer`]: ends that publish and release several messages at a time.
 
 use core::hint::cold_path;
 
@@ -15,10 +15,10 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Publishes every so many messages. Publishes earlier when the ring seems full, when the consumer has popped all published messages (so the
-/// first push into an empty ring), on [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+/// Publishes every `every` messages. Publishes earlier when the ring seems full, when the consumer has popped all published messages, on
+/// [`flush`](Self::flush) and on drop. It has no time limit: flush before you wait.
 ///
-/// Forgetting it leaves the last messages for the producer's next publish, or for its drop.
+/// If it is forgotten, the producer's next publish or drop publishes the last messages.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -47,7 +47,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value; messages pushed before have been published.
+    /// [`PushError`] with the value; earlier messages have been published.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.producer.free() == 0 {
@@ -61,7 +61,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
         K::fill(self.producer, value);
         let published = K::published(self.producer);
         let pending = self.producer.tail.wrapping_sub(published);
-        // A full ring is published at once, or both ends would wait for the messages of a forgotten batch. Relaxed: only asks whether to hurry.
+        // A full ring is published at once, or both ends would wait for the messages of a forgotten batch. Relaxed: a hint only.
         if pending >= self.every || self.producer.free() == 0 || self.producer.port.own.consumer.head.load() == published {
             self.flush();
         }
@@ -84,8 +84,8 @@ impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M
 impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     /// Releases every `every` messages instead of each (at least 1).
     ///
-    /// For `Copy` values only: the messages that a forgotten batch popped are released with this consumer's next release, on an empty ring, or
-    /// when the consumer is dropped. If the consumer is forgotten too, the next consumer of the ring pops them again.
+    /// For `Copy` values only: a forgotten batch's messages are released with the consumer's next release, on an empty ring, or on its
+    /// drop. If the consumer is forgotten too, the next consumer pops them again.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
     where
         T: Copy,
@@ -94,7 +94,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     }
 }
 
-/// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+/// Releases every `every` messages, when it finds the ring empty, on [`flush`](Self::flush) and on drop.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -124,7 +124,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt; messages popped before have been released.
+    /// [`PopError`]: empty or corrupt; earlier messages have been released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         if let Err(nothing) = K::next(self.consumer) {

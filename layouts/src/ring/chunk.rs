@@ -1,4 +1,4 @@
-//! [`Chunk`]: waiting messages in place; and [`Drain`], the same by value.
+//! [`Chunk`]: waiting messages in place; [`Drain`]: by value.
 
 use super::consumer::Consumer;
 use super::error::PopError;
@@ -31,12 +31,12 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
         M::Cell<T>: SliceCell<T>,
     {
         self.peek(1)?;
-        // SAFETY: the message is present and this end's until it is released, which takes `&mut`; the cell is plain bytes.
+        // SAFETY: the message is present and this end's until released, which takes `&mut`; the cell is plain bytes.
         Ok(self.slot(0).with(|slot| unsafe { &*slot }))
     }
 }
 
-/// Waiting messages, seen in place. Dropping it takes none.
+/// Waiting messages in place. Dropping it takes none.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -58,13 +58,13 @@ pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
 }
 
 impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, M> {
-    /// Returns a chunk of `count` messages, all present, at least one.
+    /// `count` messages are present, at least one.
     #[inline(always)]
     pub(super) const fn new(consumer: &'c mut Consumer<'a, K, T, M>, count: u64) -> Self {
         Self { consumer, count }
     }
 
-    /// Returns the number of messages seen, at least one.
+    /// Returns the number of messages, at least one.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub const fn len(&self) -> u64 {
@@ -79,11 +79,11 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         M::Cell<T>: SliceCell<T>,
     {
         let place = self.with(offset, core::ptr::from_ref)?;
-        // SAFETY: there until it is released, which takes the chunk; the cell is plain bytes.
+        // SAFETY: present until released, which takes the chunk; the cell is plain bytes.
         Some(unsafe { &*place })
     }
 
-    /// Returns the messages in place, one after the other.
+    /// Returns the messages in place, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T>
     where
         M::Cell<T>: SliceCell<T>,
@@ -98,18 +98,18 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         if offset >= self.count {
             return None;
         }
-        // SAFETY: by the invariant initialised and this end's; no one writes it until it is released.
+        // SAFETY: initialised and this end's by the invariant; nobody writes it until it is released.
         Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
     }
 
-    /// Drops the first `count` messages in place and releases their slots together; more than were seen means all of them.
+    /// Drops the first `count` messages (at most all) in place and releases their slots together.
     ///
-    /// If a drop panics, the messages before it and itself are released, the others stay.
+    /// If a drop panics, that message and those before it are released; the others stay.
     pub fn release(self, count: u64) {
         let guard = Release(self.consumer);
         for _ in 0..count.min(self.count) {
             let cell = guard.0.slot(0);
-            // The index first, so that a value whose drop panics is not dropped again.
+            // First the index: a value whose drop panics is not dropped again.
             guard.0.head = guard.0.head.wrapping_add(1);
             // SAFETY: the slot was initialised and this end's, and the index has passed it.
             cell.with_mut(|slot| unsafe { slot.drop_in_place() });
@@ -125,7 +125,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
     }
 }
 
-/// Releases the taken messages, also after a panic of a drop or a closure.
+/// Also after a panic.
 struct Release<'c, 'a, K: OneConsumer<T, M>, T, M: Machine>(&'c mut Consumer<'a, K, T, M>);
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
@@ -155,8 +155,8 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 
 /// The messages of a chunk by value, in order. Messages that are not taken stay in the ring.
 ///
-/// Each is released when it is taken, so forgetting the iterator duplicates none. `for_each`, `fold` and their users (`sum`, `count`, `last`)
-/// cannot be forgotten midway: they release all taken messages together at their end or panic.
+/// Each is released when taken, so forgetting the iterator duplicates none. `for_each`, `fold` and methods that use them (`sum`, `count`)
+/// release all taken messages together at their end or panic.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -185,7 +185,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
-        // Before the caller has the value: a later consumer begins after the released slots.
+        // Released first: a later consumer begins after the released slots.
         K::release(self.consumer);
         Some(value)
     }
@@ -203,8 +203,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
 impl<K: OneConsumer<T, M>, T, M: Machine> ExactSizeIterator for Drain<'_, '_, K, T, M> {}
 impl<K: OneConsumer<T, M>, T, M: Machine> core::iter::FusedIterator for Drain<'_, '_, K, T, M> {}
 
-/// Calls `next` until it returns `false`. `next` drops values and returns whether more may remain. If a drop panics, the other values are
-/// dropped while the panic unwinds, as in `Vec`; a second panic aborts the process.
+/// Calls `next`, which drops values, until it returns `false`. If a drop panics, the rest is dropped during unwinding, as in `Vec`.
 pub(super) fn drop_all(next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {

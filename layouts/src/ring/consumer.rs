@@ -30,7 +30,6 @@ pub struct Consumer<'a, K: OneConsumer<T, M>, T, M: Machine> {
     pub(super) state: K::Emptying,
     pub(super) port: Port<'a, M::Word, false>,
     pub(super) slots: Slots<'a, K::Slot>,
-    /// The next slot to empty.
     pub(super) head: u64,
 }
 
@@ -42,32 +41,32 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this consumer and the ring's producers access them; producers
-    /// and consumer of an MPSC ring are in one coherence domain.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this consumer and the ring's producers access them; the ends of
+    /// an MPSC ring are in one coherence domain.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
-        // SAFETY: the caller's promise; so many slots were checked against `len`.
+        // SAFETY: the caller's promise; the slots were checked against `len`.
         unsafe { Self::verified(header, header, slots.cast(), layout.capacity()) }
     }
 
-    /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written.
+    /// Attaches to a ring with two headers: `own` is polled, `peer` is written.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found, in either header.
+    /// [`AttachError`], for either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this consumer and the ring's producers access them or
-    /// the headers. For an MPSC ring `own` and `peer` are one header.
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this consumer and the ring's producers access
+    /// them or the headers. For an MPSC ring `own` and `peer` are one header.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -92,7 +91,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring whose geometry the caller has checked already.
+    /// Attaches to a ring whose geometry the caller has checked.
     ///
     /// # Errors
     ///
@@ -119,14 +118,14 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         Ok(Self { port, slots, head, state: K::emptying(head, tail) })
     }
 
-    /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.
+    /// Marks this end as open, and as closed on drop, for the other end's `is_disconnected`.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
         self
     }
 
-    /// Returns whether every producer that announced itself was dropped; messages published before can still be popped.
+    /// Returns whether all announced producers were dropped; messages published before can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -136,31 +135,31 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self.port.wait_words()
     }
 
-    /// Returns the number of messages in the ring now; at most the capacity, whatever the other end wrote.
+    /// Returns the number of messages in the ring; at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         K::waiting(self, self.capacity())
     }
 
-    /// Returns whether nothing is in the ring now.
+    /// Returns whether the ring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         K::waiting(self, 1) == 0
     }
 
-    /// Returns the number of slots that are free now.
+    /// Returns the number of free slots.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.capacity() - self.len()
     }
 
-    /// Returns whether no slot is free now.
+    /// Returns whether no slot is free.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()
     }
 
-    /// Returns the kind of ring from its header.
+    /// Returns the kind of ring.
     #[must_use]
     pub const fn kind(&self) -> RingFlags {
         K::FLAGS
@@ -204,14 +203,14 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     }
 }
 
-/// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
 #[doc(hidden)]
 impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Returns the payload of the slots from the next one on.
+    /// Returns the payload of the slots from the next one. For lanes that share one end: each holds an equal copy of its state, one polls
+    /// and publishes.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {
-        // SAFETY: by `Kind::CELL` each slot has its cell there.
+        // SAFETY: each slot has its cell at `Kind::CELL`.
         unsafe { self.slots.row(self.head, K::CELL) }
     }
 
@@ -219,7 +218,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
     ///
     /// # Safety
     ///
-    /// This value alone is stored to this word, once, when every lane is done with the slots that it releases.
+    /// Only this value is stored to this word, once, when every lane is done with the slots that it releases.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
@@ -229,7 +228,6 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Consumer<'_, K, T, M> {
     fn drop(&mut self) {
-        // For a forgotten batch.
         K::settle_kept(self);
     }
 }

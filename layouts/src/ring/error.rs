@@ -1,4 +1,4 @@
-//! Why a ring did not take or give.
+//! Errors of rings.
 
 use core::fmt;
 
@@ -21,7 +21,7 @@ pub enum PushError<T> {
     Corrupt(T),
 }
 
-/// The ring is full; the value is returned. The error of ends that [own](super::Owned) their ring: only they write its indices, so it cannot be corrupt.
+/// The ring is full; the value is returned. Only ends that [own](super::Owned) their ring return it: their indices cannot be corrupt.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Full, spsc};
@@ -36,7 +36,7 @@ pub enum PushError<T> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Full<T>(pub T);
 
-/// The ring is empty. The error of ends that [own](super::Owned) their ring: only they write its indices, so it cannot be corrupt.
+/// The ring is empty. Only ends that [own](super::Owned) their ring return it: their indices cannot be corrupt.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Empty, mpmc};
@@ -50,7 +50,7 @@ pub struct Full<T>(pub T);
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Empty;
 
-// The value needs no `Debug` for `unwrap` to work.
+// `unwrap` must work without `T: Debug`.
 impl<T> fmt::Debug for Full<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Full(..)")
@@ -89,12 +89,12 @@ impl core::error::Error for Empty {}
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ReserveError {
-    /// Not now: so many are free.
+    /// Too few slots are free now.
     Full {
-        /// Slots.
+        /// Free slots.
         free: u64,
     },
-    /// Never: the ring has only so many.
+    /// The request exceeds the capacity.
     TooLarge {
         /// Slots.
         capacity: u64,
@@ -133,7 +133,7 @@ impl<T> PushError<T> {
     }
 }
 
-// The value needs no `Debug` for `unwrap` to work.
+// `unwrap` must work without `T: Debug`.
 impl<T> fmt::Debug for PushError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,23 +1,23 @@
 //! A single-producer single-consumer queue with a flag in each slot: the consumer polls the slot itself.
 //!
 //! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
-//! 2. Wait-free: every operation takes a bounded number of steps. Loads and stores only.
-//! 3. A message and its flag travel together. Across a bus this saves the consumer the read of an index per message. Between two threads use
+//! 2. Wait-free, by loads and stores only.
+//! 3. A message and its flag travel together, which saves one read across a bus per message. Between two threads use
 //!    [`spsc`](crate::ring::spsc), which publishes less often.
 //! 4. A batch is published with one release store: the flag of its first slot, stored last.
 //!
-//! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is identified by its first index. So a flag of an older lap differs, and zeroed memory
+//! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is identified by its first index: flags of older laps differ, and zeroed memory
 //! is empty. Flags identify stale slots but do not protect live ones: the producer polls the consumer's index before it writes.
 //!
-//! It does not wait or wake. Flags separate the payloads, so there are no slices in place.
+//! Flags separate the payloads, so there are no slices in place.
 //!
 //! # Orderings
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|
-//! | slot published | the store of a slot's flag by the producer, the first of a batch last | the load of it by the consumer |
+//! | slot published | the producer's store of a slot's flag, a batch's first flag last | the consumer's load of it |
 //! | slot released | the store of `head` | the load of `head` in [`Producer::refresh`] |
-//! | end closed | the store of `owner` when an end that announced itself is dropped | the load of it in `is_disconnected` |
+//! | end closed | the store of `owner` on drop of an announced end | the load of it in `is_disconnected` |
 //!
 //! ```
 //! use ringmem_layouts::ring::flagged::Ring;

@@ -27,8 +27,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Slots to be written in place, one after the other. The written slots are published when the grant is dropped, also by a panic;
-/// forgetting the grant leaves that to the producer's next publish, or to its drop.
+/// Slots to be written in place, one after the other. Dropping the grant publishes the written slots, also on a panic; if it is forgotten,
+/// the producer's next publish or drop does.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -89,7 +89,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         Ok(())
     }
 
-    /// Writes from an iterator until it ends or all slots are written; returns how many it gave.
+    /// Writes from an iterator until it ends or all slots are written; returns the number written.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
         let before = self.written();
         let mut values = values.into_iter();
@@ -109,19 +109,19 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// At most [`len`](Self::len), and each is initialised.
+    /// `count` is at most [`len`](Self::len), and each of these slots is initialised.
     pub unsafe fn assume_written(&mut self, count: u64) {
         debug_assert!(count <= self.count);
         self.producer.tail = self.end.wrapping_sub(self.count).wrapping_add(count);
     }
 
-    /// Returns the granted slots that are not yet written, as two runs: before the wrap and after it.
+    /// Returns the unwritten slots as two runs: before the wrap and after it.
     pub fn as_mut_slices(&mut self) -> [&mut [MaybeUninit<T>]; 2] {
         let Producer { slots, tail, .. } = &*self.producer;
         let rest = self.end.wrapping_sub(*tail);
         let first = slots.before_wrap(*tail, rest);
         let run = |index: u64, count: u64| {
-            // SAFETY: `count` free slots before the wrap, this grant's as long as it is borrowed.
+            // SAFETY: `count` free slots before the wrap, borrowed with this grant.
             unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count as usize) }
         };
         [run(*tail, first), run(tail.wrapping_add(first), rest - first)]

@@ -6,11 +6,11 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use crate::attach::{AttachError, Corrupt};
 use crate::{AbiHash, Layout, RingLayout, RingMessage, Word, layout_table};
 
-/// The magic number at the start of a ring's constants.
+/// The magic number of a ring.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.ring\0");
 
 bitflags! {
-    /// The kind of a ring: one of these.
+    /// The kind of a ring: one bit.
     ///
     /// ```
     /// use ringmem_layouts::RingLayout;
@@ -22,7 +22,7 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
-        /// 1: one producer, one consumer, both indices in the header ([`spsc`](crate::ring::spsc)).
+        /// 1: one producer, one consumer, indices in the header ([`spsc`](crate::ring::spsc)).
         const SPSC = 1;
         /// 2: one producer, one consumer, a flag in each slot ([`flagged`](crate::ring::flagged)).
         const FLAGGED = 2;
@@ -30,11 +30,11 @@ bitflags! {
         const MPSC = 4;
         /// 8: many producers, many consumers, a word in each slot ([`mpmc`](crate::ring::mpmc)).
         const MPMC = 8;
-        /// 16: one producer, one consumer, messages of varying length; slots are words of 8 bytes ([`framed`](crate::ring::framed)).
+        /// 16: one producer, one consumer, messages of any length; slots are 8-byte words ([`framed`](crate::ring::framed)).
         const FRAMED = 16;
         /// 32: one producer that overwrites the oldest, many readers ([`lossy`](crate::ring::lossy)).
         const LOSSY = 32;
-        /// 64: the latest value alone ([`mailbox`](crate::ring::mailbox)).
+        /// 64: the latest value only ([`mailbox`](crate::ring::mailbox)).
         const MAILBOX = 64;
     }
 }
@@ -57,7 +57,7 @@ pub struct RingHeader<W = u64> {
     pub producer: ProducerLine<W>,
     /// Written by the consumer.
     pub consumer: ConsumerLine<W>,
-    /// Written by the creator, before anybody attaches.
+    /// Written by the creator before anybody attaches.
     pub constants: ConstantLine<W>,
 }
 
@@ -76,13 +76,13 @@ pub struct RingHeader<W = u64> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ProducerLine<W = u64> {
-    /// Index of the next slot to be filled; free-running. Producer, at each publish.
+    /// Index of the next slot to fill; free-running. Producer, at each publish.
     pub tail: W,
-    /// Owner of this end: in the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or with many handles their
-    /// number. Written by this end.
+    /// Owner of this end: in the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or the number of
+    /// handles. Written by this end.
     pub owner: W,
-    /// Consumers that sleep until something is published: their number in the low 32 bits, the number of wake-ups above. In the line of the side
-    /// that reads it after each publish. Hosts of one coherence domain only; zero if all ends poll.
+    /// Consumers that sleep until a publish: their number in the low 32 bits, the number of wake-ups above. In the line that the producer
+    /// reads. Hosts of one coherence domain only; zero if all ends poll.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -103,12 +103,11 @@ pub struct ProducerLine<W = u64> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ConsumerLine<W = u64> {
-    /// Index of the next slot to be emptied; free-running. Consumer, at each release.
+    /// Index of the next slot to empty; free-running. Consumer, at each release.
     pub head: W,
-    /// Owner of this end: in the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or with many handles their
-    /// number. Written by this end.
+    /// Owner of this end, encoded as the producer's. Written by this end.
     pub owner: W,
-    /// Producers that sleep until something is released, likewise.
+    /// Producers that sleep until a release, encoded as for consumers.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -195,14 +194,14 @@ unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ConstantLine<W> 
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RingHeader<W> {}
 
-/// The ABI of a ring of `T`: its header's layout and its message's.
+/// Hash of the header's layout and the message's.
 pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
     AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(T::DESCRIPTOR.hash).finish()
 }
 
 impl<W: Word> RingHeader<W> {
-    /// Returns the header of an empty ring of `T` whose indices begin at `start`. Slots with a word of their own must be vacant: zeroed for start 0,
-    /// otherwise [`Slot::vacant`](super::Slot::vacant) of their index.
+    /// Returns the header of an empty ring of `T` whose indices begin at `start`. Slots with words must be vacant: zeroed for start 0,
+    /// otherwise [`Slot::vacant`](super::Slot::vacant).
     #[must_use]
     pub fn new<T: RingMessage>(layout: &RingLayout, start: u64) -> Self {
         let zero = || W::new(0);
@@ -222,7 +221,7 @@ impl<W: Word> RingHeader<W> {
         }
     }
 
-    /// Writes the header of an empty ring of `T` into existing memory, the magic last. The caller makes the slots vacant, as for [`new`](Self::new).
+    /// Writes the header of an empty ring of `T` into memory, the magic last. Slots as for [`new`](Self::new).
     ///
     /// # Safety
     ///
@@ -248,20 +247,20 @@ impl<W: Word> RingHeader<W> {
         W::publish_all([(&constants.magic, MAGIC)]);
     }
 
-    /// An SPSC ring's geometry, read once and checked against `T`.
+    /// Returns an SPSC ring's geometry, read once and checked against `T`.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     pub fn geometry<T: RingMessage>(&self) -> Result<RingLayout, AttachError> {
         self.geometry_of::<T>(RingFlags::SPSC)
     }
 
-    /// The geometry of a ring of this kind, read once and checked against `T`.
+    /// Returns the geometry of a ring of this kind, read once and checked against `T`.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     pub fn geometry_of<T: RingMessage>(&self, ring: RingFlags) -> Result<RingLayout, AttachError> {
         let constants = &self.constants;
         // SYNC POINT: ring seen. Pairs with RingHeader::format.
@@ -297,7 +296,7 @@ impl<W: Word> RingHeader<W> {
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl RingHeader<crate::HostWord> {
-    /// Returns the header of a ring that is one value with its slots. Its messages need no ABI, because nothing attaches to it.
+    /// Returns the header of a ring that is one value with its slots. Nothing attaches to it, so it has no ABI.
     pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
         use crate::HostWord;
         const fn zeros<const N: usize>() -> [HostWord; N] {
@@ -320,7 +319,7 @@ impl RingHeader<crate::HostWord> {
     }
 }
 
-/// The indices as one side may begin with them: `tail` within `capacity` of `head`.
+/// Returns the number of used slots if `tail` is within `capacity` of `head`.
 pub(super) const fn used(head: u64, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
     let used = tail.wrapping_sub(head);
     if used > capacity { Err(Corrupt { head, tail, capacity }) } else { Ok(used) }

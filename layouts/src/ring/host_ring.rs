@@ -13,9 +13,9 @@ use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage
 use crate::host::HostCell;
 use crate::{Host, HostWord, SlotCell, Word};
 
-/// A ring of values of any type, whose slots lie in `S`: in the ring itself, in memory that the caller lends, in a box.
+/// A ring of values of any type whose slots are in `S`: in the ring itself, borrowed, or boxed.
 ///
-/// Dropping the ring drops the values left in it. If one drop panics, the other values are still dropped.
+/// Dropping the ring drops the values left in it, also if one drop panics.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -36,12 +36,10 @@ pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {
     _values: PhantomData<(K, T)>,
 }
 
-/// A ring with `N` slots in it, a power of two (checked at compile time).
 type Inline<K, T, const N: usize> = RingIn<K, T, [MaybeUninit<<K as Kind<T, Host>>::Slot>; N]>;
 
 /// A kind of ring between host threads.
 pub trait HostKind<T>: Kind<T, Host> {
-    /// A slot of an empty ring whose indices begin at 0.
     #[doc(hidden)]
     const CLEAR: MaybeUninit<Self::Slot>;
 
@@ -58,8 +56,6 @@ pub trait HostKind<T>: Kind<T, Host> {
     unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64);
 }
 
-/// Both ends of a ring with one producer and one consumer.
-///
 /// # Safety
 ///
 /// As [`Producer::over`], and no other end is attached.
@@ -74,16 +70,11 @@ unsafe fn pair<'a, K: OneProducer<T, Host> + OneConsumer<T, Host>, T>(
     let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
     match (producer, consumer) {
         (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
-        // Only the ends write the indices, and they keep them within the capacity.
+        // Only the ends write the indices, within the capacity.
         _ => unreachable!("a ring's own indices are within its capacity"),
     }
 }
 
-/// Drops the messages that the only consumer of a ring can pop.
-///
-/// # Safety
-///
-/// As [`pair`].
 unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, T>(
     header: &RingHeader<HostWord>,
     slots: NonNull<K::Slot>,
@@ -94,7 +85,7 @@ unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, 
     drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
 }
 
-/// Drops the values of slots whose words are full.
+/// Drops the values of full slots.
 ///
 /// # Safety
 ///
@@ -108,7 +99,7 @@ unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>
         let slot = turns.slot(place);
         let word = Word::load(&slot.word);
         if word & 1 == 1 {
-            // The word first, so that nothing is dropped twice.
+            // First the word, so that nothing is dropped twice.
             Word::store(&slot.word, word - 1);
             // SAFETY: a full word means that there is a value; no end is left to access it.
             slot.cell.with_mut(|value| unsafe { value.drop_in_place() });
@@ -117,7 +108,7 @@ unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>
     });
 }
 
-/// Writes slots with words, each free for its first index from `start` on.
+/// Writes slots that are free for their first index from `start` on.
 fn vacate<T>(slots: &mut [MaybeUninit<WordSlot<T>>], start: u64) {
     let capacity = slots.len() as u64;
     for (place, slot) in (0..capacity).zip(slots) {
@@ -169,11 +160,12 @@ macro_rules! many_producers {
 
 many_producers! { Mpsc Mpmc }
 
-// SAFETY: threads reach a `T` through ends only, of which each message has one at a time; `split` gives out the only end of a sort by `&mut`.
+// SAFETY: threads reach a `T` through ends only, of which each message has one at a time; `split` takes `&mut` for ends that must be
+// unique.
 unsafe impl<K: HostKind<T>, T: Send, S: Storage<K::Slot>> Sync for RingIn<K, T, S> {}
 
 impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
-    /// An empty ring.
+    /// Returns an empty ring.
     #[must_use]
     pub const fn new() -> Self {
         const { assert!(N.is_power_of_two(), "a ring's capacity must be a power of two") };
@@ -181,7 +173,7 @@ impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
         Self { header, slots: [const { K::CLEAR }; N], _values: PhantomData }
     }
 
-    /// An empty ring whose indices begin at `start`: near `u64::MAX` a test sees them wrap.
+    /// Returns an empty ring whose indices begin at `start`; tests of the wrap begin near `u64::MAX`.
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         let mut ring = Self::new();
@@ -199,11 +191,11 @@ impl<K: HostKind<T>, T, const N: usize> Default for Inline<K, T, N> {
 }
 
 impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
-    /// An empty ring over all of these slots.
+    /// Returns an empty ring over all of these slots.
     ///
     /// # Errors
     ///
-    /// [`LayoutError::NotAPowerOfTwo`] for another number of slots.
+    /// [`LayoutError::NotAPowerOfTwo`].
     pub fn over(slots: S) -> Result<Self, LayoutError> {
         Self::over_starting_at(slots, 0)
     }
@@ -216,7 +208,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
     pub fn over_starting_at(mut slots: S, start: u64) -> Result<Self, LayoutError> {
         let capacity = capacity_of(&slots)?;
         K::clear(slots.as_mut(), start);
-        // No one reads the slots' offset from this header.
+        // Nobody reads the slots' offset here.
         let header = RingHeader::inline(K::FLAGS, capacity, size_of::<K::Slot>(), 0, start);
         Ok(Self { header, slots, _values: PhantomData })
     }
@@ -224,7 +216,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
 
 #[cfg(feature = "alloc")]
 impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> {
-    /// Allocates an empty ring of at least `capacity` slots: of the next power of two, at least 1.
+    /// Allocates an empty ring of at least `capacity` slots: the next power of two.
     ///
     /// # Panics
     ///
@@ -238,22 +230,21 @@ impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> 
     }
 }
 
-/// How a ring gives out its ends: by `&mut` where an end is the only one of its sort.
+/// `split` takes `&mut` for ends that must be unique.
 macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
-            /// Returns both ends. They may go to different threads. Ends that can be cloned may be requested again at any time, others when both
-            /// are dropped; remaining values stay.
+            /// Returns both ends, also for different threads. Cloneable ends may be requested again at any time, others when both are
+            /// dropped; remaining values stay.
             pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Host>, $module::Consumer<'_, T, Host>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
-                // SAFETY: the borrow lends the ring to ends of this protocol only, to this one pair if it is mutable; so many slots, a power of
+                // SAFETY: the borrow lends the ring to ends of this protocol only, to one pair if it is mutable; the slots are a power of
                 // two, initialised by the invariant.
                 unsafe { $ends(header, slots, capacity) }
             }
 
-            /// Returns an end of each sort that shares ownership of the ring: they go to any thread or task, and the last of them drops the
-            /// values left.
+            /// Returns both ends, which share ownership of the ring. The last one drops the values left.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             #[must_use]
             pub fn into_ends(self) -> ($module::OwnedProducer<T>, $module::OwnedConsumer<T>)
@@ -308,13 +299,13 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> Drop for RingIn<K, T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let (slots, capacity) = slots_of(&self.slots);
-            // SAFETY: so many slots, a power of two, initialised by the invariant; no end outlives the ring.
+            // SAFETY: the slots are a power of two, initialised by the invariant; no end outlives the ring.
             unsafe { K::drop_values(&self.header, slots, capacity) };
         }
     }
 }
 
-// An end may move to another thread; it is never shared, and exists once.
+// An end can move to another thread but is neither shared nor cloned.
 static_assertions::assert_impl_all!(Producer<'static, Indexed, u64, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Mpsc, u64, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Flagged, u64, Host>: Sync, Clone);

@@ -1,4 +1,4 @@
-//! Implementations of the [traits](super::traits), of `Debug` and of `Reborrow` for the ends of all kinds.
+//! Implementations of the [traits](super::traits), `Debug` and `Reborrow` for all ends.
 
 use core::fmt;
 
@@ -86,7 +86,7 @@ impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
     }
 }
 
-/// A message, or how many were overwritten before this reader came to them.
+/// A message, or the number that was overwritten before this reader read them.
 impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     type Item = Result<T, lossy::Overrun>;
     #[inline]
@@ -103,7 +103,7 @@ impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     }
 }
 
-/// A value that this reader had not seen. A value that is being overwritten is not new: its writer publishes a newer one.
+/// A value that is being overwritten is not new: its writer publishes a newer one.
 impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
     type Item = mailbox::New<T>;
     #[inline]
@@ -121,7 +121,6 @@ impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { Ring
     }
 }
 
-/// Each end for every other lifetime of its ring.
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 mod lent {
     use super::*;
@@ -130,7 +129,8 @@ mod lent {
 
     macro_rules! lent {
     ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
-        // SAFETY: the lifetime is that of the ring. `with` and `end` lend the end for at most that long, and `shortened` proves the covariance.
+        // SAFETY: the lifetime is that of the ring; `with` and `end` lend the end for at most that long, and `shortened` proves the
+        // covariance.
         unsafe impl<'a, $($generic)*> Reborrow for $($end)::+<'a, $($argument)*> {
             type At<'r> = $($end)::+<'r, $($argument)*>;
         }
@@ -156,7 +156,6 @@ mod lent {
     }
 }
 
-/// The capacity of the rings of owned ends.
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 mod bounded {
     use super::*;
@@ -167,7 +166,7 @@ mod bounded {
             impl<$($generic)*> Bounded for $end {
                 #[allow(clippy::unnecessary_cast, reason = "some ends count in `u64`, for a peer with other words")]
                 fn capacity(&self) -> usize {
-                    // The ring is in this process's memory.
+                    // The ring is in this process's memory, so it fits.
                     <$end>::capacity(self) as usize
                 }
                 #[allow(clippy::unnecessary_cast, reason = "as above")]
@@ -188,7 +187,7 @@ mod bounded {
     }
 }
 
-/// A type, its name, and the methods whose answers are shown.
+/// `Debug` with the results of these methods.
 macro_rules! shown {
     ($([$($generic:tt)*] $type:ty: $name:literal $($what:ident)*;)+) => {$(
         impl<$($generic)*> fmt::Debug for $type {
@@ -233,7 +232,6 @@ shown! {
     [W, C] Slot<W, C>: "Slot";
 }
 
-// Types with the host's words or slots.
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 shown! {
     [K: HostKind<T>, T, S: Storage<K::Slot>] RingIn<K, T, S>: "Ring";

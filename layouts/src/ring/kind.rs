@@ -1,8 +1,7 @@
-//! [`Kind`]: the differences between the kinds of rings. [`Producer`](super::Producer), [`Consumer`](super::Consumer), their grants, chunks and
-//! batches are generic over these traits.
+//! [`Kind`]: the differences between the kinds of rings.
 //!
-//! A kind defines the memory of an index, how an end learns the other end's progress, and how it publishes. The traits are sealed, because the
-//! ownership of slots relies on them.
+//! A kind defines the memory of an index, how an end learns the other end's progress, and how it publishes. The traits are sealed, because
+//! the ownership of slots relies on them.
 
 mod claimed;
 mod flagged;
@@ -20,40 +19,32 @@ use crate::attach::{AttachError, Corrupt};
 use crate::ring::error::PopError;
 use crate::{Machine, SlotCell};
 
-/// A kind of ring for messages of type `T` on machine `M`.
+/// A kind of ring for messages `T` on machine `M`.
 pub trait Kind<T, M: Machine>: Sealed + Sized {
-    /// The kind in the header.
     const FLAGS: RingFlags;
 
     /// The memory of each index.
     type Slot;
-    /// Where the payload stands in it, in bytes.
+    /// Offset of the payload in a slot, in bytes.
     #[doc(hidden)]
     const CELL: usize;
 
-    /// Returns the place of the payload in a slot.
     fn cell(slot: &Self::Slot) -> &M::Cell<T>;
 }
 
 /// A kind with one producer.
 pub trait OneProducer<T, M: Machine>: Kind<T, M> {
-    /// The producer's state besides the indices.
     type Filling;
 
-    /// Returns the next index to fill and the consumer's index, as a new producer finds them.
+    /// Returns the next index to fill and the consumer's index for a new producer.
     #[doc(hidden)]
     fn indices_to_fill(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>, slots: &Slots<'_, Self::Slot>) -> (u64, u64);
 
-    /// Returns the state of a new producer at `tail`.
     #[doc(hidden)]
     fn filling(tail: u64) -> Self::Filling;
 
-    /// Polls the consumer's index when fewer slots are free than wanted; returns how many are free now. Publishes the slots of a forgotten grant or
-    /// batch: the consumer makes no room while it cannot see them.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] if that index is outside the ring.
+    /// Polls the consumer's index when fewer slots are free than wanted; returns the number free. Publishes the slots of a forgotten grant
+    /// or batch: the consumer makes no room while it cannot see them.
     #[doc(hidden)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt>;
 
@@ -61,19 +52,17 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T);
 
-    /// Publishes all that was filled, right after a `fill`.
+    /// Publishes all filled slots, right after a `fill`.
     #[doc(hidden)]
     fn publish(producer: &mut Producer<'_, Self, T, M>);
 
-    /// Begins to fill without publishing.
     #[doc(hidden)]
     fn hold(producer: &mut Producer<'_, Self, T, M>);
 
-    /// Publishes the slots filled since [`hold`](Self::hold), if any.
+    /// Publishes the slots filled since [`hold`](Self::hold).
     #[doc(hidden)]
     fn flush(producer: &mut Producer<'_, Self, T, M>);
 
-    /// Ends the hold that [`hold`](Self::hold) began.
     #[doc(hidden)]
     fn end_hold(producer: &mut Producer<'_, Self, T, M>) {
         Self::flush(producer);
@@ -86,54 +75,40 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
         Self::flush(producer);
     }
 
-    /// Returns the first index that is not published, while slots are held.
+    /// Returns the first unpublished index, while slots are held.
     #[doc(hidden)]
     fn published(producer: &Producer<'_, Self, T, M>) -> u64;
 }
 
 /// A kind with one consumer.
 pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
-    /// The consumer's state besides its index.
     type Emptying;
-    /// Whether a consumer announces itself when it attaches.
+    /// Whether a new consumer announces itself.
     #[doc(hidden)]
     const ANNOUNCED: bool = false;
 
-    /// Returns the next index to empty, and the one up to which messages are known to be there, as a new consumer finds them.
+    /// Returns the next index to empty and the end of the known messages for a new consumer.
     #[doc(hidden)]
     fn indices_to_empty(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64);
 
-    /// Reads every slot of a ring that is attached to in memory, where its words can be wrong.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with the value found.
+    /// Checks every slot of a ring in foreign memory.
     #[doc(hidden)]
     fn verify(_: &RingHeader<M::Word>, _: &Slots<'_, Self::Slot>) -> Result<(), AttachError> {
         Ok(())
     }
 
-    /// Returns the state of a new consumer.
     #[doc(hidden)]
     fn emptying(head: u64, tail: u64) -> Self::Emptying;
 
-    /// Returns how many messages are in the ring now, at most `most`.
+    /// Returns the number of messages in the ring, at most `most`.
     #[doc(hidden)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
 
     /// Checks that there is a next message.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`]: empty, or corrupt.
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError>;
 
     /// Returns the number of consecutive available messages, up to `most`.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
     #[doc(hidden)]
     fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt>;
 
@@ -141,7 +116,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
-        // SAFETY: it is available, as callers have checked; advancing ensures that it is read once.
+        // SAFETY: callers have checked that it is available; advancing ensures that it is read once.
         let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { place.read() });
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -151,15 +126,13 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Begins to take without releasing.
     #[doc(hidden)]
     fn keep(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Releases the slots taken since [`keep`](Self::keep), if any.
+    /// Releases the slots taken since [`keep`](Self::keep).
     #[doc(hidden)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Ends the hold that [`keep`](Self::keep) began.
     #[doc(hidden)]
     fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
         Self::release_kept(consumer);
@@ -172,7 +145,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
         Self::release_kept(consumer);
     }
 
-    /// Returns the first index that is not released, while slots are held.
+    /// Returns the first unreleased index, while slots are held.
     #[doc(hidden)]
     fn released(consumer: &Consumer<'_, Self, T, M>) -> u64;
 }
@@ -181,6 +154,5 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
 pub trait InPlace: Sealed {}
 
 mod sealed {
-    /// Kinds are the crate's own.
     pub trait Sealed {}
 }

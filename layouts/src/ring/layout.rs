@@ -1,4 +1,4 @@
-//! [`RingLayout`]: where a ring's bytes are.
+//! [`RingLayout`]: offsets and sizes of a ring.
 
 use core::fmt;
 
@@ -50,7 +50,7 @@ pub enum LayoutError {
         /// Bytes.
         slot_size: u64,
     },
-    /// A message without bytes needs a counter, not a ring.
+    /// Messages without bytes need a counter, not a ring.
     ZeroSized,
     /// None of [`RingFlags`], or more than one.
     UnknownKind {
@@ -106,7 +106,7 @@ impl RingLayout {
         } else if bits == SLOTTED[0] || bits == SLOTTED[1] || bits == SLOTTED[2] {
             (size_of::<Slot<u64, T>>() as u64, align_of::<Slot<u64, T>>() as u64)
         } else if bits == WORDS[0] || bits == WORDS[1] {
-            // A word of sequence, and the payload in whole words.
+            // A sequence number, then the payload in whole words.
             (8 + (size_of::<T>() as u64).next_multiple_of(8), 8)
         } else {
             return Err(LayoutError::UnknownKind { kind: bits });
@@ -114,7 +114,7 @@ impl RingLayout {
         let header = size_of::<RingHeader<u64>>() as u64;
         let line = align_of::<RingHeader<u64>>() as u64;
         let align = if slot_align > line { slot_align } else { line };
-        // 384 is a multiple of 128, so slots follow at once unless they ask for more.
+        // 384 is a multiple of 128: slots follow at once unless more aligned.
         let slots_offset = header.next_multiple_of(align);
         let too_large = Err(LayoutError::TooLarge { capacity, slot_size });
         let Some(slots) = capacity.checked_mul(slot_size) else { return too_large };
@@ -125,42 +125,42 @@ impl RingLayout {
         Ok(Self { kind, capacity, slot_size, slots_offset, align })
     }
 
-    /// That it is a layout for a ring of this kind.
+    /// Checks the kind.
     pub(super) fn expect(&self, kind: RingFlags) -> Result<(), AttachError> {
         if self.kind == kind { Ok(()) } else { Err(AttachError::Kind { expected: kind.bits(), got: self.kind.bits() }) }
     }
 
-    /// Which kind of ring.
+    /// Returns the kind of ring.
     #[must_use]
     pub const fn kind(&self) -> RingFlags {
         self.kind
     }
 
-    /// Slots.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Bytes from slot to slot.
+    /// Returns the bytes from slot to slot.
     #[must_use]
     pub const fn slot_size(&self) -> u64 {
         self.slot_size
     }
 
-    /// Bytes from the header to slot 0.
+    /// Returns the offset of slot 0 in bytes.
     #[must_use]
     pub const fn slots_offset(&self) -> u64 {
         self.slots_offset
     }
 
-    /// Bytes that the whole is aligned to.
+    /// Returns the alignment in bytes.
     #[must_use]
     pub const fn align(&self) -> u64 {
         self.align
     }
 
-    /// Bytes in all.
+    /// Returns the total size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.slots_offset + self.capacity * self.slot_size

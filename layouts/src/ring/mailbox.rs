@@ -1,11 +1,11 @@
 //! The latest value: one writer, any number of readers, no waiting.
 //!
 //! 1. [`Writer::publish`] always succeeds. Readers write nothing.
-//! 2. [`Reader::latest`] returns the newest whole value and its version: 1 for the first, and never less than a version that this reader has seen.
+//! 2. [`Reader::latest`] returns the newest whole value and its version, which begins at 1 and never decreases for a reader.
 //! 3. [`Reader::take_new`] returns each version at most once, with the number of skipped ones.
-//! 4. A writer that died in the middle of a value blocks no reader: the previous value is in another slot.
+//! 4. A writer that died while it wrote blocks no reader: the previous value is in another slot.
 //!
-//! It is a [`lossy`] ring of at least two slots of which only the newest is read, with the same protocol, words and trust. A reader is
+//! It is a [`lossy`] ring of at least two slots of which only the newest is read, with the same protocol and trust. A reader is
 //! [`Busy`](LatestError::Busy) only if the writer wrote all slots while it read one, [`TRIES`] times in a row: more slots help.
 //!
 //! ```
@@ -43,7 +43,7 @@ pub use super::lossy::{LatestError, TRIES};
 /// ```
 pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 
-/// Reads the latest value. Any number per mailbox; a clone has the same last seen version.
+/// Reads the latest value. Any number per mailbox; a clone starts at the same version.
 ///
 /// ```
 /// use ringmem_layouts::ring::mailbox::Mailbox;
@@ -73,11 +73,11 @@ pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct New<T> {
-    /// How many values were published up to this one.
+    /// Number of values published up to this one.
     pub version: u64,
     /// The value.
     pub value: T,
-    /// The number of versions between the last one that this reader saw, or found when it attached, and this one.
+    /// Versions between the last one that this reader saw, or found when it attached, and this one.
     pub skipped: u64,
 }
 
@@ -100,7 +100,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found; a capacity of 1 is too little.
+    /// [`AttachError`]; the capacity must be at least 2.
     ///
     /// # Safety
     ///
@@ -129,7 +129,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         Ok(Self(unsafe { lossy::Writer::over(header, slots, capacity) }))
     }
 
-    /// Marks this end as open in the header, and as closed when it is dropped, for `is_disconnected` of the readers.
+    /// Marks this end as open, and as closed on drop, for the readers' `is_disconnected`.
     #[must_use]
     pub fn announce(self) -> Self {
         Self(self.0.announce())
@@ -141,19 +141,19 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.0.push(value);
     }
 
-    /// Slots in all.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.0.capacity()
     }
 
-    /// Whether nothing was published yet.
+    /// Returns whether nothing was published yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.version() == 0
     }
 
-    /// The version published last; 0 before the first.
+    /// Returns the last published version; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.written()
@@ -161,17 +161,17 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a mailbox in one piece of memory, header, then slots. A present value counts as new.
+    /// Attaches to a mailbox in one piece of memory: header, then slots. A present value counts as new.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found; a capacity of 1 is too small.
+    /// [`AttachError`]; the capacity must be at least 2.
     ///
     /// # Safety
     ///
     /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise; words that are only loaded need to be valid for reads alone.
+        // SAFETY: the caller's promise; loads only need memory that is valid for reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
         let capacity = capacity_of(layout)?;
         // SAFETY: the caller's promise; the geometry was checked against `len`.
@@ -198,29 +198,29 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Self(ring)
     }
 
-    /// The latest value and its version, seen before or not.
+    /// Returns the latest value and its version, seen before or not.
     ///
     /// # Errors
     ///
-    /// [`LatestError`]: nothing was published, or the writer was quicker [`TRIES`] times.
+    /// [`LatestError`]: nothing was published, or the writer overwrote it [`TRIES`] times.
     #[inline]
     pub fn latest(&self) -> Result<(u64, T), LatestError> {
         self.0.latest()
     }
 
-    /// Slots in all.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.0.capacity()
     }
 
-    /// The version published last; 0 before the first.
+    /// Returns the last published version; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.written()
     }
 
-    /// Whether nothing was published yet.
+    /// Returns whether nothing was published yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.version() == 0
@@ -244,15 +244,14 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(New { version, value, skipped })
     }
 
-    /// Whether the writer announced itself and has left; its last value can still be read.
+    /// Returns whether the writer announced itself and was dropped; its last value can still be read.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.0.is_disconnected()
     }
 }
 
-/// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time). It holds one value
-/// whatever `N` is, so there is no form with a run-time capacity.
+/// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time).
 ///
 /// ```compile_fail
 /// let mailbox = ringmem_layouts::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
@@ -260,7 +259,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
 
-/// A writer that holds its mailbox.
+/// A writer that shares ownership of its mailbox.
 ///
 /// ```
 /// use ringmem_layouts::ring::mailbox::{OwnedWriter, channel};
@@ -276,7 +275,7 @@ pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Host>>;
 
-/// A reader that holds its mailbox.
+/// A reader that shares ownership of its mailbox.
 ///
 /// ```
 /// use ringmem_layouts::ring::mailbox::{OwnedReader, channel};
@@ -295,26 +294,27 @@ pub type OwnedReader<T> = super::Owned<Reader<'static, T, crate::Host>>;
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl<T: RingMessage, const N: usize> Mailbox<T, N> {
-    /// A mailbox in which nothing was published.
+    /// Returns an empty mailbox.
     #[must_use]
     pub const fn new() -> Self {
         Self::starting_at(0)
     }
 
-    /// As `new`, with indices that begin at `start`: near `u64::MAX` a test sees them wrap. Versions count from 1 all the same.
+    /// Like [`new`](Self::new), with indices that begin at `start`; versions still begin at 1.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         const { assert!(N >= 2, "a mailbox has at least two slots") };
         Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
     }
 
-    /// Returns the writer and a reader; clone the reader for more. When all are dropped, the mailbox can be split again, with its value.
+    /// Returns the writer and a reader; clone the reader for more. When all are dropped, the mailbox can be split again; it keeps its
+    /// value.
     pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))
     }
 
-    /// As `split`, with ends that hold the mailbox: they go to any thread or task.
+    /// Like [`split`](Self::split), with ends that share ownership of the mailbox.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
     pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
@@ -325,7 +325,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 }
 
-/// Allocates a mailbox, and returns its writer and a reader. They share ownership of it; clone the reader for more.
+/// Allocates a mailbox; returns its writer and a reader, which share ownership of it. Clone the reader for more.
 ///
 /// ```
 /// let (mut writer, mut reader) = ringmem_layouts::ring::mailbox::channel::<u64>();

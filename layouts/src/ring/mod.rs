@@ -1,11 +1,10 @@
 //! Lock-free rings: a header of words, slots after it, and a handle for each end.
 //!
-//! 1. Indices are free-running 64-bit numbers; the slot of index `i` is `i & (capacity - 1)`. The full capacity is usable, and any start index
-//!    works.
-//! 2. An end does not trust the other end's words: an index outside the ring is [`Corrupt`](crate::attach::Corrupt), and geometry is read once,
+//! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
+//! 2. An end does not trust the other end's words: an index outside the ring is [`Corrupt`](crate::attach::Corrupt); geometry is read once,
 //!    checked and kept.
-//! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one header.
-//!    Across a bus each side keeps the header that it polls in its own memory, and only writes cross the bus.
+//! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one
+//!    header. Across a bus each side keeps the header that it polls in its own memory, so only writes cross the bus.
 //!
 //! | ring | producers | consumers | polled word |
 //! |---|---|---|---|
@@ -18,8 +17,8 @@
 //! | [`mailbox`] | one, overwrites | any number of readers | the writer's index; the latest value only |
 //! | [`aggregate`] | many on one device, into an SPSC ring | one | a counter in the device's memory |
 //!
-//! [`Producer`] and [`Consumer`], their grants, chunks and batches are generic over the kind: [`Indexed`], [`Flagged`], [`Mpsc`]. The modules name
-//! them: [`spsc::Producer`] is `Producer` with the kind [`Indexed`]. MPMC ends are [`mpmc::Handle`]s.
+//! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases. MPMC ends are
+//! [`mpmc::Handle`]s.
 //!
 //! Rings do not wait, wake or resize.
 

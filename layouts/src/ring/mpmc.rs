@@ -1,32 +1,27 @@
 //! A multi-producer multi-consumer queue with a sequence number in each slot. Lock-free.
 //!
 //! 1. Every value is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. Lock-free: `push` and `pop` return at once if the ring is full or empty, and retry only if another handle won. Slots that were given up are
-//!    skipped at most once each.
-//! 3. Several slots are claimed with one compare-exchange: [`Producer::push_slice`], [`Producer::reserve`], [`Consumer::take`].
-//! 4. An end without handles is closed, and the other end's `is_disconnected` returns true.
-//!
-//! It does not wait or wake.
+//! 2. `push` and `pop` return at once if the ring is full or empty, and retry only if another handle won. Abandoned slots are skipped at
+//!    most once each.
+//! 3. [`Producer::push_slice`], [`Producer::reserve`] and [`Consumer::take`] claim several slots with one compare-exchange.
+//! 4. An end without handles is closed: the other end's `is_disconnected` returns true.
 //!
 //! # Effects of a stalled handle
 //!
-//! A producer that stops between claim and publish blocks the messages *after* its slots: consumers find the ring empty there. Producers continue
-//! until the ring is full. A consumer that stops between claim and release blocks the producers one lap later, at its slots: they find the ring
-//! full there. No handle spins on a stalled one, and all continue when it does. A handle that never continues (killed thread, forgotten grant or
-//! batch) stalls the ring permanently. A grant that is *dropped*, also by a panic, gives its unwritten slots up: consumers skip them. Until then
-//! they take up room and count in `len`.
+//! A producer that stops between claim and publish blocks the messages *after* its slots: consumers find the ring empty there. A consumer
+//! that stops between claim and release blocks the producers one lap later: they find the ring full there. No handle spins on a stalled
+//! one, and all continue when it does. A handle that never continues (killed thread, forgotten grant or batch) stalls the ring permanently.
+//! A *dropped* grant, also by a panic, abandons its unwritten slots. Until consumers skip them, they take up room and count in `len`.
 //!
 //! # Orderings
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|
-//! | slot published | the store of the slot's word by its producer | the load of it by a consumer |
-//! | slot released | the store of the slot's word by its consumer | the load of it by a producer |
+//! | slot published | the producer's store of the slot's word | a consumer's load of it |
+//! | slot released | the consumer's store of the slot's word | a producer's load of it |
 //! | end closed | the exchange of `owner` by the last handle | the load of it in `is_disconnected` |
 //!
-//! Claims order nothing: they only assign slots.
-//!
-//! Compare-exchanges are atomic within one coherence domain: across a bus between CPU and GPU they need the hardware's promise, which is
+//! Claims order nothing: they only assign slots. Compare-exchanges across a bus between CPU and GPU need the hardware's promise:
 //! [`SystemAtomics`].
 //!
 //! ```
@@ -58,7 +53,7 @@ use crate::{Machine, RingMessage};
 super::alias::rings! { Mpmc, WordSlot, "mpmc" }
 super::alias::many_producers! { MPMC, "mpmc" }
 
-/// Writes an empty MPMC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
+/// Writes an empty MPMC ring of `T` whose indices begin at `start` into memory.
 ///
 /// # Errors
 ///

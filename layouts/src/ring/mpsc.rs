@@ -1,18 +1,8 @@
 //! A multi-producer single-consumer queue with a sequence number in each slot. Lock-free.
 //!
 //! 1. Every value is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. The producers are those of an MPMC ring, with its guarantees, also for [stalled handles](crate::ring::mpmc).
+//! 2. The producers and the orderings are those of an [MPMC ring](crate::ring::mpmc), including the effects of stalled handles.
 //! 3. The single consumer uses no compare-exchange, reads messages in place, and takes any number of them.
-//!
-//! It does not wait or wake.
-//!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | slot published | the store of the slot's word by its producer | the load of it by the consumer |
-//! | slot released | the store of the slot's word by the consumer | the load of it by a producer |
-//! | end closed | the exchange of `owner` by the last handle | the load of it in `is_disconnected` |
 //!
 //! ```
 //! use ringmem_layouts::ring::mpsc::Ring;
@@ -35,7 +25,7 @@ super::alias::rings! { Mpsc, WordSlot, "mpsc" }
 super::alias::one_consumer! { Mpsc, "mpsc" }
 super::alias::many_producers! { MPSC, "mpsc" }
 
-/// Writes an empty MPSC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
+/// Writes an empty MPSC ring of `T` whose indices begin at `start` into memory.
 ///
 /// # Errors
 ///

@@ -1,9 +1,8 @@
 //! [`Owned`]: an end that shares ownership of its ring, for threads and tasks that outlive its creator.
 //!
-//! 1. A ring lives until its last end is dropped. It then drops its remaining values once, on that thread.
-//! 2. The reference count is touched only when an end is cloned or dropped.
-//! 3. It has the operations of its kind. Everything else that needs `&mut` is called inside [`Owned::with`], which lets no borrow of the ring
-//!    escape.
+//! 1. The last end drops the ring and its remaining values.
+//! 2. The reference count changes only when an end is cloned or dropped.
+//! 3. It has the operations of its kind. Other methods are called inside [`Owned::with`], which lets no borrow of the ring escape.
 //!
 //! ```
 //! use ringmem_layouts::ring::spsc;
@@ -28,8 +27,8 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 ///
 /// # Safety
 ///
-/// `At<'r>` is `Self` with `'r` substituted for the lifetime of the ring, and for no other lifetime. It is covariant in `'r`. No safe method of it
-/// returns a borrow from the ring that outlives `'r`.
+/// `At<'r>` is `Self` with `'r` substituted for the lifetime of the ring, and for no other lifetime. It is covariant in `'r`. No safe
+/// method of it returns a borrow from the ring that outlives `'r`.
 ///
 /// ```
 /// use std::fmt::Debug;
@@ -45,14 +44,14 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 /// let (producer, _consumer) = spsc::bounded::<u32>(4);
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
-// Implemented for every lifetime of the ring, not only for `'static`: in the state of an `async` block each lifetime is a fresh one. The
-// compiler knows nothing about it when it checks whether the block is `Send`. For the same reason only `end` and `with` have this bound.
+// Implemented for every lifetime, not only `'static`: the state of an `async` block has fresh lifetimes, about which the compiler knows
+// nothing when it checks `Send`. For the same reason only `end` and `with` have this bound.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
 }
 
-/// A ring end that shares ownership of its ring. `E` is the bare end; its lifetime stands for the lifetime of the ring.
+/// A ring end that shares ownership of its ring. `E` is the bare end; its lifetime stands for the ring's.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpsc;
@@ -68,24 +67,23 @@ pub unsafe trait Reborrow: Sized {
 /// assert_eq!(consumer.try_iter().sum::<u32>(), 6);
 /// ```
 pub struct Owned<E> {
-    // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `with` and `end` lend it to callers,
-    // and they substitute the lifetime of the call for that lifetime.
+    // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `with` and `end` lend it, for the
+    // lifetime of the call.
     end: E,
     ring: Arc<dyn Held>,
 }
 
-/// A ring that its ends keep alive; it is not accessed through this trait.
+/// A ring that its ends keep alive; never accessed through this trait.
 trait Held: Send + Sync {}
 impl<R: Send + Sync> Held for R {}
 
-/// Splits a ring between two ends that hold it.
 pub(super) fn own<R, P, C>(ring: R, split: impl FnOnce(&'static mut R) -> (P, C)) -> (Owned<P>, Owned<C>)
 where
     R: Send + Sync + 'static,
 {
     let place = Arc::into_raw(Arc::new(ring)).cast_mut();
-    // SAFETY: just created, and exclusive; `split` returns bare ends, which `Owned` keeps from outliving the ring. The other reference to the ring
-    // does not access it.
+    // SAFETY: just created, and exclusive: the other reference to the ring does not access it; `split` returns bare ends, which `Owned`
+    // keeps from outliving the ring.
     let (producer, consumer) = split(unsafe { &mut *place });
     // SAFETY: from `into_raw`, once.
     let ring: Arc<dyn Held> = unsafe { Arc::from_raw(place.cast_const()) };
@@ -97,8 +95,8 @@ impl<E: Reborrow> Owned<E> {
     #[must_use]
     pub fn end(&self) -> &E::At<'_> {
         let end = core::ptr::from_ref(&self.end).cast::<E::At<'_>>();
-        // SAFETY: by the promise of `Reborrow` the two types differ only in a lifetime. The borrow is as long as that of `self`, and the ring lives
-        // longer. By the same promise the end may be used with the shorter lifetime.
+        // SAFETY: by `Reborrow` the types differ only in a lifetime, which may be shortened. The borrow is as long as `self`'s; the ring
+        // lives longer.
         unsafe { &*end }
     }
 
@@ -117,8 +115,8 @@ impl<E: Reborrow> Owned<E> {
     /// ```
     pub fn with<R>(&mut self, act: impl for<'r> FnOnce(&mut E::At<'r>) -> R) -> R {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: the same type except for a lifetime, by the promise of `Reborrow`, and borrowed as `self` is. `act` accepts any lifetime, so it can
-        // only replace the end by one with static lifetime, and keep nothing of this one.
+        // SAFETY: by `Reborrow` the types differ only in a lifetime; borrowed as `self` is. `act` accepts any lifetime, so it can only
+        // replace the end by a static one, and keep nothing of this one.
         act(unsafe { &mut *end })
     }
 }
@@ -192,13 +190,12 @@ impl<E: Follow> Owned<E> {
 }
 
 impl<E: Pop> Owned<E> {
-    /// Pops the available values, until the ring is empty.
+    /// Pops values until the ring is empty.
     pub fn try_iter(&mut self) -> impl Iterator<Item = E::Item> {
         core::iter::from_fn(|| self.end.pop().ok())
     }
 }
 
-/// An end that knows the capacity of its ring.
 #[doc(hidden)]
 #[allow(clippy::len_without_is_empty)]
 pub trait Bounded {
@@ -213,26 +210,26 @@ impl<E: Bounded> Owned<E> {
         self.end.capacity()
     }
 
-    /// Returns how much is in the ring, as far as this end knows: values, or bytes with their lengths for [`framed`].
+    /// Returns the number of values in the ring, as far as this end knows; bytes with their lengths for [`framed`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.end.len()
     }
 
-    /// Returns whether nothing is in the ring.
+    /// Returns whether the ring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether the ring is full; a lossy ring then overwrites its oldest value.
+    /// Returns whether the ring is full; a lossy ring then overwrites.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()
     }
 }
 
-/// Another handle of an end that has many.
+/// Another handle of a cloneable end.
 impl<E: Clone> Clone for Owned<E> {
     fn clone(&self) -> Self {
         Self { end: self.end.clone(), ring: Arc::clone(&self.ring) }
@@ -248,7 +245,7 @@ impl<E: End> End for Owned<E> {
         self.end.is_disconnected()
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
-        // The bell is in the ring, which is held until it has been looked at.
+        // The wait word is in the ring, which must outlive `after`.
         let Self { end, ring } = self;
         end.leave(after);
         drop(ring);

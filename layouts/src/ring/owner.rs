@@ -2,24 +2,20 @@
 
 use crate::{RmwWord, Word};
 
-/// Not opened.
 #[cfg(test)]
 const FREE: u64 = 0;
-/// Open.
 const OPEN: u64 = 1;
-/// Closed.
 const CLOSED: u64 = 2;
 const STATE: u64 = 3;
-/// One generation, or one handle of many.
+/// One generation of a single owner, or one of many handles.
 const ONE: u64 = 4;
 
-/// Marks this end as owned by its single owner: opens the next generation. Orders no memory; published data is ordered by other words.
+/// Opens the single owner's next generation. Orders no memory; published data is ordered by other words.
 pub(super) fn open<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
     owner.store(generation.wrapping_add(ONE) | OPEN);
 }
 
-/// Marks an end with one owner as closed.
 pub(super) fn close<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
     // SYNC POINT: end closed. Pairs with is_closed.
@@ -32,7 +28,6 @@ pub(super) fn is_closed<W: Word>(owner: &W) -> bool {
     owner.load_acquire() & STATE == CLOSED
 }
 
-/// Counts a handle of this end.
 pub(super) fn enter<W: RmwWord>(owner: &W) {
     let mut seen = owner.load();
     loop {
@@ -43,7 +38,7 @@ pub(super) fn enter<W: RmwWord>(owner: &W) {
     }
 }
 
-/// Uncounts a handle; the last one closes the end.
+/// The last handle closes the end.
 pub(super) fn leave<W: RmwWord>(owner: &W) {
     let mut seen = owner.load();
     loop {

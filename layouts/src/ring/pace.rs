@@ -1,9 +1,9 @@
-//! [`Pace`]: when an end that runs right behind the other end pauses before it polls again.
+//! [`Pace`]: a wait before polls that contend for the other end's line.
 
 use core::hint::spin_loop;
 
-/// Executes `hints` spin hints, and delays later loads until they are over: speculative execution would issue the next load at once, and again each
-/// time the line is lost, which the wait is meant to avoid.
+/// Executes `hints` spin hints, and keeps speculative loads from starting early: they would fetch the line that the wait leaves to the
+/// other end.
 #[inline(always)]
 pub(super) fn pause(hints: u32) {
     for _ in 0..hints {
@@ -16,38 +16,36 @@ pub(super) fn pause(hints: u32) {
     }
 }
 
-/// An end that often finds only a little at the other's index, and never nothing, shares a line with it: each message moves the line there and
-/// back, and it is the look itself that slows the other down. A wait before the look makes both faster, if messages do come that densely. So
-/// one is tried now and then, kept up while it pays, and tried less often where it does not.
+/// An end that often finds a few new messages, and never none, moves the line of the other end's index back and forth for each one. If
+/// messages are that dense, a wait before the poll makes both ends faster. A wait is tried now and then, kept while it pays, and tried less
+/// often if it does not.
 ///
-/// Two threads, messages of 8 bytes, each published: 24 ns without this, 4 ns with it (docs/internals/rings.md). One thread that pushes and pops
-/// in turn pays some six instructions.
+/// Two threads, 8-byte messages, each published: 24 ns without this, 4 ns with it (docs/internals/rings.md). One thread that alternates
+/// push and pop pays six instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// The index from which on a poll is preceded by a wait, or is the one after it.
+    /// The index from which a poll is preceded by a wait, or follows one.
     due: u64,
-    /// Spin hints before the next look, 0 where no wait is being tried; above [`BITS`](Self::BITS) of them, slots from a wait that did not pay
-    /// to the next try. One word, because an end that lives in registers has none to spare.
+    /// Spin hints before the next poll, 0 if no wait is tried; above [`BITS`](Self::BITS), slots from a failed wait to the next try. One
+    /// word, because an end in registers has none to spare.
     state: u32,
 }
 
 impl Pace {
-    /// Of the hints in the state.
+    /// Width of the hints in `state`.
     const BITS: u32 = 8;
-    /// Spin hints in the first wait: about as long as a line takes to another core and back.
+    /// First wait: about one transfer of a line between cores and back.
     const FIRST: u32 = 16;
-    /// And in the longest.
     const LONGEST: u32 = 64;
-    /// The number of messages in a poll that shows that the other end is well ahead; a quarter of the ring, if that is less.
+    /// Messages in a poll that show that the other end is well ahead; at most a quarter of the ring.
     const PLENTY: u64 = 256;
-    /// Bytes of a slot that is worth one hint's wait.
+    /// Bytes of a slot that is worth one hint.
     const SMALL: usize = 32;
-    /// Slots after a look that found nothing before a wait is tried: an end that is waited for is not hurried.
+    /// Slots from a poll that found nothing to the next wait: the other end waits for this one, so do not delay.
     const SOON: u64 = 4;
-    /// The least and the greatest patience.
+    /// Least and greatest slots between tries.
     const PATIENCE: [u32; 2] = [64, 1 << 13];
 
-    /// For an end at `index`.
     pub(super) const fn new(index: u64) -> Self {
         Self::from(index.wrapping_add(Self::SOON), Self::PATIENCE[0], 0)
     }
@@ -60,21 +58,20 @@ impl Pace {
         self.state & ((1 << Self::BITS) - 1)
     }
 
-    /// Returns whether a poll from `index` on comes after a [`wait`](Self::wait); [`seen`](Self::seen) then gets its result.
+    /// Returns whether a poll at `index` follows a [`wait`](Self::wait); pass its result to [`seen`](Self::seen).
     #[inline(always)]
     pub(super) const fn is_due(&self, index: u64) -> bool {
         index.wrapping_sub(self.due) as i64 >= 0
     }
 
-    /// The wait before a look, if one is tried.
+    /// Waits before a poll, if a wait is tried.
     #[cold]
     pub(super) fn wait(self) {
         pause(self.pauses());
     }
 
-    /// Updates the pace after a poll from `index` on that found `found` of `mask + 1` slots of `T`.
-    ///
-    /// By value: an end whose address is not taken can live in registers.
+    /// Updates the pace after a poll at `index` that found `found` of `mask + 1` slots of `T`. By value, so that an end can live in
+    /// registers.
     #[cold]
     pub(super) fn seen<T>(self, index: u64, mask: u64, found: u64) -> Self {
         // A slot of several lines takes as long as several slots.
@@ -104,7 +101,7 @@ mod tests {
 
     const CAPACITY: u64 = 1024;
 
-    /// A look that finds so many; the index after them.
+    /// Polls and finds `found`; returns the index after them.
     fn look(pace: &mut Pace, index: u64, found: u64) -> u64 {
         if pace.is_due(index) {
             *pace = pace.seen::<u64>(index, CAPACITY - 1, found);
@@ -112,7 +109,7 @@ mod tests {
         index.wrapping_add(found)
     }
 
-    /// Looks that find so many each, until a wait is tried; how many.
+    /// Returns the number of polls until a wait is tried.
     fn tried_after(pace: &mut Pace, index: &mut u64, found: u64) -> u64 {
         (1..=100_000)
             .find(|_| {

@@ -1,7 +1,7 @@
 //! Overflow policies of a full ring.
 //!
-//! Rings return an error. [`OverflowPolicy`] adds another policy and counts its decisions. For a ring that always overwrites, and tells readers how many
-//! messages they lost, use [`lossy`](super::lossy).
+//! Rings return an error; [`OverflowPolicy`] adds other policies and counts their decisions. For a ring that always overwrites, use
+//! [`lossy`](super::lossy).
 //!
 //! ```
 //! use ringmem_layouts::ring::{OverflowPolicy, mpmc::Ring};
@@ -34,13 +34,13 @@ use super::error::PushError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Counts {
-    /// Into the ring.
+    /// Pushed into the ring.
     pub taken: u64,
-    /// Back to the caller.
+    /// Returned to the caller.
     pub refused: u64,
-    /// Lost, because the ring was full when they came.
+    /// Dropped because the ring was full.
     pub dropped: u64,
-    /// Lost, because a newer one took their place.
+    /// Replaced by a newer value.
     pub overwritten: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct Counts {
 /// assert_eq!(make_room(&mut producer), Some(1));
 /// ```
 pub trait Evict: Push {
-    /// Takes the oldest value, if it stands where the next one is to go.
+    /// Takes the oldest value if it occupies the slot of the next one.
     fn evict(&mut self) -> Option<Self::Item>;
 }
 
@@ -123,8 +123,8 @@ impl<E: Push> OverflowPolicy<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value: the ring refused it or is corrupt. An end that overwrites refuses the value while a stalled handle holds the
-    /// oldest slot. Such a handle is a consumer that is taking its value, or a producer that claimed the slot and has not published.
+    /// [`PushError`] with the value: the ring refused it or is corrupt. An end that overwrites refuses the value while a stalled handle
+    /// holds the oldest slot: a consumer that is taking its value, or a producer that has not published.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
         let mut again = true;
         loop {
@@ -146,7 +146,7 @@ impl<E: Push> OverflowPolicy<E> {
                 Policy::OverwriteOldest(evict) => evict(&mut self.end),
             };
             let Some(oldest) = oldest else {
-                // A consumer may have made room in between: once more, and no more.
+                // A consumer may have made room in between: retry once.
                 if core::mem::take(&mut again) && matches!(self.policy, Policy::OverwriteOldest(_)) {
                     value = back;
                     continue;
@@ -157,7 +157,7 @@ impl<E: Push> OverflowPolicy<E> {
             again = true;
             self.counts.overwritten += 1;
             lost(oldest);
-            // Another producer may have been faster; then it is tried again, with the next oldest.
+            // Another producer may win the room: then the next oldest is evicted.
             value = back;
         }
     }
@@ -168,7 +168,7 @@ impl<E: Push> OverflowPolicy<E> {
         self.counts
     }
 
-    /// Returns the end.
+    /// Returns the wrapped end.
     pub const fn end(&self) -> &E {
         &self.end
     }

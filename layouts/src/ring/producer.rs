@@ -30,9 +30,8 @@ pub struct Producer<'a, K: OneProducer<T, M>, T, M: Machine> {
     pub(super) port: Port<'a, M::Word, true>,
     pub(super) slots: Slots<'a, K::Slot>,
     // INVARIANT: end - tail <= capacity, wrapping, and the slots from tail up to end are this end's.
-    /// The next slot to fill.
     pub(super) tail: u64,
-    /// The end of this producer's free slots: the consumer's index as last polled, plus the capacity. One comparison then checks for a free slot.
+    /// The consumer's index as last polled, plus the capacity: one comparison checks for a free slot.
     pub(super) end: u64,
 }
 
@@ -44,7 +43,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
@@ -55,20 +54,20 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
-        // SAFETY: the caller's promise; so many slots were checked against `len`, and the header is not read again.
+        // SAFETY: the caller's promise; the slots were checked against `len`, and the header is not read again.
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written. Reads every slot once if slots have flags.
+    /// Attaches to a ring with two headers: `own` is polled, `peer` is written. Reads every slot once if slots have flags.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found, in either header.
+    /// [`AttachError`], for either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this producer and one consumer access them or the
-    /// headers.
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this producer and one consumer access them or
+    /// the headers.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -78,7 +77,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring whose geometry the caller has checked already. Reads every slot once if slots have flags.
+    /// Attaches to a ring whose geometry the caller has checked. Reads every slot once if slots have flags.
     ///
     /// # Errors
     ///
@@ -101,7 +100,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         Ok(Self { port: Port::new(own, peer), slots, tail, end: head.wrapping_add(capacity), state: K::filling(tail) })
     }
 
-    /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.
+    /// Marks this end as open, and as closed on drop, for the other end's `is_disconnected`.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
@@ -118,25 +117,25 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.port.wait_words()
     }
 
-    /// Returns the number of messages in the ring, including an unfinished batch; at most the capacity, whatever the other end wrote.
+    /// Returns the number of messages in the ring, including an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.tail.wrapping_sub(self.polled()).min(self.capacity())
     }
 
-    /// Returns whether nothing is in the ring now.
+    /// Returns whether the ring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether no slot is free now.
+    /// Returns whether no slot is free.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()
     }
 
-    /// Returns the kind of ring from its header.
+    /// Returns the kind of ring.
     #[must_use]
     pub const fn kind(&self) -> RingFlags {
         K::FLAGS
@@ -154,14 +153,14 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.tail
     }
 
-    /// Returns the number of slots that are free as far as this end knows; [`refresh`](Self::refresh) polls.
+    /// Returns the number of slots that this end knows to be free; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
     pub const fn free(&self) -> u64 {
         self.end.wrapping_sub(self.tail)
     }
 
-    /// Polls the consumer's index: returns the number of slots that are free now.
+    /// Polls the consumer's index; returns the number of free slots.
     ///
     /// # Errors
     ///
@@ -192,14 +191,12 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         Ok(())
     }
 
-    /// The consumer's index as it stands in memory.
     #[inline(always)]
     pub(super) fn polled(&self) -> u64 {
         // SYNC POINT: slot released. Pairs with Consumer's release.
         self.port.own.consumer.head.load_acquire()
     }
 
-    /// Notes a polled index; returns the number of free slots.
     #[inline(always)]
     pub(super) fn accepted(&mut self, head: u64) -> Result<u64, Corrupt> {
         let used = used(head, self.tail, self.slots.capacity())?;
@@ -208,17 +205,17 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
 #[doc(hidden)]
 impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
-    /// Returns the consumer's index as it stands in memory.
+    /// Returns the consumer's index in memory. For lanes that share one end: each holds an equal copy of its state, one polls and
+    /// publishes.
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
         self.polled()
     }
 
-    /// Notes a polled index; returns the number of free slots.
+    /// Accepts a polled index; returns the number of free slots.
     ///
     /// # Errors
     ///
@@ -232,11 +229,11 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
         self.accepted(head)
     }
 
-    /// Returns the payload of the slots from the next one on.
+    /// Returns the payload of the slots from the next one.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {
-        // SAFETY: by `Kind::CELL` each slot has its cell there.
+        // SAFETY: each slot has its cell at `Kind::CELL`.
         unsafe { self.slots.row(self.tail, K::CELL) }
     }
 
@@ -250,7 +247,6 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
 
 impl<K: OneProducer<T, M>, T, M: Machine> Drop for Producer<'_, K, T, M> {
     fn drop(&mut self) {
-        // For a forgotten grant or batch.
         K::settle(self);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a ring's slots are, and how a ring is found in memory.
+//! The slots of a ring, and how a ring is found in memory.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -9,7 +9,7 @@ use crate::align::is_aligned;
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage, SliceCell, Word};
 
-/// A slot with a word of its own next to the payload.
+/// A slot with a word next to the payload.
 ///
 /// ```
 /// # use core::ptr::NonNull;
@@ -32,19 +32,18 @@ use crate::{Machine, RingMessage, SliceCell, Word};
 pub struct Slot<W, C> {
     /// Lap and flag; the ring's kind defines who writes it.
     pub(super) word: W,
-    /// The payload.
     pub(super) cell: C,
 }
 
 impl<W, C> Slot<W, C> {
-    /// A slot in which nothing was ever stored: its word is 0.
+    /// Returns a slot in which nothing was stored; its word is 0.
     pub const fn new(zero: W, cell: C) -> Self {
         Self { word: zero, cell }
     }
 }
 
 impl<W: Word, C> Slot<W, C> {
-    /// The slot at `place` of an MPSC or MPMC ring of `capacity` slots, free, where indices begin at `start`.
+    /// Returns the free slot at `place` of an MPSC or MPMC ring of `capacity` slots whose indices begin at `start`.
     pub fn vacant(cell: C, place: u64, capacity: u64, start: u64) -> Self {
         Self { word: W::new(free(first_use(start, place, capacity), capacity)), cell }
     }
@@ -55,12 +54,12 @@ pub(super) const fn free(index: u64, capacity: u64) -> u64 {
     (index & !(capacity - 1)) << 1
 }
 
-/// The first index from `start` on whose slot is the one at `place`.
+/// Returns the first index from `start` on that uses the slot at `place`.
 pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
     start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
 
-/// The payload cells of a ring from one index on; other parts of a slot are skipped.
+/// The payload cells of a ring from one index on.
 ///
 /// ```
 /// # use core::ptr::NonNull;
@@ -100,17 +99,16 @@ impl<C> Clone for Row<'_, C> {
 impl<C> Copy for Row<'_, C> {}
 
 impl<'a, C> Row<'a, C> {
-    /// The cell `offset` places after the first, whatever the offset.
+    /// Returns the cell `offset` places after the first, for any offset.
     #[inline(always)]
     #[must_use]
     pub const fn at(&self, offset: u64) -> &'a C {
         let place = self.first.wrapping_add(offset) & self.mask;
-        // SAFETY: below the capacity, and the invariant says that a cell is valid there.
+        // SAFETY: below the capacity, so a cell is valid there by the invariant.
         unsafe { self.base.byte_add(place as usize * self.stride).as_ref() }
     }
 }
 
-/// The slots of a ring, of type `C`.
 pub struct Slots<'a, C> {
     // INVARIANT: `capacity` slots from here live for 'a, and capacity is `mask + 1`, a power of two.
     base: NonNull<C>,
@@ -139,24 +137,23 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
-    /// Returns the capacity less one. Each further value in a loop costs a register, even if only a cold path uses it.
+    /// The capacity less one: another value in a loop costs a register, even if only a cold path uses it.
     #[inline(always)]
     pub(super) const fn mask(&self) -> u64 {
         self.mask
     }
 
-    /// The slot of an index, whatever the index.
     #[inline(always)]
     pub(super) const fn at(&self, index: u64) -> &'a C {
-        // SAFETY: the masked index is below the capacity, and the invariant says that this many slots are valid.
+        // SAFETY: the masked index is below the capacity; valid by the invariant.
         unsafe { self.base.add((index & self.mask) as usize).as_ref() }
     }
 
-    /// The slots from `index` on, seen as a `D` each that lies `offset` bytes after a slot's start.
+    /// Returns the slots from `index` on as `D`s, each `offset` bytes after a slot's start.
     ///
     /// # Safety
     ///
-    /// A `D` lives there in every slot.
+    /// Every slot has a `D` there.
     #[inline(always)]
     pub(super) const unsafe fn row<D>(&self, index: u64, offset: usize) -> Row<'a, D> {
         // SAFETY: within the first slot, by the caller's promise.
@@ -164,21 +161,20 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    /// Prefetches the line of a slot, if the machine can.
+    /// Prefetches a slot's line, if the machine can.
     #[inline(always)]
     pub(super) fn prefetch(&self, index: u64) {
         prefetch::<false>(core::ptr::from_ref(self.at(index)).cast());
     }
 
-    /// The distance in slots of the prefetch of large slots: a kilobyte. Small slots share lines; slots of many lines are streams that the hardware
-    /// prefetches.
+    /// Prefetch distance in slots: a kilobyte. Small slots share lines; slots of many lines are streams that the hardware prefetches.
     const AHEAD: Option<u64> = match size_of::<C>() {
         64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),
         _ => None,
     };
 
-    /// Prefetches a later slot before slot `index`, the first of `ready`, is used. Lines come from another core one after the other if each is
-    /// waited for, and in parallel if they are prefetched. Only ready slots: prefetching another would take its line from the other end.
+    /// Prefetches a later slot before `index`, the first of `ready`, is used: lines that are prefetched come from the other core in
+    /// parallel. Only ready slots: another one's line would be taken from the other end.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
         if let Some(ahead) = const { Self::AHEAD }
@@ -191,7 +187,7 @@ impl<'a, C> Slots<'a, C> {
         }
     }
 
-    /// Where the values from `index` up to the wrap stand in a row.
+    /// Returns the values from `index` up to the wrap.
     #[inline(always)]
     pub(super) fn run<T>(&self, index: u64) -> NonNull<T>
     where
@@ -201,13 +197,12 @@ impl<'a, C> Slots<'a, C> {
         unsafe { self.base.add((index & self.mask) as usize) }.cast()
     }
 
-    /// The slots of `count` indices from `index` on, at most the capacity: up to the wrap, and from there.
+    /// Returns the slots of `count` indices, at most the capacity: up to the wrap, and after it.
     #[inline(always)]
     pub(super) fn runs(&self, index: u64, count: u64) -> [&'a [C]; 2] {
         let count = count.min(self.capacity());
         let first = self.before_wrap(index, count);
-        // SAFETY: that many slots from the masked index on are before the wrap, the others from the first slot on are at most the capacity; the
-        // invariant says that they are valid.
+        // SAFETY: `first` slots from the masked index are before the wrap, and the rest is at most the capacity; valid by the invariant.
         unsafe {
             let here = self.base.add((index & self.mask) as usize);
             [
@@ -217,7 +212,7 @@ impl<'a, C> Slots<'a, C> {
         }
     }
 
-    /// How many of `count` slots from `index` lie before the wrap.
+    /// Returns how many of `count` slots are before the wrap.
     #[inline(always)]
     pub(super) const fn before_wrap(&self, index: u64, count: u64) -> u64 {
         let room = self.capacity() - (index & self.mask);
@@ -225,7 +220,6 @@ impl<'a, C> Slots<'a, C> {
     }
 }
 
-/// The geometry that both headers of a ring have.
 pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
     kind: RingFlags,
     own: &RingHeader<W>,
@@ -241,10 +235,10 @@ pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
     Ok(layout)
 }
 
-/// A ring in memory that holds its header and slots together: the header, its layout, and the start of the slots.
+/// Header, layout and first slot.
 type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
 
-/// Finds a ring of `T` in memory.
+/// Finds a ring of `T` in memory: header, then slots.
 ///
 /// # Safety
 ///
@@ -280,11 +274,10 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     Ok((header, layout, slots))
 }
 
-/// Prefetches a line, if the machine can.
 #[inline(always)]
 fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-    // SAFETY: hints, which read nothing and fault nowhere, whatever the address. The intrinsic for the second becomes a read's.
+    // SAFETY: hints, which read nothing and fault nowhere. Assembly, because the intrinsic would make the second a read's.
     unsafe {
         if TO_WRITE {
             core::arch::asm!("prefetchw [{}]", in(reg) line.addr(), options(nomem, nostack, preserves_flags));

@@ -36,12 +36,12 @@ pub type BareSlot<T> = HostCell<T>;
 /// ```
 pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 
-/// Memory for the slots `C` of a ring: inline, borrowed for the lifetime of the ring, or owned. Its initial contents do not matter.
+/// Memory for the slots `C` of a ring: inline, borrowed or owned. Its initial contents do not matter.
 ///
 /// # Safety
 ///
-/// Both methods return the same slots with the same contents as long as the storage lives, also after a move, and no other code accesses them.
-/// `as_ref` may be called by several threads at a time.
+/// Both methods return the same slots with the same contents as long as the storage lives, also after a move, and no other code accesses
+/// them. Several threads may call `as_ref` at a time.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -59,31 +59,26 @@ pub unsafe trait Storage<C>: AsRef<[MaybeUninit<C>]> + AsMut<[MaybeUninit<C>]> {
 
 // SAFETY: the array is the slots.
 unsafe impl<C, const N: usize> Storage<C> for [MaybeUninit<C>; N] {}
-// SAFETY: an exclusive borrow, of the same slots for as long as it lasts.
+// SAFETY: an exclusive borrow, of the same slots while it lasts.
 unsafe impl<C> Storage<C> for &mut [MaybeUninit<C>] {}
 // SAFETY: as above.
 unsafe impl<C, const N: usize> Storage<C> for &mut [MaybeUninit<C>; N] {}
-// SAFETY: a box owns its slots, which stay where they are when it is moved.
+// SAFETY: a box owns its slots, which do not move with it.
 #[cfg(feature = "alloc")]
 unsafe impl<C> Storage<C> for alloc::boxed::Box<[MaybeUninit<C>]> {}
 
-/// Returns the number of slots.
-///
-/// # Errors
-///
-/// [`LayoutError::NotAPowerOfTwo`].
+/// Errors with [`LayoutError::NotAPowerOfTwo`].
 pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutError> {
     let capacity = storage.as_ref().len() as u64;
     if capacity.is_power_of_two() { Ok(capacity) } else { Err(LayoutError::NotAPowerOfTwo { capacity }) }
 }
 
-/// Returns the first slot and the number of slots.
 pub(super) fn slots_of<C>(storage: &impl Storage<C>) -> (NonNull<C>, u64) {
     let slots = storage.as_ref();
     (NonNull::from(slots).cast(), slots.len() as u64)
 }
 
-/// Returns the next power of two of at least `least`; without one, a size that no allocator has.
+/// Returns the next power of two, at least `least`; on overflow a size that no allocator has.
 #[cfg(feature = "alloc")]
 pub(super) const fn power_of_two(count: usize, least: usize) -> usize {
     let count = if count < least { least } else { count };

@@ -4,7 +4,7 @@ use super::error::{PopError, PushError};
 use super::{RingHeader, framed};
 use crate::RmwWord;
 
-/// An end of a ring: where its sleepers are counted.
+/// An end of a ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::{End, spsc};
@@ -23,14 +23,14 @@ pub trait End: Sized {
     /// The words of its ring.
     type Word: RmwWord;
 
-    /// The two words `waiting` of its ring.
+    /// Returns the two wait words of its ring.
     fn wait_words(&self) -> WaitWords<'_, Self::Word>;
 
     /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
 
-    /// Drops the end, then calls `after` with the wait word of the other side, which is still valid. Sleepers must see this end as closed, so they
-    /// are woken after it.
+    /// Drops the end, then calls `after` with the wait word of the other side, which is still valid: sleepers must wake after this end is
+    /// closed.
     fn leave(self, after: impl FnOnce(&Self::Word));
 }
 
@@ -47,15 +47,15 @@ pub trait End: Sized {
 /// ```
 #[derive(Debug)]
 pub struct WaitWords<'a, W> {
-    /// The other side's: read after each publish or release.
+    /// The other side's word: read after each publish or release.
     pub theirs: &'a W,
-    /// This side's: a sleeper counts itself here.
+    /// This side's word: a sleeper counts itself here.
     pub ours: &'a W,
 }
 
 impl<'a, W> WaitWords<'a, W> {
-    /// Returns the words of a producer if `FILLS`, otherwise of a consumer. An end reads the one in the header that it polls, and counts itself in
-    /// the one that it writes.
+    /// Returns the words of a producer if `FILLS`, else of a consumer. An end reads the word in the header that it polls, and counts itself
+    /// in the one that it writes.
     pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
         if FILLS {
             Self { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }
@@ -65,7 +65,7 @@ impl<'a, W> WaitWords<'a, W> {
     }
 }
 
-/// An end that fills.
+/// A producer.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Push, PushError, mpmc, spsc};
@@ -92,7 +92,7 @@ pub trait Push: End {
     fn push(&mut self, value: Self::Item) -> Result<(), PushError<Self::Item>>;
 }
 
-/// An end that empties.
+/// A consumer.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Pop, mpsc};
@@ -118,7 +118,7 @@ pub trait Pop: End {
     fn pop(&mut self) -> Result<Self::Item, PopError>;
 }
 
-/// An end that fills with bytes, message by message.
+/// A producer of byte messages.
 ///
 /// ```
 /// use ringmem_layouts::ring::PushBytes;
@@ -139,11 +139,11 @@ pub trait PushBytes: End {
     ///
     /// # Errors
     ///
-    /// [`framed::PushError`]: not now, never, or corrupt.
+    /// [`framed::PushError`].
     fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError>;
 }
 
-/// An end that empties bytes, message by message.
+/// A consumer of byte messages.
 ///
 /// ```
 /// use ringmem_layouts::ring::PopBytes;
@@ -162,15 +162,15 @@ pub trait PushBytes: End {
 /// # Ok::<(), PopError>(())
 /// ```
 pub trait PopBytes: End {
-    /// Pops one message into the beginning of `into` and releases its frame: bytes of the message.
+    /// Pops one message into the beginning of `into` and releases its frame; returns its length in bytes.
     ///
     /// # Errors
     ///
-    /// [`framed::PopError`]; after `TooSmall` the message is still there.
+    /// [`framed::PopError`]; after `TooSmall` the message remains.
     fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError>;
 }
 
-/// A writer that never waits and overwrites: it always has room, and knows no readers.
+/// A writer that overwrites, so it never waits for readers.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Publish, lossy, mailbox};
@@ -192,7 +192,7 @@ pub trait Publish {
     fn publish(&mut self, value: Self::Item);
 }
 
-/// A reader that writes nothing, and so has no wait word in the ring.
+/// A reader that writes nothing to the ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Follow, lossy, mailbox};
@@ -218,11 +218,11 @@ pub trait Follow {
     /// [`PopError`]: empty, or corrupt.
     fn follow(&mut self) -> Result<Self::Item, PopError>;
 
-    /// Whether the writer announced itself and has left.
+    /// Returns whether the writer announced itself and was dropped.
     fn is_disconnected(&self) -> bool;
 }
 
-/// A borrowed end. It is dropped with its owner; until then a sleeper is woken in vain, once.
+/// A borrowed end closes only when its owner drops it: until then `leave` wakes a sleeper in vain, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {

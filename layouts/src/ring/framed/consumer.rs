@@ -1,4 +1,4 @@
-//! The end that empties frames.
+//! The consumer of framed rings.
 
 use core::cell::Cell;
 
@@ -16,19 +16,19 @@ impl<'a, M: Machine> Consumer<'a, M> {
         self.index
     }
 
-    /// Returns the bytes that are free now, not always in one piece.
+    /// Returns the free bytes, not always contiguous.
     #[must_use]
     pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }
 
-    /// Returns the bytes that wait as far as this end knows, lengths and padding included; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes that this end knows to wait, lengths and padding included; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.distance(self.seen) as usize * WORD
     }
 
-    /// Polls the producer's index: returns the bytes that wait now.
+    /// Polls the producer's index; returns the waiting bytes.
     ///
     /// # Errors
     ///
@@ -39,11 +39,11 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(self.available())
     }
 
-    /// Pops one message into the beginning of `into` and releases its frame: bytes of the message.
+    /// Pops one message into the beginning of `into` and releases its frame; returns its length in bytes.
     ///
     /// # Errors
     ///
-    /// [`PopError`]; after `TooSmall` the message is still there.
+    /// [`PopError`]; after `TooSmall` the message remains.
     #[inline]
     pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
     where
@@ -54,7 +54,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(len)
     }
 
-    /// Returns the next message in place; it stays in the ring until [`Frame::release`].
+    /// Returns the next message in place; it stays until [`Frame::release`].
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(Frame { consumer: self, found, slack: 0 })
     }
 
-    /// Returns all available messages in place; they stay in the ring until [`Chunk::release`].
+    /// Returns all available messages in place; they stay until [`Chunk::release`].
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         if let Err(corrupt) = self.refresh() {
             return Err(self.nothing(PopError::Corrupt(corrupt)));
         }
-        // Reports a corrupt first frame now, instead of an empty chunk.
+        // Reports a corrupt first frame now.
         self.find()?;
         let next = Cell::new(self.index);
         Ok(Chunk { consumer: self, next, seen: Cell::new(0) })
@@ -86,7 +86,6 @@ impl<'a, M: Machine> Consumer<'a, M> {
         BatchConsumer { consumer: self, slack: every.max(1) - 1 }
     }
 
-    /// Finds the next message. Polls the producer's index when all known messages are consumed.
     #[inline(always)]
     fn find(&mut self) -> Result<Found, PopError> {
         if self.index == self.seen {
@@ -99,14 +98,13 @@ impl<'a, M: Machine> Consumer<'a, M> {
         find(self.slots, self.index, self.seen).map_err(|refused| self.nothing(refused))
     }
 
-    /// There is no message: releases a batch's frames, for which the producer may be waiting.
+    /// Releases a batch's frames: the producer may wait for them.
     #[cold]
     fn nothing(&mut self, refused: PopError) -> PopError {
         self.publish_pending();
         refused
     }
 
-    /// Copies the next message out and advances past its frame, without releasing it.
     #[inline(always)]
     fn copy(&mut self, into: &mut [u8]) -> Result<usize, PopError>
     where
@@ -117,13 +115,13 @@ impl<'a, M: Machine> Consumer<'a, M> {
             return Err(PopError::TooSmall { needed: len });
         }
         let payload = self.slots.run::<u64>(payload).cast::<u8>();
-        // SAFETY: `find` checked that so many bytes are published, short of the wrap and so initialised and this end's; `into` is as long.
+        // SAFETY: `find` checked that `len` bytes are published and before the wrap, so initialised and this end's; `into` is as long.
         unsafe { payload.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), len) };
         self.index = next;
         Ok(len)
     }
 
-    /// Releases after a frame was emptied: when so many before it are pending already.
+    /// Releases after an emptied frame if `slack` others are pending.
     #[inline(always)]
     pub(super) fn settle(&mut self, slack: u64) {
         if self.pending >= slack {
@@ -134,9 +132,9 @@ impl<'a, M: Machine> Consumer<'a, M> {
     }
 }
 
-/// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+/// Releases every `every` messages, when it finds the ring empty, on [`flush`](Self::flush) and on drop.
 ///
-/// Forgetting it leaves the last frames for the consumer's next release.
+/// If it is forgotten, the consumer's next release releases the last frames.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -153,16 +151,16 @@ impl<'a, M: Machine> Consumer<'a, M> {
 /// ```
 pub struct BatchConsumer<'c, 'a, M: Machine> {
     consumer: &'c mut Consumer<'a, M>,
-    /// Messages that may be pending without the next one.
+    /// Pending messages allowed besides the next one.
     slack: u64,
 }
 
 impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
-    /// Pops one message into the beginning of `into`, and releases its frame with its batch: bytes of the message.
+    /// Pops one message into the beginning of `into`, and releases its frame with its batch; returns its length in bytes.
     ///
     /// # Errors
     ///
-    /// [`PopError`]; unless it is `TooSmall`, messages popped before have been released.
+    /// [`PopError`]; unless it is `TooSmall`, earlier messages have been released.
     #[inline]
     pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
     where

@@ -1,4 +1,4 @@
-//! [`End`]: the common part of both ends of a framed ring.
+//! [`End`]: an end of a framed ring.
 
 use core::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use crate::ring::slots::{Slots, geometry_of_both, place};
 use crate::ring::{RingFlags, WaitWords};
 use crate::{Machine, RingHeader, Word};
 
-/// An end of a framed ring: the producer if `FILLS`, else the consumer. One of each per ring.
+/// An end of a framed ring: the producer if `FILLS`, else the consumer.
 ///
 /// ```
 /// use ringmem_layouts::Host;
@@ -29,15 +29,15 @@ use crate::{Machine, RingHeader, Word};
 pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(super) port: Port<'a, M::Word, FILLS>,
     pub(super) slots: Slots<'a, M::Cell<u64>>,
-    // INVARIANT: a producer's index is at most the capacity past the last polled one, and the words that are not between them are its own. A
-    // consumer's is at most the capacity before it, and the words between them are initialised and its own. Indices wrap.
-    /// The next word to fill, or to empty.
+    // INVARIANT: wrapping, a producer's index is at most the capacity past `seen`, and the other words are its own. A consumer's is at most
+    // the capacity before it, and the words between are initialised and its own.
+    /// The next word.
     pub(super) index: u64,
     /// The other end's index, as last polled.
     pub(super) seen: u64,
     /// This end's index, as last published.
     pub(super) published: u64,
-    /// Messages that a batch has filled or emptied and not published.
+    /// Unpublished messages of a batch.
     pub(super) pending: u64,
 }
 
@@ -81,7 +81,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found; a ring of less than 16 bytes is `TooSmall`.
+    /// [`AttachError`]; less than 16 bytes are `TooSmall`.
     ///
     /// # Safety
     ///
@@ -90,20 +90,20 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
         let capacity = large_enough(&layout)?;
-        // SAFETY: the caller's promise; so many cells were checked against `len`, and the header is not read again.
+        // SAFETY: the caller's promise; the cells were checked against `len`, and the header is not read again.
         unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written.
+    /// Attaches to a ring with two headers: `own` is polled, `peer` is written.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found, in either header; a ring of less than 16 bytes is `TooSmall`.
+    /// [`AttachError`], for either header; less than 16 bytes are `TooSmall`.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them or the
-    /// headers.
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them or
+    /// the headers.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -132,7 +132,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         Ok(end)
     }
 
-    /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.
+    /// Marks this end as open, and as closed on drop, for the other end's `is_disconnected`.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
@@ -162,32 +162,29 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         largest(self.slots.capacity()) as usize
     }
 
-    /// Returns the bytes in the ring now, lengths and padding and an unfinished batch included; at most the capacity, whatever the other end
-    /// wrote.
+    /// Returns the bytes in the ring, lengths, padding and an unfinished batch included; at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.distance(self.poll()).min(self.slots.capacity()) as usize * WORD
     }
 
-    /// Returns whether nothing is in the ring now.
+    /// Returns whether the ring is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether not even a message without bytes fits now.
+    /// Returns whether not even an empty message fits.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()
     }
 
-    /// Words between this end and an index of the other.
     #[inline(always)]
     pub(super) const fn distance(&self, other: u64) -> u64 {
         if FILLS { self.index.wrapping_sub(other) } else { other.wrapping_sub(self.index) }
     }
 
-    /// Polls the other end's index.
     #[inline(always)]
     pub(super) fn look(&mut self) -> Result<(), Corrupt> {
         let other = self.poll();
@@ -203,7 +200,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         if FILLS { &self.port.own.consumer.head } else { &self.port.own.producer.tail }.load_acquire()
     }
 
-    /// Publishes the filled or emptied words, if any: storing the same value would only take the cache line from the other end.
+    /// Storing the same value would take the line from the other end.
     #[inline(always)]
     pub(super) fn publish_pending(&mut self) {
         if self.published != self.index {

@@ -1,4 +1,4 @@
-//! Why a framed ring did not take or give.
+//! Errors of framed rings.
 
 use core::fmt;
 
@@ -22,11 +22,11 @@ use crate::attach::Corrupt;
 pub enum PushError {
     /// Not enough contiguous room now.
     Full,
-    /// Never: no message of this ring is so long.
+    /// Longer than any message of this ring.
     TooLarge {
         /// Bytes of the largest message.
         largest: usize,
-        /// Bytes of this one.
+        /// Bytes of this message.
         asked: usize,
     },
     /// The consumer's index is out of range.
@@ -45,7 +45,7 @@ impl fmt::Display for PushError {
 
 impl core::error::Error for PushError {}
 
-/// Why there was no message.
+/// An error of a pop.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::{PopError, Ring};
@@ -65,19 +65,18 @@ impl core::error::Error for PushError {}
 pub enum PopError {
     /// The ring is empty.
     Empty,
-    /// The message is longer than the room for it. It stays.
+    /// The message, which stays, is longer than the buffer.
     TooSmall {
         /// Bytes of the message.
         needed: usize,
     },
     /// The producer's index is out of range.
     Corrupt(Corrupt),
-    /// An invalid length: longer than the largest message or than the published words, across the wrap, or a marker where none is possible. Later
-    /// messages cannot be found.
+    /// An invalid length or marker. Later messages cannot be found.
     BadFrame {
-        /// Of the word.
+        /// Index of the word.
         index: u64,
-        /// As found.
+        /// Its value.
         word: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Waiting messages: where they are, and how they are seen in place.
+//! Waiting messages in place.
 
 use core::cell::Cell;
 use core::ops::Deref;
@@ -9,7 +9,7 @@ use super::{SKIP, WORD, frame, largest};
 use crate::ring::slots::Slots;
 use crate::{Machine, SliceCell, SlotCell};
 
-/// A waiting message, seen in place: its bytes, the first of them on a multiple of 8.
+/// A waiting message in place; its first byte is 8-byte aligned.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -24,31 +24,31 @@ use crate::{Machine, SliceCell, SlotCell};
 /// ```
 pub struct Message<'m, M: Machine> {
     slots: Slots<'m, M::Cell<u64>>,
-    // INVARIANT: `len` bytes from the word at `payload` are short of the wrap, initialised, and not released for 'm.
+    // INVARIANT: `len` bytes from the word at `payload` are before the wrap, initialised, and not released for 'm.
     payload: u64,
     len: usize,
 }
 
 impl<'m, M: Machine> Message<'m, M> {
-    /// Bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has no bytes, as a message may.
+    /// Returns whether it has no bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The cell of the bytes from `8 * place`; `None` past the end. For machines whose cells are no plain bytes.
+    /// Returns the cell of the bytes from `8 * place`; `None` past the end. For machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&'m M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.slots.at(self.payload.wrapping_add(place as u64)))
     }
 
-    /// The bytes, for as long as the message is not released.
+    /// Returns the bytes.
     #[must_use]
     #[inline(always)]
     pub fn bytes(&self) -> &'m [u8]
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// The next message, seen in place and ready to be released. Dropping it takes nothing.
+/// The next message in place. Dropping it takes nothing.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;
@@ -88,12 +88,12 @@ pub struct Frame<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
     // INVARIANT: the result of `find`; the consumer has not moved since, because it is borrowed.
     pub(super) found: Found,
-    /// Messages that may be pending without this one.
+    /// Pending messages allowed besides this one.
     pub(super) slack: u64,
 }
 
 impl<M: Machine> Frame<'_, '_, M> {
-    /// The message.
+    /// Returns the message.
     #[must_use]
     #[inline(always)]
     pub const fn message(&self) -> Message<'_, M> {
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// The messages that were available when it was created, read in place one after the other and released together. Dropping it releases none.
+/// The messages that were available when it was created, read in order and released together. Dropping it releases none.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -136,9 +136,8 @@ where
 /// ```
 pub struct Chunk<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
-    // INVARIANT: from the consumer's head up to its tail, and a message begins there, or should.
+    // INVARIANT: between the consumer's head and tail, where a message begins.
     pub(super) next: Cell<u64>,
-    /// Messages before it.
     pub(super) seen: Cell<u64>,
 }
 
@@ -171,33 +170,29 @@ impl<M: Machine> Chunk<'_, '_, M> {
     }
 }
 
-/// Where a message is, once its length was checked.
 pub(super) struct Found {
-    /// Index of its first word.
     pub(super) payload: u64,
-    /// Bytes.
     pub(super) len: usize,
-    /// Index of the word behind it.
     pub(super) next: u64,
 }
 
-/// Returns the first message at `head`; `tail` is not `head`, so there must be one.
+/// Returns the message at `head`, which is not `tail`.
 #[inline(always)]
 pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
-    // SAFETY: by the consumer's invariant the words from `head` up to `tail` are initialised and its own; callers ask within them.
+    // SAFETY: the words from `head` to `tail` are initialised and the consumer's, by its invariant; callers stay within them.
     let read = |index| slots.at(index).with(|word| unsafe { word.read() });
     let mut start = head;
     let mut word = read(start);
     if word == SKIP {
         let skipped = slots.before_wrap(head, u64::MAX);
-        // A frame is at most half of the ring, so it skips less than that; and the two were published together.
+        // A frame is at most half of the ring, so it skips less, and is published with its marker.
         if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
             return Err(PopError::BadFrame { index: head, word });
         }
         start = head.wrapping_add(skipped);
         word = read(start);
     }
-    // A second marker is larger than the largest, too.
+    // A second marker is too large as well.
     if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
         return Err(PopError::BadFrame { index: start, word });
     }

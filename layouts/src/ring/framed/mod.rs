@@ -1,15 +1,14 @@
-//! A single-producer single-consumer queue of messages of variable length, each contiguous, written and read in place.
+//! A single-producer single-consumer queue of messages of any length, each contiguous, written and read in place.
 //!
-//! 1. Every message is popped once, in order and with its length. Messages without bytes are allowed.
-//! 2. A message is contiguous, and aligned to 8 bytes.
-//! 3. The largest message is [`Producer::largest`]. It fits an empty ring at every position. A longer one never fits: [`PushError::TooLarge`], not
-//!    [`PushError::Full`].
+//! 1. Every message is popped once, in order and with its length, which may be 0.
+//! 2. Messages are 8-byte aligned.
+//! 3. The largest message, [`Producer::largest`], fits an empty ring at every position. A longer one returns [`PushError::TooLarge`].
 //! 4. Wait-free: every operation on one message takes a bounded number of steps.
-//! 5. The other side's words are not trusted. A length is read once and checked against the published words, the wrap and the largest message
-//!    before any byte is read: [`PopError::BadFrame`].
-//! 6. A grant that is dropped or forgotten publishes nothing; a message that was read and not released stays in the ring.
+//! 5. A length is read once and checked against the published words, the wrap and the largest message before any byte is read:
+//!    [`PopError::BadFrame`].
+//! 6. A dropped or forgotten grant publishes nothing; an unreleased message stays in the ring.
 //!
-//! It does not wait or wake, and does not count messages: `free`, `available` and `len` are bytes, including lengths and padding.
+//! It does not count messages: `free`, `available` and `len` are bytes, including lengths and padding.
 //!
 //! ```
 //! use ringmem_layouts::ring::framed::{PopError, Ring};
@@ -32,27 +31,26 @@
 //!
 //! # The bytes
 //!
-//! A slot is a word of 8 bytes, and an index counts words: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]). So an
-//! index cannot point into a word, and a model checker watches whole words.
+//! A slot is a word of 8 bytes, and an index counts words: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]).
+//! So an index cannot point into a word.
 //!
 //! | in the slots | words | contents |
 //! |---|---:|---|
 //! | frame | 1 | length of the message in bytes, at most [`Producer::largest`] |
 //! | | length / 8, rounded up | the message; the padding of its last word is unspecified |
-//! | marker | 1 | all ones: skip to the wrap; the frame that belongs to it begins at the first slot |
+//! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!
-//! A frame that would cross the wrap begins after it, and the words before the wrap are skipped. So a frame of `n` words takes at most `2n - 1`
-//! words. That is why half of the ring, less the word of the length, always fits: with `n` of half the capacity it takes at most the capacity less
-//! one word. One word more may not fit: from the middle of the ring, half is skipped and more than half is needed. A marker is published together
-//! with its frame and skips less than half of the ring; any other marker is corrupt.
+//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. With `n` of half the capacity this
+//! always fits; one word more may not: from the middle of the ring, half is skipped. A marker is published with its frame and skips less
+//! than half of the ring; any other marker is corrupt.
 //!
 //! # Orderings
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|
-//! | frame published | the store of `tail` | the load of `tail` when the consumer has consumed all known messages |
-//! | frame released | the store of `head` | the load of `head` when the known room is too small |
-//! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
+//! | frame published | the store of `tail` | the load of `tail` after all known messages |
+//! | frame released | the store of `head` | the load of `head` when room is short |
+//! | end closed | the store of `owner` on drop of an [`announce`](Producer::announce)d end | the load of it in `is_disconnected` |
 
 mod consumer;
 mod end;
@@ -78,14 +76,14 @@ use super::layout::LayoutError;
 use super::{RingFlags, RingLayout};
 use crate::attach::AttachError;
 
-/// Bytes of a word, of a length, and of the alignment of messages.
+/// Bytes of a word.
 const WORD: usize = 8;
-/// Words of the smallest ring: one for a length, and one more so that half of them is not none.
+/// Words of the smallest ring: a length, and one more so that half of them is not none.
 const SMALLEST: u64 = 2;
-/// In place of a length: skip the words before the wrap. No message has this length.
+/// Instead of a length: skip to the wrap.
 const SKIP: u64 = u64::MAX;
 
-/// The layout of a framed ring of so many bytes, a power of two of at least 16.
+/// Returns the layout of a framed ring of `bytes` bytes, a power of two of at least 16.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;
@@ -96,7 +94,7 @@ const SKIP: u64 = u64::MAX;
 ///
 /// # Errors
 ///
-/// [`LayoutError`] with the requested value; less than 16 bytes are a capacity of 0.
+/// [`LayoutError`]; less than 16 bytes are a capacity of 0.
 pub const fn layout(bytes: u64) -> Result<RingLayout, LayoutError> {
     let word = WORD as u64;
     if !bytes.is_power_of_two() {
@@ -105,20 +103,18 @@ pub const fn layout(bytes: u64) -> Result<RingLayout, LayoutError> {
     RingLayout::of_kind::<u64>(RingFlags::FRAMED, if bytes < SMALLEST * word { 0 } else { bytes / word })
 }
 
-/// Bytes of the largest message of a ring of so many words: half of it, less the word of the length.
+/// Bytes of the largest message: half of the ring, less its length.
 #[inline(always)]
 const fn largest(capacity: u64) -> u64 {
     capacity * (WORD as u64 / 2) - WORD as u64
 }
 
-/// Words of a frame around so many bytes; `bytes` is at most the largest message, so nothing overflows.
+/// Words of a frame; `bytes` is at most the largest message, so nothing overflows.
 #[inline(always)]
 const fn frame(bytes: u64) -> u64 {
-    // The word of the length, and the message rounded up.
     (bytes + 2 * WORD as u64 - 1) / WORD as u64
 }
 
-/// Refuses a ring that no frame fits.
 fn large_enough(layout: &RingLayout) -> Result<u64, AttachError> {
     let word = WORD as u64;
     match layout.capacity() {

@@ -1,4 +1,4 @@
-//! The end that fills frames.
+//! The producer of framed rings.
 
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
@@ -16,7 +16,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.index
     }
 
-    /// Returns the bytes that are free as far as this end knows, not always in one piece; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes that this end knows to be free, not always contiguous; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn free(&self) -> usize {
         self.free_words() as usize * WORD
@@ -27,7 +27,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.slots.capacity() - self.distance(self.seen)
     }
 
-    /// Polls the consumer's index: returns the bytes that are free now.
+    /// Polls the consumer's index; returns the free bytes.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]: not now, never, or corrupt.
+    /// [`PushError`].
     #[inline]
     pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
     where
@@ -52,17 +52,16 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(())
     }
 
-    /// Pushes copies of `messages` up to the first that fails, and publishes them together; returns the number pushed and the first error. If the
-    /// iterator panics, earlier messages are published.
+    /// Pushes copies of `messages` up to the first that fails, and publishes them together, also if the iterator panics; returns the number
+    /// pushed and the first error.
     ///
     /// # Errors
     ///
-    /// [`PushError`] in addition to the number: the next message is too large now, never fits, or the ring is corrupt.
+    /// [`PushError`], next to the number.
     pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError>)
     where
         M::Cell<u64>: SliceCell<u64>,
     {
-        /// Publishes the filled frames, also if the iterator panics.
         struct Together<'p, 'a, M: Machine>(&'p mut Producer<'a, M>);
         impl<M: Machine> Drop for Together<'_, '_, M> {
             fn drop(&mut self) {
@@ -84,7 +83,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]: not now, never, or corrupt.
+    /// [`PushError`].
     #[inline]
     pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError> {
         let start = self.make_room(len)?;
@@ -97,13 +96,13 @@ impl<'a, M: Machine> Producer<'a, M> {
         BatchProducer { producer: self, slack: every.max(1) - 1 }
     }
 
-    /// Index of a frame for `len` bytes, which ends before the wrap and before the consumer's first word.
+    /// Returns the index of a frame for `len` bytes, which ends before the wrap and the consumer's first word.
     #[inline(always)]
     fn make_room(&mut self, len: usize) -> Result<u64, PushError> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
         }
-        // From here on `len` is small: nothing overflows.
+        // `len` is small from here: nothing overflows.
         let words = frame(len as u64);
         let before_wrap = self.slots.before_wrap(self.index, u64::MAX);
         let skipped = if words > before_wrap { before_wrap } else { 0 };
@@ -113,7 +112,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(self.index.wrapping_add(skipped))
     }
 
-    /// Looks whether the consumer has left so many words by now. A batch's messages are published first, or it would wait for them.
+    /// Polls for free words. Publishes a batch's messages first: the consumer cannot free them before.
     #[inline(never)]
     fn look_for_room(&mut self, words: u64) -> Result<(), PushError> {
         self.publish_pending();
@@ -121,7 +120,6 @@ impl<'a, M: Machine> Producer<'a, M> {
         if self.free_words() < words { Err(PushError::Full) } else { Ok(()) }
     }
 
-    /// Fills the next frame with a copy.
     #[inline(always)]
     fn copy(&mut self, message: &[u8]) -> Result<(), PushError>
     where
@@ -129,13 +127,12 @@ impl<'a, M: Machine> Producer<'a, M> {
     {
         let start = self.make_room(message.len())?;
         let payload = self.payload(start);
-        // SAFETY: `make_room` found that many free bytes before the wrap, which are this end's; there is no other reference to them.
+        // SAFETY: `make_room` found that many free bytes before the wrap, which are this end's and not referenced elsewhere.
         unsafe { payload.as_ptr().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
         self.fill(start, message.len());
         Ok(())
     }
 
-    /// Where the bytes of a frame at `start` begin.
     #[inline(always)]
     fn payload(&self, start: u64) -> NonNull<u8>
     where
@@ -144,11 +141,11 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.slots.run::<u64>(start.wrapping_add(1)).cast()
     }
 
-    /// Ends the frame at `start`, which `make_room` gave for at least `len` bytes; does not publish it.
+    /// Ends the unpublished frame at `start`, from `make_room` for at least `len` bytes.
     #[inline(always)]
     fn fill(&mut self, start: u64, len: usize) {
         if start != self.index {
-            // SAFETY: `make_room` found this word free, and so this end's.
+            // SAFETY: `make_room` found this word free, so it is this end's.
             self.slots.at(self.index).with_mut(|word| unsafe { word.write(SKIP) });
         }
         // SAFETY: as above.
@@ -156,10 +153,10 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.index = start.wrapping_add(frame(len as u64));
     }
 
-    /// Publishes after a frame was filled: when so many before it are pending already, and when the consumer has run dry.
+    /// Publishes after a filled frame if `slack` others are pending, or the consumer has run dry.
     #[inline(always)]
     fn settle(&mut self, slack: u64) {
-        // Relaxed: only asks whether to hurry.
+        // Relaxed: a hint only.
         if self.pending >= slack || self.port.own.consumer.head.load() == self.published {
             self.publish();
         } else {
@@ -168,9 +165,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     }
 }
 
-/// Room for one message, written in place and committed. Dropping or forgetting it publishes nothing.
-///
-/// Its initial contents are those of an earlier message: initialised, and not necessarily zero.
+/// Room for one message, published by `commit` only. Its initial contents are initialised but not necessarily zero.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;
@@ -187,15 +182,15 @@ impl<'a, M: Machine> Producer<'a, M> {
 #[must_use = "a grant that is not committed publishes nothing"]
 pub struct Grant<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
-    // INVARIANT: the result of `make_room` for `len`; the producer has not moved since, because it is borrowed.
+    // INVARIANT: the result of `make_room` for `len`; the producer, which is borrowed, has not moved since.
     start: u64,
     len: usize,
-    /// Messages that may be pending without this one.
+    /// Pending messages allowed besides this one.
     slack: u64,
 }
 
 impl<M: Machine> Grant<'_, '_, M> {
-    /// Bytes granted.
+    /// Returns the bytes granted.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -207,7 +202,7 @@ impl<M: Machine> Grant<'_, '_, M> {
         self.len == 0
     }
 
-    /// The cell of the granted bytes from `8 * place`; `None` past the end. For machines whose cells are no plain bytes.
+    /// Returns the cell of the granted bytes from `8 * place`; `None` past the end. For machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.producer.slots.at(self.start.wrapping_add(1 + place as u64)))
@@ -228,8 +223,8 @@ where
     type Target = [u8];
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant so many bytes short of the wrap are free and so this end's, as long as this grant is borrowed; they are
-        // initialised since the ring was attached.
+        // SAFETY: by the invariant `len` bytes before the wrap are free and so this end's, as long as this grant is borrowed; initialised
+        // since the ring was attached.
         unsafe { core::slice::from_raw_parts(self.producer.payload(self.start).as_ptr(), self.len) }
     }
 }
@@ -245,10 +240,10 @@ where
     }
 }
 
-/// Publishes every so many messages; also when the ring looks full, when the consumer has emptied the published messages, on
-/// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+/// Publishes every `every` messages, when the ring looks full, when the consumer has run dry, on [`flush`](Self::flush) and on drop. It has
+/// no time limit: flush before you wait.
 ///
-/// Forgetting it leaves the last messages for the producer's next publish.
+/// If it is forgotten, the producer's next publish publishes the last messages.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -266,7 +261,7 @@ where
 /// ```
 pub struct BatchProducer<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
-    /// Messages that may be pending without the next one.
+    /// Pending messages allowed besides the next one.
     slack: u64,
 }
 
@@ -275,7 +270,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]; unless it is `TooLarge`, messages pushed before have been published.
+    /// [`PushError`]; unless it is `TooLarge`, earlier messages have been published.
     #[inline]
     pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
     where
@@ -286,7 +281,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
         Ok(())
     }
 
-    /// Reserves room for a message of up to `len` bytes, to be written in place and published with its batch.
+    /// Reserves room for a message of up to `len` bytes, published with its batch.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! [`RingIn`] and [`Ring`]: header and bytes in one value, for two threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and bytes in one value.
 
 use core::cell::UnsafeCell;
 use core::mem::{MaybeUninit, offset_of};
@@ -22,7 +22,7 @@ use crate::{Host, HostWord, SlotCell};
 /// ```
 pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 
-/// A ring whose capacity is known at run time, on the heap.
+/// A ring on the heap, with a capacity known at run time.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Boxed;
@@ -36,7 +36,7 @@ pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 #[cfg(feature = "alloc")]
 pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
 
-/// A ring whose words of 8 bytes lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+/// A ring whose 8-byte words are in `S`: in the ring itself ([`Ring`]), borrowed, or boxed.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -75,7 +75,7 @@ unsafe impl<const BYTES: usize> Storage<BareSlot<u64>> for Inline<BYTES> {}
 
 impl<const BYTES: usize> AsRef<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
     fn as_ref(&self) -> &[MaybeUninit<BareSlot<u64>>] {
-        // SAFETY: so many words lie within the bytes, aligned by this type; both sides of the cast are cells.
+        // SAFETY: the words are within the bytes, aligned by this type; both sides of the cast are cells.
         unsafe { core::slice::from_raw_parts(self.0.get().cast(), BYTES / WORD) }
     }
 }
@@ -87,7 +87,7 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
     }
 }
 
-/// A producer that holds its ring.
+/// A producer that shares ownership of its ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::{OwnedProducer, bounded};
@@ -105,7 +105,7 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedProducer = Owned<Producer<'static, Host>>;
 
-/// A consumer that holds its ring.
+/// A consumer that shares ownership of its ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::{OwnedConsumer, bounded};
@@ -123,10 +123,10 @@ pub type OwnedProducer = Owned<Producer<'static, Host>>;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 
-// SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
+// SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
 
-/// Returns the header of an empty ring. It has its messages' ABI, because others may attach to a ring in one piece with its bytes.
+/// Has its messages' ABI, because others may attach to a ring in one piece.
 const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
     let mut header = RingHeader::inline(RingFlags::FRAMED, words, WORD, offset, start);
     header.constants.abi = HostWord::new(abi_of::<u64>());
@@ -136,13 +136,13 @@ const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
 impl<const BYTES: usize> Ring<BYTES> {
     const WORDS: u64 = (BYTES / WORD) as u64;
 
-    /// An empty ring.
+    /// Returns an empty ring.
     #[must_use]
     pub const fn new() -> Self {
         Self::starting_at(0)
     }
 
-    /// An empty ring whose indices, which count words of 8 bytes, begin at `start`: near `u64::MAX` a test sees them wrap.
+    /// Returns an empty ring whose indices, in words, begin at `start`.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         const {
@@ -155,16 +155,16 @@ impl<const BYTES: usize> Ring<BYTES> {
 }
 
 impl<S: Storage<BareSlot<u64>>> RingIn<S> {
-    /// An empty ring over all of these words of 8 bytes, which are zeroed.
+    /// Returns an empty ring over these words, zeroed.
     ///
     /// # Errors
     ///
-    /// As [`layout`] of so many bytes.
+    /// As [`layout`].
     pub fn over(words: S) -> Result<Self, LayoutError> {
         Self::over_starting_at(words, 0)
     }
 
-    /// As [`over`](Self::over), with indices that begin at `start`.
+    /// Like [`over`](Self::over), with indices that begin at `start`.
     ///
     /// # Errors
     ///
@@ -174,26 +174,26 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         for word in words.as_mut() {
             word.write(SlotCell::new(0));
         }
-        // No one reads the slots' offset from this header.
+        // Nobody reads the slots' offset here.
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 
-    /// Returns both ends. They may go to two threads; when both are dropped, the ring can be split again, with its remaining messages.
+    /// Returns both ends, also for two threads. When both are dropped, the ring can be split again, with its remaining messages.
     pub fn split(&mut self) -> (Producer<'_, Host>, Consumer<'_, Host>) {
         let Self { header, words } = &*self;
         let (slots, capacity) = slots_of(words);
-        // SAFETY: `&mut self` lends the ring to this one pair; so many words, a power of two, initialised by the invariant.
+        // SAFETY: `&mut self` lends the ring to this pair; the words are a power of two, initialised by the invariant.
         let producer = unsafe { Producer::over(header, header, slots, capacity) };
         // SAFETY: as above.
         let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
         match (producer, consumer) {
             (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
-            // Only the two ends write the indices, and they keep them within the capacity.
+            // Only the two ends write the indices, within the capacity.
             _ => unreachable!("a ring's own indices are within its capacity"),
         }
     }
 
-    /// Its two ends, each of which holds the ring: they go to any thread or task.
+    /// Returns both ends, which share ownership of the ring.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
     pub fn into_ends(self) -> (OwnedProducer, OwnedConsumer)
@@ -206,7 +206,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
 
 #[cfg(feature = "alloc")]
 impl Boxed {
-    /// Allocates a ring of at least `bytes` bytes: of the next power of two, at least 16.
+    /// Allocates a ring of at least `bytes` bytes: the next power of two, at least 16.
     ///
     /// # Panics
     ///
@@ -220,8 +220,8 @@ impl Boxed {
     }
 }
 
-/// Allocates a ring of at least `bytes` bytes (the next power of two), and returns its ends. They share ownership of it. A message takes its bytes,
-/// rounded up to 8, and 8 for its length; the largest has half of the capacity, less 8 bytes.
+/// Allocates a ring of at least `bytes` bytes (the next power of two); returns its ends, which share ownership of it. A message takes its
+/// bytes, rounded up to 8, and 8 for its length; the largest is half of the capacity, less 8.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);
@@ -239,7 +239,7 @@ pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
     Boxed::with_capacity(bytes).into_ends()
 }
 
-// An end may move to another thread; it is never shared, and exists once.
+// An end can move to another thread but is neither shared nor cloned.
 static_assertions::assert_impl_all!(Producer<'static, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Host>: Sync, Clone);

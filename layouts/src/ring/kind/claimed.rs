@@ -1,7 +1,7 @@
 //! The slot protocol of MPSC and MPMC rings: a sequence number in each slot.
 //!
-//! The word of a slot is `lap << 1 | full`, where the lap of an index is the first index of its lap. Computing it takes a mask; dividing the index
-//! would take a shift by an amount that needs a register. For index `i` a slot is
+//! The word of a slot is `lap << 1 | full`, where a lap is identified by its first index, which takes only a mask to compute. For index
+//! `i`:
 //!
 //! | word | the slot is |
 //! |---|---|
@@ -9,10 +9,8 @@
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
 //! | `lap(i + capacity) << 1`, or later | past `i`: its message was taken, or its producer gave the slot up |
 //!
-//! So one word distinguishes full, empty and given up, without a lock and without a second index to compare.
-//!
-//! Slots are contiguous, so small ones share a line. A line for each, or adjacent indices in different lines, was measured: neither was faster, and
-//! claims of many slots then touch more lines.
+//! Slots are contiguous. A line for each, or adjacent indices in different lines, was measured and not faster; claims of many slots then
+//! touch more lines.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -77,7 +75,7 @@ impl<T, M: Machine> Kind<T, M> for Mpmc {
     }
 }
 
-/// A ring with sequence numbers in its slots, as every handle sees it.
+/// A ring with sequence numbers in its slots.
 pub(in crate::ring) struct Turns<'a, T, M: Machine> {
     pub(in crate::ring) header: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
@@ -117,25 +115,25 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
     }
 
-    /// Reads every slot once, and rejects indices of other laps than their slots: a handle would otherwise skip slot after slot as given up,
-    /// practically forever. Concurrent handles are allowed.
+    /// Reads every slot once, and rejects words of wrong laps: a handle would skip such slots one by one, practically forever. Handles may
+    /// be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
-        /// So far no index is from the other.
+        /// Bound on the distance of valid indices.
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
         let capacity = slots.capacity();
-        // Acquire: of each slot, at least its state when the tail passed it is visible.
+        // Acquire: each slot's state when the tail passed it, or a later one, is visible.
         let (head, tail) = (header.consumer.head.load(), header.producer.tail.load_acquire());
         let corrupt = Err(AttachError::Corrupt(Corrupt { head, tail, capacity }));
         if tail.wrapping_sub(head).wrapping_add(NEVER) > 2 * NEVER {
             return corrupt;
         }
         for place in 0..capacity {
-            // Acquire: the tail that is read after it has passed the word's lap.
+            // Acquire: the tail that is read next has passed the word's lap.
             let word = slots.at(place).word.load_acquire();
             let now = header.producer.tail.load();
             let [next, latest] = [tail, now].map(|tail| self.free(first_use(tail, place, capacity)));
-            // The word is that of the lap before the next claim of the slot, or free for that claim.
+            // The word is that of the lap before the next claim, or free for that claim.
             if self.is_before(word, next.wrapping_sub(2 * capacity)) || self.is_before(latest, word) {
                 return corrupt;
             }
@@ -143,7 +141,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Ok(self)
     }
 
-    /// Takes as many messages as `values` has elements from `index` on, and releases their slots.
+    /// Takes `values.len()` messages from `index` on, and releases their slots.
     ///
     /// # Safety
     ///
@@ -171,25 +169,22 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         self.slots.at(index)
     }
 
-    /// The word of a slot that is free for `index`.
     #[inline(always)]
     pub(in crate::ring) const fn free(&self, index: u64) -> u64 {
         free(index, self.slots.capacity())
     }
 
-    /// The word of a slot that holds the message of `index`.
     #[inline(always)]
     pub(in crate::ring) const fn full(&self, index: u64) -> u64 {
         self.free(index) | 1
     }
 
-    /// Returns the word of a slot whose message of `index` was taken: free for the next lap.
+    /// Free for the next lap.
     #[inline(always)]
     pub(in crate::ring) const fn taken(&self, index: u64) -> u64 {
         self.free(index.wrapping_add(self.slots.capacity()))
     }
 
-    /// Returns whether `word` precedes `other` in the slot's sequence.
     #[inline(always)]
     pub(in crate::ring) const fn is_before(&self, word: u64, other: u64) -> bool {
         // Words wrap as the index does.
@@ -202,7 +197,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
-            // In this order, so that the compiler sees a 1 through.
+            // In this order the compiler sees the constant 1.
             let rest = (most - 1).min(self.capacity() - 1);
             Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
         } else if self.is_before(word, wanted(index)) {
@@ -212,7 +207,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// Returns where a consumer continues after a slot that was given up: no message is more than a capacity before the tail, because a slot is not
+    /// Returns where a consumer continues after a slot that was given up. No message is more than a capacity before the tail: a slot is not
     /// claimed again before it is free.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
@@ -221,11 +216,11 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
-    /// Returns the number of messages between the indices, including those being written or read; at most the capacity.
+    /// Returns the number of messages, including those being written or read; at most the capacity.
     pub(in crate::ring) fn len(&self) -> u64 {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
-        // Both indices may move concurrently, so the result is clamped.
+        // Both indices may move meanwhile.
         let used = tail.wrapping_sub(head);
         if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
     }
@@ -246,8 +241,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         found
     }
 
-    /// The slots of `count` indices from `index` on, at most the capacity, in two runs, each with its first index: up to the wrap, and from there.
-    /// Indices of one run are of one lap, so one word is wanted of all its slots.
+    /// Returns the slots of `count` indices, at most the capacity, in two runs with their first indices. A run is within one lap, so all
+    /// its slots have one wanted word.
     #[inline(always)]
     pub(in crate::ring) fn runs(&self, index: u64, count: u64) -> [(u64, TurnSlots<'a, T, M>); 2] {
         let [here, rest] = self.slots.runs(index, count);
@@ -255,10 +250,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     }
 }
 
-/// Slots in a row.
 type TurnSlots<'a, T, M> = &'a [TurnSlot<T, M>];
 
-/// A slot of a ring of `T`.
 pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<T>>;
 
 /// Writes a value and publishes it with the word `full`.
@@ -288,7 +281,7 @@ pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: 
     value
 }
 
-/// Writes an empty ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
+/// Writes an empty ring of `T` whose indices begin at `start` into memory.
 ///
 /// # Errors
 ///
@@ -321,8 +314,8 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     Ok(())
 }
 
-/// Waits longer each time another handle won the index. An immediate retry would only take the lines from the winner. Not the first time: an idle
-/// handle finds its hint stale without contention.
+/// Waits longer each time another handle wins the index: an immediate retry would take the lines from the winner. Not the first time: an
+/// idle handle's hint is stale without contention.
 pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
@@ -336,9 +329,8 @@ impl Backoff {
     }
 }
 
-/// Claims indices of `word`, at first from `hint` on, its last known value. A handle that reads the slot first and then exchanges takes the word's
-/// line once, and one that finds nothing does not take it at all. `None` if `look` finds nothing; from an index that was given up, the word
-/// advances to the result of `after`.
+/// Claims indices of `word`, first from `hint`, its last known value: reading the slot before the exchange takes the word's line once, or
+/// not at all if there is nothing. Returns `None` if `look` finds nothing; past an index that was given up, the word advances to `after`.
 #[inline(always)]
 pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
@@ -376,17 +368,15 @@ pub(in crate::ring) fn claim<W: RmwWord>(
     }
 }
 
-/// The possible actions at an index.
 pub(in crate::ring) enum Look {
-    /// So many from here on may be claimed.
+    /// This many indices may be claimed.
     Claim(u64),
-    /// Its slot has not come to it: the ring is full, or empty.
+    /// The ring is full, or empty.
     NotYet,
-    /// Its slot has passed it: others claimed it, or gave it up.
+    /// Others claimed the slot, or gave it up.
     Passed,
 }
 
-/// The consumer's state of an [`Mpsc`] ring.
 pub struct Emptying {
     // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are full or were given up.
     released: u64,
@@ -427,7 +417,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
             if turns.is_before(word, turns.full(consumer.head)) {
                 return Err(PopError::Empty);
             }
-            // A slot that was given up is free for the next lap already. Taken slots are released first, in order.
+            // A slot that was given up is already free for the next lap. Release the taken slots first, in order.
             Self::release(consumer);
             consumer.head = turns.after_given_up(consumer.head);
             consumer.state.released = consumer.head;
@@ -447,7 +437,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     #[inline(always)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>) {
         if consumer.state.released.wrapping_add(1) == consumer.head {
-            // Nothing else is held, as nearly always.
+            // The common case: nothing else is held.
             consumer.release_one();
         } else {
             while consumer.state.released != consumer.head {
@@ -479,7 +469,6 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         Turns { header: self.port.own, slots: self.slots }
     }
 
-    /// Releases the first of the taken slots.
     #[inline(always)]
     fn release_one(&mut self) {
         let index = self.state.released;
@@ -489,21 +478,21 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         self.state.released = index.wrapping_add(1);
     }
 
-    /// For `len` and for batches that ask whether to hurry; slots are handed over by their words.
+    /// Only for `len` and for the hints of batches; the slots' words hand the slots over.
     #[inline(always)]
     fn tell(&self) {
         self.port.peer.consumer.head.store(self.head);
     }
 
-    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    /// Like [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// As [`from_raw`](Self::from_raw), but producers may be in every coherence domain that the proof speaks of.
+    /// As [`from_raw`](Self::from_raw), but producers may be in every coherence domain that the proof covers.
     pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -512,7 +501,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pops as many values as wait in a row and fit, and releases their slots; returns how many.
+    /// Pops consecutive waiting values, as many as fit, and releases their slots; returns how many.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,
@@ -564,9 +553,11 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
 pub struct SystemAtomics(());
 
 impl SystemAtomics {
+    /// Asserts that such compare-exchanges are atomic.
+    ///
     /// # Safety
     ///
-    /// Every agent that will attach with this proof reaches the ring's memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or
+    /// Every agent that attaches with this proof reaches the ring's memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or
     /// one device alone.
     #[must_use]
     pub const unsafe fn assume() -> Self {

@@ -22,7 +22,6 @@ use crate::{Machine, SlotCell, Word};
 /// ```
 pub struct Flagged(());
 
-/// The flag of the message of an index, in a ring of this capacity.
 #[inline(always)]
 const fn full(index: u64, capacity: u64) -> u64 {
     free(index, capacity) | 1
@@ -42,11 +41,9 @@ impl<T, M: Machine> Kind<T, M> for Flagged {
     }
 }
 
-/// The producer's state of a [`Flagged`] ring.
 pub struct Filling {
-    // INVARIANT: none of the producer's free slots has the flag of its index. Slots from here to its tail are written, and only the first of
-    // them has not its flag.
-    /// The first slot that is not published.
+    // INVARIANT: none of the producer's free slots has the flag of its index. Slots from here to its tail are written, and only the first
+    // of them lacks its flag.
     published: u64,
 }
 
@@ -61,12 +58,12 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
             let index = head.wrapping_add(offset);
             slots.at(index).word.load() == full(index, capacity)
         };
-        // Plain loops: on a device, a stored iterator would go through local memory.
+        // Loops, because a device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // Flags that a producer left after a message that it never published. They are cleared, or the next message would publish them.
+        // A producer may have left flags after a message that it never published: the next message would publish them.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
@@ -124,7 +121,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 }
 
-/// The consumer's state of a [`Flagged`] ring. Consecutive messages from its head on with the flags of their indices are its own.
+/// Consecutive messages from the consumer's head on with the flags of their indices are its own.
 pub struct Emptying {
     /// The index that the producer knows.
     released: u64,
@@ -144,7 +141,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
         Emptying { released: head }
     }
 
-    /// A slot that was taken and not released still has a flag, of another lap.
+    /// A taken slot that is not released has a flag of another lap.
     #[inline]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
         (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
@@ -172,7 +169,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Storing the same value would only take the cache line from the producer.
+        // Storing the same value would take the line from the producer.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             // SYNC POINT: slot released. Pairs with the producer's poll.
@@ -187,7 +184,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
 }
 
 impl<T, M: Machine> Producer<'_, Flagged, T, M> {
-    /// Pushes as many of `values` as fit, from the first, and publishes them together; returns how many.
+    /// Pushes the first of `values`, as many as fit, and publishes them together; returns how many.
     ///
     /// # Errors
     ///
@@ -209,7 +206,7 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
 }
 
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
-    /// Pops as many values as wait and fit, and releases their slots together; returns how many.
+    /// Pops waiting values, as many as fit, and releases their slots together; returns how many.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,
@@ -222,7 +219,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
         count as usize
     }
 
-    /// Returns whether the message `offset` places after the next one is available, if all before it are.
+    /// Returns whether the message `offset` places after the next is available, if those before it are.
     #[inline(always)]
     #[must_use]
     pub fn is_there(&self, offset: u64) -> bool {
@@ -232,15 +229,14 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     }
 }
 
-/// For lanes that share one end: each holds an equal copy of its state and writes slots of its own, one of them publishes.
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
-    /// Sets the flag of the slot `offset` places after the next one, which is not the first of its batch: it is read only after the
-    /// first's, which [`publication`](Self::publication) sets.
+    /// Sets the flag of the slot `offset` places after the next one. It is read only after the flag of the batch's first slot, which
+    /// [`publication`](Self::publication) sets.
     ///
     /// # Safety
     ///
-    /// `offset` is not 0 and below the slots that are [`free`](Self::free); the slot is written before the batch is published.
+    /// `offset` is not 0 and below [`free`](Self::free); the slot is written before the batch is published.
     #[inline(always)]
     pub unsafe fn raise(&self, offset: u64) {
         let index = self.tail.wrapping_add(offset);
@@ -251,7 +247,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     ///
     /// # Safety
     ///
-    /// This value alone is stored to this word, once, when every lane has written its slots and [set](Self::raise) their flags.
+    /// Only this value is stored to this word, once, when every lane has written its slots and [set](Self::raise) their flags.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
@@ -270,7 +266,6 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     }
 }
 
-/// As for the producer.
 #[doc(hidden)]
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     /// Counts `count` slots as emptied, without releasing them.
@@ -281,7 +276,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         self.head = self.head.wrapping_add(count);
-        // The lane that stores does it for all of them.
+        // One lane stores for all.
         self.state.released = self.head;
     }
 }

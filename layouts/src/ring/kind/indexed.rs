@@ -43,7 +43,7 @@ pub trait Access<T, M: Machine>: Sealed {
     unsafe fn read(cell: &M::Cell<T>) -> T;
 }
 
-/// Payload is moved as a `T`: the other end is trusted not to touch it.
+/// Payload is moved as a `T`: the other end is trusted not to access it meanwhile.
 pub struct Plain(());
 
 impl Sealed for Plain {}
@@ -74,10 +74,9 @@ impl<A: Access<T, M>, T, M: Machine> Kind<T, M> for Indexed<A> {
     }
 }
 
-/// The producer's state of an [`Indexed`] ring.
 pub struct Filling {
     pace: Pace,
-    /// A grant or batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
+    /// A grant or batch was begun and has not ended; if it was forgotten, its messages are unpublished.
     is_held: bool,
     /// Meanwhile, the index that the consumer knows.
     published: u64,
@@ -111,7 +110,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
         let head = producer.polled();
         if due {
             cold_path();
-            // None was free, so the free slots begin where the slots ended.
+            // None was free, so the free slots begin at `end`.
             let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
             producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
         }
@@ -141,7 +140,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn flush(producer: &mut Producer<'_, Self, T, M>) {
-        // Storing the same value would only take the cache line from the consumer.
+        // Storing the same value would take the line from the other end.
         if producer.state.published != producer.tail {
             producer.state.published = producer.tail;
             Self::publish(producer);
@@ -156,7 +155,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn settle(producer: &mut Producer<'_, Self, T, M>) {
-        // Whether or not anything is held: one field less that a loop of pushes keeps in a register.
+        // Unconditional: one field less that a loop of pushes keeps in a register.
         if producer.state.is_held {
             Self::publish(producer);
         }
@@ -168,13 +167,12 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     }
 }
 
-/// The consumer's state of an [`Indexed`] ring.
 pub struct Emptying {
     pace: Pace,
     /// The producer's index, as last polled.
     // INVARIANT: tail - head <= capacity, wrapping, and the slots from head up to tail are initialised and this end's.
     tail: u64,
-    /// A batch was begun and has not ended: if it was forgotten, its last slots are still to be released.
+    /// A batch was begun and has not ended; if it was forgotten, its slots are unreleased.
     is_held: bool,
     /// Meanwhile, the index that the producer knows.
     released: u64,
@@ -205,12 +203,12 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
             return Ok(());
         }
         let tail = consumer.poll_paced();
-        // A consumer right behind its producer finds one message: the case with the fewest instructions.
+        // One message, behind a near producer, is the path with the fewest instructions.
         if tail != consumer.head.wrapping_add(1) {
             cold_path();
-            // One comparison checks that there are messages and that their number is valid: zero less one is the greatest number.
+            // One comparison for empty and corrupt: zero less one is the greatest number.
             if tail.wrapping_sub(consumer.head).wrapping_sub(1) > consumer.slots.mask() {
-                // The slot's line is loaded while the index is polled, not after it.
+                // Loads the slot's line while the index is polled.
                 consumer.slots.prefetch(consumer.head);
                 return Err(nothing(consumer.head, tail, consumer.slots.mask()));
             }
@@ -230,8 +228,8 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
         consumer.slots.prefetch_ahead::<false>(consumer.head, consumer.available());
-        // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have
-        // checked; advancing makes sure that it is read once.
+        // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have checked;
+        // advancing ensures that it is read once.
         let value = unsafe { A::read(consumer.slots.at(consumer.head)) };
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -252,7 +250,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Storing the same value would only take the cache line from the producer.
+        // Storing the same value would take the line from the other end.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             Self::release(consumer);
@@ -267,7 +265,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Whether or not anything is kept: one field less that a loop of pops holds in a register.
+        // Unconditional: one field less that a loop of pops keeps in a register.
         if consumer.state.is_held {
             Self::release(consumer);
         }
@@ -279,14 +277,13 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 }
 
-/// Returns why there is nothing between these indices.
 #[cold]
 fn nothing(head: u64, tail: u64, mask: u64) -> PopError {
     if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity: mask + 1 }) }
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
-    /// Pushes as many of `values` as fit, from the first, and publishes them together; returns how many.
+    /// Pushes the first of `values`, as many as fit, and publishes them together; returns how many.
     ///
     /// # Errors
     ///
@@ -304,11 +301,11 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
         let (head, rest) = values[..count as usize].split_at(first);
         for (index, run) in [(self.tail, head), (self.tail.wrapping_add(first as u64), rest)] {
             let slots = self.slots.run(index);
-            // SAFETY: `run` is short of the wrap and of the free slots, which are this end's.
+            // SAFETY: `run` ends before the wrap and within the free slots, which are this end's.
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
         self.tail = self.tail.wrapping_add(count);
-        // Storing the same value would only take the cache line from the other end, unless a forgotten batch left messages.
+        // An empty store would take the line from the other end, unless a forgotten batch left slots.
         if count > 0 || self.state.is_held {
             Indexed::publish(self);
         }
@@ -317,14 +314,14 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
 }
 
 impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
-    /// Returns the number of messages that wait as far as this end knows; [`refresh`](Self::refresh) polls.
+    /// Returns the number of messages that this end knows to wait; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
     pub const fn available(&self) -> u64 {
         self.state.tail.wrapping_sub(self.head)
     }
 
-    /// Polls the producer's index: returns the number of messages that wait now.
+    /// Polls the producer's index; returns the number of waiting messages.
     ///
     /// # Errors
     ///
@@ -335,7 +332,6 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
         self.accepted(tail)
     }
 
-    /// Polls if fewer messages are known than wanted; returns the number available.
     fn poll_for_more(&mut self) -> Result<u64, Corrupt> {
         if self.available() > 0 {
             return self.refresh();
@@ -344,7 +340,6 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
         self.accepted(tail)
     }
 
-    /// Polls the producer's index when no known message is left.
     #[inline(always)]
     fn poll_paced(&mut self) -> u64 {
         let due = self.state.pace.is_due(self.head);
@@ -360,14 +355,12 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
         tail
     }
 
-    /// The producer's index as it stands in memory.
     #[inline(always)]
     fn polled(&self) -> u64 {
         // SYNC POINT: slot published. Pairs with the producer's `publish`.
         self.port.own.producer.tail.load_acquire()
     }
 
-    /// Notes a polled index; returns the number of messages that wait.
     #[inline(always)]
     fn accepted(&mut self, tail: u64) -> Result<u64, Corrupt> {
         let used = used(self.head, tail, self.slots.capacity())?;
@@ -377,7 +370,7 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
-    /// Pops as many values as wait and fit, and releases their slots together; returns how many.
+    /// Pops waiting values, as many as fit, and releases their slots together; returns how many.
     ///
     /// # Errors
     ///
@@ -395,18 +388,18 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         let (head, rest) = values[..count as usize].split_at_mut(first);
         for (index, run) in [(self.head, head), (self.head.wrapping_add(first as u64), rest)] {
             let slots = self.slots.run(index);
-            // SAFETY: `run` is short of the wrap and of the filled slots, which are initialised and this end's.
+            // SAFETY: `run` ends before the wrap and within the filled slots, which are initialised and this end's.
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
         self.head = self.head.wrapping_add(count);
-        // Storing the same value would only take the cache line from the other end, unless a forgotten batch left slots.
+        // An empty store would take the line from the other end, unless a forgotten batch left slots.
         if count > 0 || self.state.is_held {
             Indexed::release(self);
         }
         Ok(count as usize)
     }
 
-    /// Returns all available messages in place, as two runs: before the wrap and after it. None is taken.
+    /// Returns all available messages in place, as two runs: before the wrap and after it.
     ///
     /// # Errors
     ///
@@ -418,25 +411,25 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(self.runs(self.available()))
     }
 
-    /// Returns `count` messages, at most those available, as two runs: before the wrap and after it.
+    /// Returns `count` available messages as two runs.
     pub(in crate::ring) fn runs(&self, count: u64) -> [&[T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: u64| {
-            // SAFETY: `count` initialised slots short of the wrap; not released while borrowed.
+            // SAFETY: `count` initialised slots before the wrap; not released while borrowed.
             unsafe { core::slice::from_raw_parts(self.slots.run(index).as_ptr(), count as usize) }
         };
         [run(self.head, first), run(self.head.wrapping_add(first), count - first)]
     }
 }
 
-/// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
-    /// Counts `count` slots as filled, without publishing.
+    /// Counts `count` slots as filled, without publishing. For lanes that share one end: each holds an equal copy of its state, one polls
+    /// and publishes.
     ///
     /// # Safety
     ///
-    /// At most [`free`](Self::free), and each has been written, by whichever lane.
+    /// At most [`free`](Self::free), and each has been written, by any lane.
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         debug_assert!(count <= self.free());
@@ -447,7 +440,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// This value alone is stored to this word, once, when every lane is done with the slots that it publishes.
+    /// Only this value is stored to this word, once, when every lane is done with the slots that it publishes.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
@@ -455,17 +448,16 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
     }
 }
 
-/// As for the producer.
 #[doc(hidden)]
 impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
-    /// Returns the producer's index as it stands in memory.
+    /// Returns the producer's index in memory.
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
         self.polled()
     }
 
-    /// Notes a polled index; returns the number of messages that wait.
+    /// Accepts a polled index; returns the number of waiting messages.
     ///
     /// # Errors
     ///

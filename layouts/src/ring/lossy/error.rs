@@ -1,4 +1,4 @@
-//! Why a lossy ring did not give.
+//! Errors of lossy rings.
 
 use core::fmt;
 
@@ -20,18 +20,18 @@ use crate::attach::Corrupt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum ReadError {
-    /// Nothing new.
+    /// Nothing new was published.
     Empty,
-    /// Messages were overwritten before they were read. The reader continues at the oldest message that may be available.
+    /// Messages were overwritten. The reader continues at the oldest one that may be available.
     Overrun {
-        /// Messages, at least 1.
+        /// Number of messages, at least 1.
         lost: u64,
     },
-    /// The writer's index went backwards; the reader stays where it is until [`Reader::skip`](super::Reader::skip).
+    /// The writer's index went backwards; the reader stays until [`Reader::skip`](super::Reader::skip).
     Corrupt(Corrupt),
 }
 
-/// Messages were overwritten before their reader came to them.
+/// Messages were overwritten before they were read.
 ///
 /// ```
 /// use ringmem_layouts::ring::Follow;
@@ -46,7 +46,7 @@ pub enum ReadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Overrun {
-    /// How many, at least 1.
+    /// Number of messages, at least 1.
     pub lost: u64,
 }
 
@@ -64,9 +64,9 @@ pub struct Overrun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LatestError {
-    /// Nothing was ever written, or nothing new.
+    /// Nothing (new) was published.
     Empty,
-    /// It was being overwritten for as long as was tried.
+    /// Every attempt found it being overwritten.
     Busy,
 }
 

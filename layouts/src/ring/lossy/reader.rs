@@ -1,4 +1,4 @@
-//! [`Reader`]: an end that reads messages before they are overwritten.
+//! [`Reader`]: the reader of lossy rings.
 
 use core::ptr::NonNull;
 
@@ -10,7 +10,7 @@ use crate::ring::owner;
 use crate::ring::slots::place;
 use crate::{Machine, RingHeader, RingMessage, Word};
 
-/// The number of attempts of [`Reader::latest`] before it returns [`LatestError::Busy`].
+/// Attempts of [`Reader::latest`] before [`LatestError::Busy`].
 pub const TRIES: u32 = 128;
 
 /// Reads each message once, or counts it as lost. Any number per ring; a clone continues independently from the same message.
@@ -28,14 +28,14 @@ pub const TRIES: u32 = 128;
 pub struct Reader<'a, T, M: Machine> {
     header: &'a RingHeader<M::Word>,
     cells: Cells<'a, T, M::Word>,
-    /// Where the indices began.
+    /// The ring's first index.
     start: u64,
     // INVARIANT: tail - head <= capacity, wrapping.
-    /// The next message's index.
+    /// The next message.
     head: u64,
-    /// The writer's index, as last seen.
+    /// The writer's index, as last polled.
     tail: u64,
-    /// Messages that were overwritten before they were read.
+    /// Overwritten before they were read.
     lost: u64,
 }
 
@@ -49,18 +49,18 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a ring in one piece of memory, header, then slots, and begins with the oldest message; [`skip`](Self::skip) begins with the
-    /// newest, or with the next.
+    /// Attaches to a ring in one piece of memory, header, then slots, at the oldest message; for the newest or the next,
+    /// [`skip`](Self::skip).
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
     /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise; words that are only loaded need to be valid for reads alone.
+        // SAFETY: the caller's promise; loads only need memory that is valid for reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
         // SAFETY: the caller's promise; the geometry was checked against `len`.
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
@@ -70,11 +70,12 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found in the header.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole words only.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole
+    /// words only.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
         // SAFETY: the caller's promise.
@@ -83,7 +84,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 
     /// # Safety
     ///
-    /// As `new`, of whatever kind the header is; `capacity` is a power of two, and so many slots fit `usize`.
+    /// As `new`, for any kind; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
         let start = header.consumer.head.load();
         // SAFETY: the caller's promise.
@@ -100,43 +101,43 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         owner::is_closed(&self.header.producer.owner)
     }
 
-    /// Messages that wait for this reader now; at most the capacity, whatever the writer claims.
+    /// Returns the number of messages that wait for this reader; at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.poll().wrapping_sub(self.head).min(self.capacity())
     }
 
-    /// Whether none waits for this reader now.
+    /// Returns whether no message waits for this reader.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of messages published since the ring was created.
+    /// Returns the number of messages ever published.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.poll().wrapping_sub(self.start)
     }
 
-    /// Slots in all.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.cells.capacity()
     }
 
-    /// The next message's index.
+    /// Returns the next message's index.
     #[must_use]
     pub const fn head(&self) -> u64 {
         self.head
     }
 
-    /// Messages that were overwritten before this reader came to them, in all.
+    /// Returns the number of messages lost to this reader so far.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The writer's index as it stands in memory.
+    /// Returns the writer's index in memory.
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
@@ -156,7 +157,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(value)
     }
 
-    /// A copy of the next message, which remains the next.
+    /// Returns a copy of the next message, which remains the next.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads as many messages as are available and fit; returns their number. An overrun after the first of them is reported by the next call.
+    /// Reads available messages, as many as fit; returns their number. The next call reports an overrun after the first of them.
     ///
     /// # Errors
     ///
@@ -200,9 +201,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(count)
     }
 
-    /// Skips all but the newest `keep` messages (all for 0); returns the number skipped. They count neither as read nor as lost.
-    ///
-    /// Also recovers a reader that found the writer's index [`Corrupt`].
+    /// Skips all but the newest `keep` messages; returns the number skipped, which count neither as read nor as lost. Recovers from
+    /// [`Corrupt`].
     pub fn skip(&mut self, keep: u64) -> u64 {
         self.tail = self.poll();
         let ahead = self.tail.wrapping_sub(self.head);
@@ -212,13 +212,13 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         waiting - kept
     }
 
-    /// A copy of the newest message, and how many were written up to it: 1 for the first. It reads no message off the ring.
+    /// Returns a copy of the newest message and its number, from 1; it is not marked as read.
     ///
     /// With a capacity of 1 it is `Busy` whenever the writer writes.
     ///
     /// # Errors
     ///
-    /// [`LatestError`]: nothing was ever written, or it was being overwritten [`TRIES`] times.
+    /// [`LatestError`]: nothing was published, or it was being overwritten [`TRIES`] times.
     pub fn latest(&self) -> Result<(u64, T), LatestError> {
         for _ in 0..TRIES {
             let tail = self.poll();
@@ -233,7 +233,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Err(LatestError::Busy)
     }
 
-    /// The newest message, which is thereby read, and how many were passed over on the way to it; `Empty` if it was read before.
+    /// Reads the newest message and skips those before it, which it counts; `Empty` if it was read before.
     pub(in crate::ring) fn pop_latest(&mut self) -> Result<(u64, T, u64), LatestError> {
         if self.poll() == self.head {
             return Err(LatestError::Empty);
@@ -266,7 +266,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 }
 
-/// Whether an index that is so far ahead went backwards instead: no reader is 2^63 messages late.
+/// Whether the index went backwards: no reader is 2^63 messages late.
 const fn is_behind(ahead: u64) -> bool {
     ahead > u64::MAX / 2
 }

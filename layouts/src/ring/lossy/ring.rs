@@ -1,4 +1,4 @@
-//! [`RingIn`] and [`Ring`]: header and slots in one value, for threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and slots in one value.
 
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
@@ -25,7 +25,7 @@ use crate::{Host, HostWord, RingMessage};
 /// ```
 pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
 
-/// A ring whose capacity is known at run time, on the heap.
+/// A ring on the heap, with a capacity known at run time.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::Boxed;
@@ -37,7 +37,7 @@ pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
 #[cfg(feature = "alloc")]
 pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 
-/// A ring whose slots lie in `S`, as [`words`]: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+/// A ring whose slots are in `S`, as [`words`]: in the ring itself ([`Ring`]), borrowed, or boxed.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -53,16 +53,16 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 #[repr(C)]
 pub struct RingIn<T, S: Storage<HostWord>> {
     header: RingHeader<HostWord>,
-    // INVARIANT: a power of two of slots, and perhaps words that are less than one more; initialised from the start.
+    // INVARIANT: a power of two of slots, and perhaps less than one more; initialised from the start.
     words: S,
     _messages: PhantomData<T>,
 }
 
-/// Returns the number of words for a ring of `capacity` messages: a word and the message in whole words for each.
+/// Returns the number of words of a ring of `capacity` messages.
 ///
 /// # Errors
 ///
-/// [`LayoutError`] with the requested value.
+/// [`LayoutError`].
 pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> {
     match RingLayout::of_kind::<T>(RingFlags::LOSSY, capacity) {
         Ok(layout) => Ok(layout.capacity() as usize * words_of::<T>()),
@@ -70,7 +70,7 @@ pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> 
     }
 }
 
-/// A writer that holds its ring.
+/// A writer that shares ownership of its ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::{OwnedWriter, bounded};
@@ -86,7 +86,7 @@ pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> 
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 
-/// A reader that holds its ring.
+/// A reader that shares ownership of its ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::{OwnedReader, Overrun, bounded};
@@ -113,12 +113,12 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 /// writer.push(7);
 /// assert_eq!(reader.pop(), Ok(7));
 /// ```
-// INVARIANT: no byte of it is padding, so that all of them stay initialised wherever it is moved: every type in it is aligned to 1, and a
-// `RingMessage` has no padding of its own.
+// INVARIANT: no byte is padding, so that all stay initialised when it is moved: every type in it has alignment 1, and a `RingMessage` has
+// no padding.
 #[repr(C, align(8))]
 pub struct Inline<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
 
-/// As many bytes as a slot's words, or some more: a number of words that follows from `T` is no array length yet.
+/// At least the bytes of a slot's words: an array length cannot be computed from `T` yet.
 #[repr(C)]
 struct Room<T> {
     sequence: [u8; 8],
@@ -132,7 +132,7 @@ unsafe impl<T, const N: usize> Storage<HostWord> for Inline<T, N> {}
 impl<T, const N: usize> AsRef<[MaybeUninit<HostWord>]> for Inline<T, N> {
     fn as_ref(&self) -> &[MaybeUninit<HostWord>] {
         const { assert!(size_of::<Self>() >= N * words_of::<T>() * 8) };
-        // SAFETY: so many words lie within it, aligned by this type; both sides of the cast are cells.
+        // SAFETY: the words are within it, aligned by this type; both sides of the cast are cells.
         unsafe { core::slice::from_raw_parts(self.0.get().cast(), N * words_of::<T>()) }
     }
 }
@@ -145,17 +145,17 @@ impl<T, const N: usize> AsMut<[MaybeUninit<HostWord>]> for Inline<T, N> {
     }
 }
 
-// SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
+// SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<T: RingMessage, S: Storage<HostWord>> Sync for RingIn<T, S> {}
 
 impl<T: RingMessage, const N: usize> Ring<T, N> {
-    /// An empty ring.
+    /// Returns an empty ring.
     #[must_use]
     pub const fn new() -> Self {
         Self::starting_at(0)
     }
 
-    /// An empty ring whose indices begin at `start`: near `u64::MAX` a test sees them wrap.
+    /// Returns an empty ring whose indices begin at `start`.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         Self::of_kind(RingFlags::LOSSY, start)
@@ -174,16 +174,16 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
 }
 
 impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
-    /// An empty ring over as many slots as these words hold, which are zeroed.
+    /// Returns an empty ring over as many slots as these words hold, zeroed.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] of so many slots.
+    /// [`LayoutError`].
     pub fn over(words: S) -> Result<Self, LayoutError> {
         Self::over_starting_at(words, 0)
     }
 
-    /// As [`over`](Self::over), with indices that begin at `start`.
+    /// Like [`over`](Self::over), with indices that begin at `start`.
     ///
     /// # Errors
     ///
@@ -193,25 +193,25 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         for word in words.as_mut() {
             word.write(HostWord::new(0));
         }
-        // No one reads the slots' offset from this header.
+        // Nobody reads the slots' offset here.
         let header = RingHeader::inline(RingFlags::LOSSY, layout.capacity(), words_of::<T>() * 8, 0, start);
         Ok(Self { header, words, _messages: PhantomData })
     }
 
-    /// Returns the writer and a reader at the oldest message; clone the reader for more. When all are dropped, the ring can be split again, with
-    /// its remaining messages.
+    /// Returns the writer and a reader at the oldest message; clone the reader for more. When all are dropped, the ring can be split again,
+    /// with its remaining messages.
     pub fn split(&mut self) -> (Writer<'_, T, Host>, Reader<'_, T, Host>) {
         let Self { header, words, .. } = &*self;
         let (slots, count) = slots_of(words);
         let capacity = count / words_of::<T>() as u64;
-        // SAFETY: `&mut self` lends the ring to this one writer; the words of so many slots, a power of two, initialised by the invariant.
+        // SAFETY: `&mut self` lends the ring to this one writer; the slots are a power of two, initialised by the invariant.
         let writer = unsafe { Writer::over(header, slots, capacity) };
         // SAFETY: as above; readers read.
         let reader = unsafe { Reader::over(header, slots, capacity) };
         (writer.announce(), reader)
     }
 
-    /// As `split`, with ends that hold the ring: they go to any thread or task.
+    /// Like [`split`](Self::split), with ends that share ownership of the ring.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
     pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
@@ -225,7 +225,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
 
 #[cfg(feature = "alloc")]
 impl<T: RingMessage> Boxed<T> {
-    /// Allocates a ring of at least `capacity` messages: of the next power of two, at least 1.
+    /// Allocates a ring of at least `capacity` messages: the next power of two.
     ///
     /// # Panics
     ///
@@ -240,8 +240,8 @@ impl<T: RingMessage> Boxed<T> {
     }
 }
 
-/// Allocates a ring of at least `capacity` messages (the next power of two), and returns its writer and a reader. They share ownership of it; clone
-/// the reader for more.
+/// Allocates a ring of at least `capacity` messages (the next power of two); returns its writer and a reader, which share ownership of it.
+/// Clone the reader for more.
 ///
 /// ```
 /// let (mut writer, mut reader) = ringmem_layouts::ring::lossy::bounded::<u64>(100);
@@ -258,7 +258,7 @@ pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<
     Boxed::with_capacity(capacity).into_ends()
 }
 
-// An end may move to another thread; there is one writer, and any number of readers.
+// Ends can move to another thread; only readers are cloned.
 static_assertions::assert_impl_all!(Writer<'static, u64, Host>: Send);
 static_assertions::assert_impl_all!(Reader<'static, u64, Host>: Send, Clone);
 static_assertions::assert_not_impl_any!(Writer<'static, u64, Host>: Sync, Clone);

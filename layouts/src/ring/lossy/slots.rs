@@ -1,4 +1,4 @@
-//! The slots of a lossy ring: a word that identifies the message, and the message in words.
+//! The slots of a lossy ring.
 
 use core::array;
 use core::marker::PhantomData;
@@ -6,9 +6,8 @@ use core::ptr::NonNull;
 
 use crate::{RingMessage, Word};
 
-/// Bytes of a word.
 const WORD: usize = size_of::<u64>();
-/// Words of payload that one [`Word::publish_all`] stores: on a device each call is a barrier to the bus.
+/// Words of payload per [`Word::publish_all`]: on a device each call is a barrier to the bus.
 const GROUP: usize = 8;
 
 /// Words of a slot: its sequence, then the payload.
@@ -16,13 +15,12 @@ pub(super) const fn words_of<T>() -> usize {
     1 + size_of::<T>().div_ceil(WORD)
 }
 
-/// Returns a slot's sequence for message `index`, from just before it is stored until just before the next one is. 0 means no message, except for
-/// the last possible index.
+/// 0 means no message, except for the last index.
 const fn sequence_of(index: u64) -> u64 {
     index.wrapping_add(1)
 }
 
-/// The slots, of whatever indices.
+/// The slots, for any index.
 pub(super) struct Cells<'a, T, W> {
     // INVARIANT: `capacity` slots of `words_of::<T>()` words live here for 'a, and capacity is `mask + 1`, a power of two.
     base: NonNull<W>,
@@ -51,20 +49,19 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         self.mask + 1
     }
 
-    /// The sequence and the payload.
     #[inline(always)]
     fn slot(&self, index: u64) -> (&'a W, &'a [W]) {
         let first = (index & self.mask) as usize * words_of::<T>();
-        // SAFETY: the masked index is below the capacity, and the invariant says that this many slots are valid.
+        // SAFETY: the masked index is below the capacity, so the slot is valid by the invariant.
         let first = unsafe { self.base.add(first) };
-        // SAFETY: the sequence stands first in it.
+        // SAFETY: it begins with the sequence.
         let sequence = unsafe { first.as_ref() };
-        // SAFETY: by the invariant the payload's words follow it; words are shared by their own accesses.
+        // SAFETY: by the invariant the payload's words follow; words are shared by their own accesses.
         let payload = unsafe { NonNull::slice_from_raw_parts(first.add(1), words_of::<T>() - 1).as_ref() };
         (sequence, payload)
     }
 
-    /// Stores message `index` over whatever stands in its slot. Only the writer.
+    /// Stores message `index` over its slot. Only the writer calls it.
     #[inline]
     pub(super) fn write(&self, index: u64, value: &T) {
         let (sequence, payload) = self.slot(index);
@@ -83,7 +80,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         }
     }
 
-    /// Returns message `index`, which was published; `None` if a later one has overwritten it.
+    /// Returns message `index`, which was published; `None` if it was overwritten.
     #[inline]
     pub(super) fn read(&self, index: u64) -> Option<T> {
         let (sequence, payload) = self.slot(index);

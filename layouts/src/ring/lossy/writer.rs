@@ -1,4 +1,4 @@
-//! The end that never waits.
+//! [`Writer`]: the end that never waits.
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use crate::ring::port::Port;
 use crate::ring::slots::place;
 use crate::{Machine, RingHeader, RingMessage, Word};
 
-/// Writes over the oldest messages. One per ring.
+/// Overwrites the oldest messages. One per ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::Ring;
@@ -23,10 +23,8 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 pub struct Writer<'a, T, M: Machine> {
     port: Port<'a, M::Word, true>,
     cells: Cells<'a, T, M::Word>,
-    /// The next message's index.
     tail: u64,
-    // INVARIANT: at most the capacity behind `tail`; further only within `push_slice`.
-    /// The index that readers know.
+    // INVARIANT: at most the capacity behind `tail`, except within `push_slice`.
     published: u64,
 }
 
@@ -38,7 +36,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
@@ -54,12 +52,12 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found in the header.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the header,
-    /// and readers read them.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the
+    /// header, and readers read them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
         // SAFETY: the caller's promise.
@@ -68,60 +66,60 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     /// # Safety
     ///
-    /// As `new`, of whatever kind the header is; `capacity` is a power of two, and so many slots fit `usize`.
+    /// As `new`, for any kind; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
-        // Unpublished messages of an earlier writer are overwritten.
+        // Overwrites unpublished messages of an earlier writer.
         let tail = header.producer.tail.load();
         // SAFETY: the caller's promise.
         let cells = unsafe { Cells::new(slots, capacity) };
         Self { port: Port::new(header, header), cells, tail, published: tail }
     }
 
-    /// Marks this end as open in the header, and as closed when it is dropped, for `is_disconnected` of the readers.
+    /// Marks this end as open, and as closed on drop, for the readers' `is_disconnected`.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
         self
     }
 
-    /// Slots in all.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.cells.capacity()
     }
 
-    /// The next message's index.
+    /// Returns the next message's index.
     #[must_use]
     pub const fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Returns the number of messages written since the ring was created, including an unfinished batch.
+    /// Returns the number of messages ever written, including an unfinished batch.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.tail.wrapping_sub(self.port.own.consumer.head.load())
     }
 
-    /// Returns the number of messages that a new reader would begin with, including an unfinished batch; at most the capacity.
+    /// Returns the number of messages for a new reader, including an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.written().min(self.capacity())
     }
 
-    /// Whether nothing was written since the ring was made.
+    /// Returns whether nothing was ever written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.written() == 0
     }
 
-    /// Writes one message over the oldest and publishes it.
+    /// Overwrites the oldest message and publishes.
     #[inline]
     pub fn push(&mut self, value: T) {
         self.fill(&value);
         self.publish();
     }
 
-    /// Writes all of `values` and publishes them together. Of more than the capacity only the newest are written; all of them count.
+    /// Writes `values` and publishes them together. Beyond the capacity only the newest are written; all count.
     pub fn push_slice(&mut self, values: &[T]) {
         let passed = values.len().saturating_sub(self.capacity() as usize);
         self.tail = self.tail.wrapping_add(passed as u64);
@@ -131,9 +129,9 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.publish();
     }
 
-    /// Publishes every `every` messages instead of each; at least 1 and at most the capacity.
+    /// Publishes every `every` messages, at least 1 and at most the capacity.
     ///
-    /// Messages of the batch take the place of published ones before they are published themselves: readers have `every` slots less.
+    /// Messages overwrite published ones before they are published themselves: readers have `every` slots less.
     pub fn batch(&mut self, every: u64) -> BatchWriter<'_, 'a, T, M> {
         self.publish();
         let every = every.clamp(1, self.capacity());
@@ -148,7 +146,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Storing an unchanged value would only take the line from the readers.
+        // Storing the same value would take the line from the readers.
         if self.published != self.tail {
             self.published = self.tail;
             // SYNC POINT: message published. Pairs with Reader::poll.
@@ -157,10 +155,10 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     }
 }
 
-/// Publishes every so many messages; also on [`flush`](Self::flush) and on drop. Its bound is messages, never time: it cannot know whether
-/// readers have run dry, so flush before you wait.
+/// Publishes every `every` messages, on [`flush`](Self::flush) and on drop. It cannot know whether readers have run dry: flush before you
+/// wait.
 ///
-/// Forgetting it leaves the last messages for the writer's next publish.
+/// If it is forgotten, the writer's next publish publishes the last messages.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::Ring;
@@ -179,7 +177,7 @@ pub struct BatchWriter<'w, 'a, T: RingMessage, M: Machine> {
 }
 
 impl<T: RingMessage, M: Machine> BatchWriter<'_, '_, T, M> {
-    /// Writes one message over the oldest; publishes it with its batch.
+    /// Overwrites the oldest message; publishes with its batch.
     #[inline]
     pub fn push(&mut self, value: T) {
         self.writer.fill(&value);

@@ -1,4 +1,4 @@
-//! The end that many empty.
+//! The consumer of MPMC rings.
 
 use super::Handle;
 use crate::ring::RingFlags;
@@ -38,7 +38,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         Ok(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
     }
 
-    /// Pops as many values as one run of messages has and `values` takes, claimed with one compare-exchange; how many.
+    /// Pops consecutive values, at most `values.len()`, with one compare-exchange; returns how many.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,
@@ -52,7 +52,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         count as usize
     }
 
-    /// Claims up to `most` messages with one compare-exchange; they are this handle's alone from now on.
+    /// Claims up to `most` messages for this handle with one compare-exchange.
     ///
     /// # Errors
     ///
@@ -73,9 +73,9 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     }
 }
 
-/// Claimed messages, as an iterator. Messages that are not taken from it are dropped with it, because they are claimed.
+/// An iterator over claimed messages. Dropping it drops the rest of them.
 ///
-/// Forgetting it stalls the ring at the remaining slots: producers that reach them again find the ring full. Dropping the ring drops the values.
+/// Forgetting it stalls the ring at the remaining slots. Dropping the ring drops their values.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc;
@@ -104,7 +104,7 @@ impl<T, M: Machine> Iterator for Taken<'_, '_, T, M> {
             return None;
         }
         let index = self.next;
-        // The index first, so that no message is taken twice.
+        // First the index, so that no message is taken twice.
         self.next = index.wrapping_add(1);
         // SAFETY: by the invariant.
         Some(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })

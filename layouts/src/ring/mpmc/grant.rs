@@ -6,8 +6,8 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, to be written in order. Each is published when it is written. Unwritten ones are given up when the grant is dropped, also by a
-/// panic; forgetting the grant stalls the ring at them.
+/// Claimed slots, to be written in order. Each is published when written. Dropping the grant, also by a panic, gives up the unwritten ones;
+/// forgetting it stalls the ring at them.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc::Ring;
@@ -36,7 +36,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         Self { turns, next: first, end: first.wrapping_add(count), first }
     }
 
-    /// Slots granted.
+    /// Returns the number of slots granted.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.end.wrapping_sub(self.first)
@@ -48,7 +48,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         self.len() == 0
     }
 
-    /// Slots written so far.
+    /// Returns the number of slots written.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.next.wrapping_sub(self.first)
@@ -74,19 +74,19 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         Ok(())
     }
 
-    /// Writes from an iterator until it ends or all slots are written; how many it gave.
+    /// Writes from an iterator until it ends or all slots are written; returns the number written.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
         let before = self.written();
         let mut values = values.into_iter();
         while self.next != self.end {
             let Some(value) = values.next() else { break };
-            // Cannot fail: checked by the loop, and dropping the value would be the iterator's loss.
+            // Cannot fail: the loop has checked for room.
             let _ = self.write(value);
         }
         self.written() - before
     }
 
-    /// Gives up unwritten slots, as dropping the grant does.
+    /// Gives up unwritten slots, as drop does.
     pub fn commit(self) {}
 }
 
@@ -105,10 +105,10 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-/// Claims several slots at a time and publishes its messages when they are full, when the consumers have run dry, on [`flush`](Self::flush) and on
-/// drop. It has no time limit: flush before you wait.
+/// Claims several slots at a time and publishes its messages when they are full, when the consumers have run dry, on [`flush`](Self::flush)
+/// and on drop. It has no time limit: flush before you wait.
 ///
-/// Its claimed slots block later messages of other producers, so `flush` and drop give unused slots up. Forgetting it stalls the ring.
+/// Its claimed slots block later messages of other producers, so `flush` and drop give up unused slots. Forgetting it stalls the ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc::Ring;
@@ -143,11 +143,11 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError::Full`] with the value; messages pushed before have been published.
+    /// [`PushError::Full`] with the value; earlier messages have been published.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.next == self.end {
-            // All of the last claim is published by now.
+            // The last claim is published by now.
             let Some((first, count)) = claim_free(self.turns, self.hint, self.every) else { return Err(PushError::Full(value)) };
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));
         }
@@ -155,7 +155,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
         // SAFETY: claimed and not written, by the invariant.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         self.next = self.next.wrapping_add(1);
-        // Relaxed: only asks whether to hurry.
+        // Relaxed: a hint only.
         if self.next == self.end || self.turns.header.consumer.head.load() == self.published {
             self.publish();
         }

@@ -1,4 +1,4 @@
-//! [`Handle`]: one of several at an end.
+//! [`Handle`]: one of many at an end.
 
 use core::ptr::NonNull;
 
@@ -8,7 +8,7 @@ use crate::ring::kind::Turns;
 use crate::ring::{RingFlags, Slot, WaitWords, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
-/// One of several at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is that of the ring, MPMC or MPSC.
+/// One of many at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is the ring's, MPMC or MPSC.
 ///
 /// ```
 /// use ringmem_layouts::Host;
@@ -25,7 +25,7 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 /// ```
 pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> {
     pub(super) turns: Turns<'a, T, M>,
-    /// Where the end's index was when this handle last saw it, or before.
+    /// A past value of the end's index.
     pub(super) hint: u64,
 }
 
@@ -37,11 +37,11 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain touch them.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain access them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -55,11 +55,12 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain access them.
+    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain access
+    /// them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -70,15 +71,15 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         Ok(Self::at(turns))
     }
 
-    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    /// Like [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof speaks of.
+    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof covers.
     pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -108,31 +109,31 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         self.turns.capacity()
     }
 
-    /// Returns about how many messages are in the ring now, at most the capacity.
+    /// Returns the approximate number of messages, at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.turns.len()
     }
 
-    /// Returns whether about nothing is in the ring now.
+    /// Returns whether the ring is approximately empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns whether about no slot is free now.
+    /// Returns whether the ring is approximately full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()
     }
 
-    /// Returns about how many slots are free now.
+    /// Returns the approximate number of free slots.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.capacity() - self.len()
     }
 
-    /// Returns whether the other end had handles and all of them were dropped; messages published before can still be popped.
+    /// Returns whether all handles of the other end were dropped; messages published before can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         let header = self.turns.header;

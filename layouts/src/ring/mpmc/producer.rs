@@ -1,4 +1,4 @@
-//! The end that many fill.
+//! The producer of MPMC and MPSC rings.
 
 use super::{BatchProducer, Grant, Handle};
 use crate::ring::RingFlags;
@@ -39,9 +39,9 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         Ok(())
     }
 
-    /// Pushes as many of `values` as one run of free slots takes, from the first, claimed with one compare-exchange; how many.
+    /// Pushes the first of `values`, as many as fit into consecutive free slots, with one compare-exchange; returns how many.
     ///
-    /// Fewer than all is no promise that the ring is full now.
+    /// Fewer than all does not mean that the ring is full.
     pub fn push_slice(&mut self, values: &[T]) -> usize
     where
         T: Copy,
@@ -63,11 +63,11 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         count as usize
     }
 
-    /// Claims `count` slots, to be written one after the other.
+    /// Claims `count` slots, to be written in order.
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]: not now, or never.
+    /// [`ReserveError`]: too few free now, or more than the capacity.
     pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError> {
         if count > self.capacity() {
             return Err(ReserveError::TooLarge { capacity: self.capacity() });
@@ -80,7 +80,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
             let look = |tail| match turns.look(tail, count, |index| turns.free(index)) {
                 Look::Claim(found) if found < count => {
                     if turns.header.producer.tail.load() != tail {
-                        // Others have claimed from here on: a slot that looks free is not yet written, and later ones may be.
+                        // Others have claimed from here: a free slot may be unwritten, and later ones written.
                         return Look::Passed;
                     }
                     free = found;
@@ -99,7 +99,6 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         BatchProducer::new(&self.turns, &mut self.hint, every.max(1))
     }
 
-    /// Claims from 1 up to `most` slots, in a row and free.
     #[inline(always)]
     fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
         claim_free(&self.turns, &mut self.hint, most)
@@ -117,7 +116,7 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
         }
         let mut head = oldest;
         while let Err(found) = turns.header.consumer.head.compare_exchange(head, oldest.wrapping_add(1)) {
-            // Whatever stands before the oldest was given up: its slot was claimed again, or the tail would not be where it is.
+            // Everything before the oldest was given up: otherwise its slot could not have been claimed again.
             if oldest.wrapping_sub(found) as i64 <= 0 {
                 return None;
             }
@@ -128,7 +127,7 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
     }
 }
 
-/// Claims from 1 up to `most` slots of a ring, in a row and free.
+/// Claims from 1 to `most` consecutive free slots.
 #[inline(always)]
 pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: u64) -> Option<(u64, u64)> {
     claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)), |index| index.wrapping_add(1))

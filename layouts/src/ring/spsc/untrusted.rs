@@ -1,12 +1,12 @@
 //! An SPSC ring with an untrusted peer: a process that may write anything at any time.
 //!
-//! 1. Constants are read once, checked and kept. An end's own index is kept too: its word in memory is read only when the end attaches.
-//! 2. The other end's index is read once per operation; one that exceeds the capacity is [`Corrupt`]. One within it, forwards or backwards, is
-//!    accepted: then messages are any bytes, which are valid for a [`RingMessage`].
-//! 3. Payload is copied by relaxed atomic accesses, words where possible and bytes for the rest. There is no in-place access, because a reference
-//!    to memory that another process writes is undefined behaviour.
+//! 1. Constants are read once, checked and kept. An end's own index is read only when it attaches.
+//! 2. The other end's index is read once per operation; one that exceeds the capacity is [`Corrupt`]. Any other is accepted: then messages
+//!    are any bytes, which are valid for a [`RingMessage`].
+//! 3. Payload is copied by relaxed atomic accesses. There is no in-place access, because a reference to memory that another process writes
+//!    is undefined behaviour.
 //!
-//! The layout is that of [`spsc`](super): one end may be of this kind and the other of that one.
+//! The layout is that of [`spsc`](super), which the other end may use.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ use crate::ring::Indexed;
 use crate::ring::kind::{Access, OneConsumer, OneProducer, Sealed};
 use crate::{Host, HostWord, ReadOnly, RingHeader, RingMessage, SlotCell};
 
-/// Payload is moved in atomic accesses, words and bytes: the other end may write it at any time.
+/// Atomic access to payload, because the other end may write it at any time.
 ///
 /// ```
 /// use ringmem_layouts::Host;
@@ -77,18 +77,18 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program reaches them by atomic accesses only.
+    /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program accesses them atomically only.
     /// Their contents, and the writes of other processes, do not matter.
     pub unsafe fn attach(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise. Words are read once and checked, and payload is reached by `Bytewise` alone.
+        // SAFETY: the caller's promise. Words are read once and checked; only `Bytewise` accesses payload.
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pushes as many of `values` as fit, from the first, and publishes them together; returns how many.
+    /// Pushes the first of `values`, as many as fit, and publishes them together; returns how many.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl<'a, T: RingMessage> Producer<'a, T> {
         Ok(count)
     }
 
-    /// Returns the words of the ring, for loads only. Their values remain untrusted.
+    /// Returns the words of the ring, for loads only; they remain untrusted.
     ///
     /// ```compile_fail,E0277
     /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
@@ -127,7 +127,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found.
+    /// [`AttachError`].
     ///
     /// # Safety
     ///
@@ -137,7 +137,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pops as many values as wait and fit, and releases their slots together; returns how many.
+    /// Pops waiting values, as many as fit, and releases their slots together; returns how many.
     ///
     /// # Errors
     ///
@@ -153,7 +153,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
         Ok(count)
     }
 
-    /// Returns the words of the ring, for loads only. Their values remain untrusted.
+    /// Returns the words of the ring, for loads only; they remain untrusted.
     ///
     /// ```compile_fail,E0277
     /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
@@ -167,10 +167,10 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     }
 }
 
-/// Returns the same header without stores. Safe code must not store to it: the other end may trust this program.
+/// Safe code must not store to the header: the other end may trust this program.
 const fn read_only(header: &RingHeader<HostWord>) -> &RingHeader<ReadOnly<HostWord>> {
-    // SAFETY: `ReadOnly` is transparent, and a header is `repr(C)` and generic in its words alone, so both types have one layout. The result
-    // allows only loads of the same words, for the same lifetime.
+    // SAFETY: `ReadOnly` is transparent and a header is `repr(C)`, generic in its words only, so the layouts are equal. The result only
+    // loads, for the same lifetime.
     unsafe { &*core::ptr::from_ref(header).cast() }
 }
 
@@ -216,7 +216,7 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
     }
 }
 
-/// How many bytes of a slot stand before its first whole word. The same at both ends, whose rings begin at a multiple of 128.
+/// Bytes of a slot before its first whole word. Equal at both ends, because rings are 128-byte aligned.
 #[inline(always)]
 fn before_words<T>(slot: *mut u8) -> usize {
     if size_of::<T>().is_multiple_of(8) { 0 } else { (slot.addr().wrapping_neg() & 7).min(size_of::<T>()) }
@@ -227,7 +227,7 @@ fn before_words<T>(slot: *mut u8) -> usize {
 /// Eight bytes at `place` are mapped for `'a`; `place` is a multiple of 8.
 #[inline(always)]
 unsafe fn word_at<'a>(place: *mut u8) -> &'a AtomicU64 {
-    // No machine that tests run on would show it otherwise.
+    // Tests run on machines that tolerate misalignment.
     debug_assert!(place.cast::<AtomicU64>().is_aligned());
     // SAFETY: the caller's promise.
     unsafe { AtomicU64::from_ptr(place.cast()) }
