@@ -1,4 +1,4 @@
-//! Kernels for `ringmem::conformance`, for backends whose devices run PTX.
+//! Kernels for `ringmem::conformance` on devices that run PTX.
 
 use core::ptr::NonNull;
 
@@ -10,10 +10,10 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{HOLD, INCREMENT};
 
-/// Time limit of [`hold`]: the kernel exits after this many nanoseconds, longer than any check takes.
+/// Time limit of [`hold`], longer than any check takes.
 const LONGEST_NS: u64 = 90_000_000_000;
 
-/// Stores 1 to the first of two words, and exits when the second is not 0. Lane 0 works, the other lanes exit at once.
+/// Stores 1 to the first of two words, and exits when the second is not 0. Only lane 0 works.
 ///
 /// # Safety
 ///
@@ -24,7 +24,7 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
     if lanes.lane() != 0 {
         return;
     }
-    // SAFETY: mapped, aligned, live and made of words, by `at` and the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
     let [runs, leave] = unsafe { place.cast::<[M::Word; 2]>().as_ref() };
     // SYNC POINT: the kernel runs. Pairs with the host's acquire load.
     M::Word::publish_all([(runs, 1)]);
@@ -37,7 +37,7 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
     }
 }
 
-/// Adds 1 to each of `count` bytes, wrapping. Every group of a launch works on all of them, so a launch has one group.
+/// Adds 1 to each of `count` bytes, wrapping. Launch one group: every group works on all bytes.
 ///
 /// # Safety
 ///
@@ -49,7 +49,7 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
     while i < count {
         // SAFETY: within the bytes.
         let byte = unsafe { first.add(i as usize) };
-        // SAFETY: mapped, and accessed by this lane alone: the caller's promise.
+        // SAFETY: mapped, and accessed by this lane only, by the caller's promise.
         let value = unsafe { byte.read() };
         // SAFETY: as above.
         unsafe { byte.write(value.wrapping_add(1)) };

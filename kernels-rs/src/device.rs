@@ -28,11 +28,11 @@ impl Machine for Device {
     }
 }
 
-/// A slot in memory that the device can access.
+/// A slot in device-accessible memory.
 #[repr(transparent)]
 pub struct DeviceCell<T>(UnsafeCell<T>);
 
-// SAFETY: both pointers come from `UnsafeCell::get`, and nothing is accessed here.
+// SAFETY: both pointers come from `UnsafeCell::get`; nothing is accessed.
 unsafe impl<T> SlotCell<T> for DeviceCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
@@ -50,8 +50,7 @@ unsafe impl<T> SlotCell<T> for DeviceCell<T> {
 // SAFETY: `repr(transparent)` over `UnsafeCell<T>`.
 unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
 
-// Same eight bytes and same hash as `u64`; each layout is checked with this word too.
-// SAFETY: transparent over a word of 64 bits.
+// The same hash as `u64`; layouts are checked with this word too. SAFETY: transparent over a word of 64 bits.
 unsafe impl Layout for DeviceWord {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }
@@ -75,11 +74,11 @@ mod rustc {
 
     use super::Device;
 
-    /// A shared word at system scope, which is the scope of rustc's loads, stores and fences on nvptx64.
+    /// A shared word at system scope, the scope of rustc's atomics on nvptx64.
     #[repr(transparent)]
     pub struct DeviceWord(AtomicU64);
 
-    // SAFETY: loads and stores of 64 bits at system scope; a fence before relaxed stores is a release for each of them.
+    // SAFETY: loads and stores of 64 bits at system scope; a fence before relaxed stores releases each of them.
     unsafe impl Word for DeviceWord {
         fn new(value: u64) -> Self {
             Self(AtomicU64::new(value))
@@ -168,7 +167,7 @@ mod rustc {
         }
         #[inline(always)]
         fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes that have not exited call it; one that has exited counts as "no".
+            // SAFETY: all lanes that have not exited call it; an exited one counts as "no".
             unsafe { vote_ballot_sync(ALL, answer) }
         }
         #[inline(always)]
@@ -187,7 +186,7 @@ mod rustc {
         #[inline(always)]
         fn now_ns(&self) -> u64 {
             let now: u64;
-            // SAFETY: reads a special register; volatile, so two readings are never merged.
+            // SAFETY: reads a special register; volatile, so readings are never merged.
             unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
             now
         }
@@ -200,11 +199,11 @@ mod rustc {
         }
     }
 
-    /// For the panic handler: per block, the address of its kernel's control block (0 for none), the epoch of its launch, and the number of its grid.
-    /// Several launches of a module run at the same time. If two blocks have the same row, the first finds the number of the other, and reports nothing.
+    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and the number of its grid. Launches can
+    /// run concurrently: a block whose row was overwritten finds another number, and reports nothing.
     static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
 
-    /// Returns the number of this launch, which no other launch of the context has.
+    /// A number unique in the context.
     #[inline(always)]
     fn grid_number() -> u64 {
         let grid: u64;
@@ -215,7 +214,7 @@ mod rustc {
 
     #[inline(always)]
     fn row(group: u64) -> &'static [AtomicU64; 3] {
-        // Distributes the launches over the table; the golden ratio, for consecutive numbers.
+        // Distributes launches over the table by the golden ratio.
         let start = grid_number().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
@@ -227,14 +226,14 @@ mod rustc {
         if place != 0 && grid == grid_number() {
             // SAFETY: a kernel of this block remembered it and has not exited.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
-            // SAFETY: it is the only kernel on the block, and this panicking lane exits below.
+            // SAFETY: the only kernel on the block; this panicking lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
         }
         // SAFETY: ends this lane.
         unsafe { asm!("exit;", options(noreturn, nostack)) }
     }
 
-    // Two words in one access: Rust has no atomic that wide on this target.
+    // Rust has no atomic of two words on this target.
     impl Pairs for Device {
         #[inline(always)]
         fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
@@ -254,14 +253,12 @@ mod rustc {
         }
     }
 
-    // The counters lie in device memory: device scope, and `red`, which returns nothing.
-    // SAFETY: single atomic operations at the scope of the device.
+    // SAFETY: single atomic operations at device scope, where the counters are; `red` returns nothing.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
             let found: u64;
-            // SAFETY: a live word; atomic, so there is no data race.
-            // The address is converted to the global window, because a generic address is slower: it would be tested for shared memory too.
+            // SAFETY: a live word; atomic, so there is no data race. A generic address would be slower than the global window's.
             unsafe {
                 asm!(
                     "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
@@ -301,11 +298,10 @@ pub mod rust_cuda {
 
     use super::Device;
 
-    /// A shared word through `cuda_std`'s intrinsics.
     #[repr(transparent)]
     pub struct DeviceWord(UnsafeCell<u64>);
 
-    // SAFETY: system-scope loads and stores of 64 bits; a fence before relaxed stores is a release for each of them.
+    // SAFETY: system-scope loads and stores of 64 bits; a fence before relaxed stores releases each of them.
     unsafe impl Word for DeviceWord {
         fn new(value: u64) -> Self {
             Self(UnsafeCell::new(value))
@@ -335,13 +331,13 @@ pub mod rust_cuda {
         }
     }
 
-    /// The hash of the layouts that this image was compiled with; the host compares it when it loads the image.
+    /// Hash of the layouts of this image; the host compares it when it loads the image.
     #[cfg(target_os = "cuda")]
     #[unsafe(no_mangle)]
     #[used]
     pub static RINGMEM_ABI: u64 = ABI.hash;
 
-    // By name, as `cuda_std` declares its barrier: its shuffles and votes are inline assembly, which is not marked convergent.
+    // `cuda_std`'s shuffles and votes are inline assembly, which is not marked convergent.
     #[cfg(target_os = "cuda")]
     #[allow(improper_ctypes)]
     unsafe extern "C" {
@@ -360,7 +356,7 @@ pub mod rust_cuda {
     #[cfg(target_os = "cuda")]
     const CLAMP: u32 = 31;
 
-    /// The 32 lanes of a warp; a single lane in a check on a host, where nothing of this module runs.
+    /// The 32 lanes of a warp; one lane when checked on a host, where it never runs.
     pub struct Warp;
 
     #[cfg(target_os = "cuda")]
@@ -404,8 +400,7 @@ pub mod rust_cuda {
         fn pause(&self, times: u32) {
             let ns = crate::back_off_ns(times);
             if ns > 0 {
-                // `cuda_std::thread::nanosleep` writes an instruction without its type and its end.
-                // SAFETY: sleeps.
+                // SAFETY: sleeps. `cuda_std::thread::nanosleep` writes an incomplete instruction.
                 unsafe { core::arch::asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
             }
         }

@@ -1,4 +1,4 @@
-//! `echo`: answers each message with a copy of itself, over each kind of ring.
+//! `echo`: returns each message, over each kind of ring.
 
 use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;
@@ -6,7 +6,7 @@ use ringmem_layouts::{Counter, Machine, RingHeader, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, Split, persistent, persistent_aggregated};
 
-/// A message of one cache line with arbitrary contents.
+/// A message of one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(64))]
 #[layout(size = 64, message = 1, writer = "the sender")]
@@ -18,7 +18,7 @@ pub struct Echo {
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_SPLIT};
 
-/// Answers each message with a copy of itself; `ACCOUNTS` as in [`Handler`].
+/// Returns each message; `ACCOUNTS` as in [`Handler`].
 pub struct Handle<const ACCOUNTS: bool>;
 
 impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUNTS> {
@@ -28,7 +28,7 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
 
     #[inline(always)]
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
-        // SAFETY: every lane runs this, and no lane does anything else with this batch.
+        // SAFETY: every lane runs this, and does nothing else with this batch.
         unsafe { batch.return_all(lanes) };
         0
     }

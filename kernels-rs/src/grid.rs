@@ -1,11 +1,9 @@
 //! Kernels that run once over whole buffers, with all groups of a launch: [`copy`], [`fill`], [`vector_add`].
 //!
-//! 1. Neighbouring lanes access neighbouring 16 bytes, and each lane issues four loads before its first store. Work is strided over the
-//!    groups.
-//! 2. Addresses that are not aligned to 16 bytes work too, one element at a time.
+//! 1. Neighbouring lanes access neighbouring 16 bytes; each lane issues four loads before its first store.
+//! 2. Addresses that are not aligned to 16 bytes are processed by single elements.
 //! 3. The result does not depend on the number of groups. Nothing waits.
-//! 4. If an address is unmapped, or not aligned to its elements, the kernel does nothing. There is no control block to report it, so the
-//!    host validates addresses before a launch.
+//! 4. If an address is unmapped, or not aligned to its elements, the kernel does nothing; the host must validate addresses.
 
 use ringmem_layouts::Machine;
 use ringmem_layouts::kernel::DevicePointer;
@@ -15,22 +13,22 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
-/// Loads before the first store: enough to keep the bus busy, few enough to stay in registers.
+/// Loads before the first store: keep the bus busy and fit registers.
 const UNROLL: u64 = 4;
 
-/// The unit of one access: the widest that every architecture supports.
+/// The widest access that every architecture supports.
 #[repr(C, align(16))]
 struct Words(u64, u64);
 
 #[repr(C, align(16))]
 struct Floats(f32, f32, f32, f32);
 
-/// Calls `step` with this lane's indices below `count`, [`UNROLL`] at a time while that many are left.
+/// Calls `step` with this lane's indices below `count`, [`UNROLL`] at a time.
 #[inline(always)]
 fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
     let stride = lanes.groups() * u64::from(L::WIDTH);
     let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
-    // A count is at most the size of the machine's memory, so no sum wraps.
+    // A count is at most the size of memory, so no sum wraps.
     while index + (UNROLL - 1) * stride < count {
         four([index, index + stride, index + 2 * stride, index + 3 * stride]);
         index += UNROLL * stride;
@@ -41,7 +39,7 @@ fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as us
     }
 }
 
-/// Loads and stores each index below `count`. Values are scalars or tuples of them: a struct would go through local memory.
+/// Loads and stores each index below `count`. Values are scalars or tuples: a struct would go through local memory.
 #[inline(always)]
 fn move_each<V, L: Lanes>(lanes: &L, count: u64, load: impl Fn(u64) -> V, store: impl Fn(u64, V)) {
     let four = |[a, b, c, d]: [u64; UNROLL as usize]| {
@@ -62,8 +60,7 @@ const fn is_wide(places: u64) -> bool {
 ///
 /// # Safety
 ///
-/// The memory at both addresses is initialised, live until every group has returned, and not accessed elsewhere; the two ranges do not
-/// overlap.
+/// Memory at both addresses is initialised, live until every group has returned, and not accessed elsewhere; the ranges do not overlap.
 #[inline(always)]
 pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u8>, from: DevicePointer<u8>, bytes: u64) {
     let (to, from) = (to.address(), from.address());
@@ -71,7 +68,7 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
     let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
     let load_wide = |index: u64| {
-        // SAFETY: below the count of whole pieces, which is nonzero only if both addresses are aligned to 16.
+        // SAFETY: below the count of whole pieces, nonzero only if both addresses are aligned to 16.
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
@@ -89,7 +86,7 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
 ///
 /// # Safety
 ///
-/// The memory at the address is live until every group has returned, and not accessed elsewhere.
+/// Memory at the address is live until every group has returned, and not accessed elsewhere.
 #[inline(always)]
 pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u64>, count: u64, value: u64) {
     let to = to.address();
@@ -120,8 +117,8 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
 ///
 /// # Safety
 ///
-/// The memory at the three addresses is initialised, live until every group has returned, and not accessed elsewhere. `sums` is equal to
-/// one of the summands or overlaps neither.
+/// Memory at the three addresses is initialised, live until every group has returned, and not accessed elsewhere. `sums` equals a summand
+/// or overlaps neither.
 #[inline(always)]
 pub unsafe fn vector_add<M: Machine, L: Lanes>(
     machine: &M,
@@ -139,7 +136,7 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
     let whole = if is_wide(sums | a | b) { count / 4 } else { 0 };
     let (wide_to, wide_left, wide_right) = (to.cast::<Floats>(), left.cast::<Floats>(), right.cast::<Floats>());
     let sum_of_four = |index: u64| {
-        // SAFETY: below the count of whole pieces, which is nonzero only if all three addresses are aligned to 16.
+        // SAFETY: below the count of whole pieces, nonzero only if all addresses are aligned to 16.
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };

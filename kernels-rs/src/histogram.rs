@@ -1,9 +1,9 @@
-//! `histogram`: counts the bytes of chunks in device memory and computes their checksum. Messages carry offset and length, not the data.
+//! `histogram`: counts the bytes of chunks in device memory and computes their checksum.
 //!
-//! 1. The data is an array of 8-byte little-endian words, the last one padded with zeros. A message names a range of words and the index of
-//!    its first word within the whole input.
-//! 2. Bytes are counted in tables owned by one lane each, then added to the totals, so no atomics are needed.
-//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words, and
+//! 1. Data are 8-byte little-endian words, the last one zero-padded. A message names a range of words and the index of its first word in
+//!    the whole input.
+//! 2. Each lane counts in its own tables, which are then added to the totals: no atomics.
+//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words;
 //!    chunks may be summed in any order.
 //!
 //! Source of splitmix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
@@ -30,7 +30,7 @@ pub struct Chunk {
     pub offset: u64,
     /// Length in bytes, at most [`LONGEST`].
     pub length: u64,
-    /// Index of the chunk's first word within the whole input.
+    /// Index of the chunk's first word in the whole input.
     pub first_word: u64,
 }
 
@@ -49,17 +49,17 @@ pub struct Counted {
     pub checksum: u64,
 }
 
-/// The largest size of a chunk in bytes; within it a table's 32-bit counters cannot overflow.
+/// The largest chunk in bytes; a table's 32-bit counters cannot overflow.
 pub const LONGEST: u64 = 1 << 30;
 
 const TABLES: usize = 32;
 
-/// The kernel's working memory on the device; zeroed before a launch.
+/// The kernel's working memory; zeroed before a launch.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
 #[layout(size = 34816, writer = "device, after each chunk")]
 pub struct Work {
-    /// How often each byte value was counted since launch.
+    /// Count of each byte value since launch.
     pub totals: [u64; 256],
     /// Each lane's own counters, zero between chunks.
     #[layout(writer = "device, while a chunk is counted")]
@@ -80,20 +80,18 @@ pub const fn splitmix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Number of tables per lane, for `width` lanes. A single thread uses one per byte of a word, so that runs of equal bytes do not wait for
-/// each other's store.
+/// Tables per lane. A single thread uses one per byte of a word: runs of equal bytes do not wait for each other's store.
 const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }
 
-/// One lane's share of the work.
 #[derive(Clone, Copy)]
 struct Share {
     lane: u32,
     width: u32,
 }
 
-/// Counts this lane's share of `length` bytes and returns its share of the checksum.
+/// Counts this lane's share of `length` bytes; returns its share of the checksum.
 ///
 /// # Safety
 ///
@@ -113,7 +111,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     let mut sum: u64 = 0;
     let mut i = u64::from(lane);
     while i < whole {
-        // SAFETY: word `i` is within the length, and aligned as the caller promises.
+        // SAFETY: within the length, and aligned by the caller's promise.
         let word = u64::from_le(unsafe { words.add(i as usize).read() });
         sum = sum.wrapping_add(splitmix64(word ^ splitmix64(first_word.wrapping_add(i))));
         bump(0, word as u8);
@@ -146,7 +144,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
 ///
 /// # Safety
 ///
-/// `work` is used by this kernel only, and all lanes' counts are visible (a barrier).
+/// Only this kernel uses `work`, and all lanes' counts are visible (a barrier).
 #[inline(always)]
 unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
     let used = tables_per_lane(width) * width as usize;
@@ -157,7 +155,7 @@ unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
         let mut sum: u64 = 0;
         let mut table = 0;
         while table < used {
-            // SAFETY: `table` is below 32 and `bin` below 256; each bin belongs to one lane, so this lane alone accesses the counter now.
+            // SAFETY: `table` is below 32 and `bin` below 256; each bin belongs to one lane.
             unsafe {
                 let counter = tables.cast::<u32>().add(table * 256 + bin);
                 sum += u64::from(counter.read());
@@ -197,7 +195,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
             let accepted = inside && chunk.offset % 8 == 0 && chunk.length <= LONGEST;
             if accepted {
-                // SAFETY: in bounds and aligned, as just checked; the host leaves a chunk alone until it is answered.
+                // SAFETY: in bounds and aligned, as checked; the host leaves a chunk alone until it is answered.
                 unsafe {
                     let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
                     let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
@@ -223,7 +221,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// Runs the kernel on any machine: `length` bytes of data at `data`, and [`Work`] at `work`, both device addresses.
+/// Runs the kernel [`HISTOGRAM`] on any machine, over `length` bytes at `data`.
 ///
 /// # Safety
 ///
@@ -248,14 +246,14 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut handle) }
 }
 
-/// Counts host memory on the calling thread, as a reference for the kernel: adds to `work`'s totals and returns the checksum.
+/// Counts host memory: a reference for the kernel. Adds to `work`'s totals and returns the checksum.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) -> u64 {
     let alone = Share { lane: 0, width: 1 };
     let length = length.min(size_of_val(data)) as u64;
     let work = NonNull::from(work);
-    // SAFETY: a slice of words holds `length` bytes, and the work is borrowed for this call alone.
+    // SAFETY: the words hold `length` bytes, and the work is borrowed.
     unsafe {
         let tables = NonNull::new_unchecked((&raw mut (*work.as_ptr()).tables).cast::<[u32; 256]>());
         let sum = count(alone, NonNull::from(data).cast(), length, first_word, tables);

@@ -9,7 +9,7 @@ use ringmem_layouts::{Host, HostWord, Machine, Word};
 use crate::Lanes;
 use crate::probe::Pairs;
 
-/// The machine of a backend that simulates a device: it translates addresses, and its words are host atomics.
+/// The machine of a simulated device: it translates addresses, and its words are host atomics.
 pub struct Simulated<'a>(pub &'a dyn KernelHost);
 
 impl Machine for Simulated<'_> {
@@ -57,7 +57,7 @@ impl Lanes for Single<'_> {
 }
 
 impl Pairs for Simulated<'_> {
-    // Two accesses instead of one; the flag is stored last and loaded first.
+    // Two accesses; the flag is stored last and loaded first.
     fn load_pair(pair: &[HostWord; 2]) -> [u64; 2] {
         let flag = Word::load_acquire(&pair[1]);
         [Word::load(&pair[0]), flag]

@@ -1,17 +1,17 @@
 //! [`Lanes`]: the threads that execute one kernel function together.
 //!
-//! Kernels are generic over it, so that the same code runs on a warp and on one host thread. Write an implementation only for a new kind of device.
+//! Kernels are generic over it, to run on a warp and on one host thread. Implement it only for a new kind of device.
 
 /// A warp, or a single thread as a warp of one lane.
 ///
-/// Every lane calls every method, in the same order. Each method documents the memory accesses that it orders.
+/// Every lane calls every method, in the same order.
 pub trait Lanes {
     /// The number of lanes.
     const WIDTH: u32;
 
     /// Returns the index of this lane, below `WIDTH`. Only lane 0 accesses shared words.
     fn lane(&self) -> u32;
-    /// Returns the index of this group of lanes: the block.
+    /// Returns the index of this group of lanes (block).
     fn group(&self) -> u64;
     /// Returns the number of groups of the launch.
     fn groups(&self) -> u64;
@@ -19,20 +19,19 @@ pub trait Lanes {
     fn broadcast(&self, value: u64) -> u64;
     /// Returns the wrapping sum over all lanes in every lane.
     fn sum(&self, value: u64) -> u64;
-    /// Returns a mask whose bit `i` is the answer of lane `i`; 0 for a lane that has left.
+    /// Returns a mask whose bit `i` is lane `i`'s answer; 0 for an exited lane.
     fn ballot(&self, answer: bool) -> u32;
-    /// Waits for all lanes. Writes of every lane before it are visible to every lane after it.
+    /// Waits for all lanes. Writes before it are visible to every lane after it.
     fn barrier(&self);
-    /// Pauses between two polls; `times` is the number of consecutive pauses before it.
+    /// Pauses between two polls, after `times` consecutive pauses.
     fn pause(&self, times: u32);
     /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Sets the control block (0 for none) and the launch to which a panic handler reports. Lane 0 calls it.
+    /// Sets the control block (0 for none) and the launch for panics. Lane 0 calls it.
     fn remember(&self, control: u64, epoch: u32);
 }
 
-/// Returns how long a lane sleeps before the next poll, in nanoseconds, after `times` polls without result: 0 at first, then 64, then a microsecond. The
-/// limit bounds the delay of a message that arrives during the sleep.
+/// Returns the nanoseconds to sleep after `times` polls without result. The limit bounds the delay of a message that arrives meanwhile.
 #[must_use]
 pub const fn back_off_ns(times: u32) -> u32 {
     match times {

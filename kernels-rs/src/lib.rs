@@ -1,7 +1,7 @@
-//! Persistent ring kernels in Rust, for GPUs and for threads of the host.
+//! Persistent ring kernels in Rust, for GPUs and for host threads.
 //!
-//! [`kernels!`] declares kernels: a function of a message and an answer, a [`Handler`] of whole batches, or a function with arguments.
-//! Each is compiled for the host and, by `ringmem-ptx-builder` in a build script, to PTX. `ringmem::channel` launches them.
+//! [`kernels!`] declares kernels: a function of a message and an answer, a [`Handler`] of whole batches, or a function with arguments. Each
+//! is compiled for the host and, by `ringmem-ptx-builder` in a build script, to PTX. `ringmem::channel` launches them.
 //!
 //! ```
 //! use ringmem_kernels::{SharedLayout, kernels};
@@ -26,13 +26,14 @@
 //! # }
 //! ```
 //!
-//! 1. The same function runs as a warp on a GPU, as one thread in a test and as a thread of the host backend. It uses only a
+//! 1. The same function runs as a warp on a GPU, as a thread in a test and in the host backend. It uses only a
 //!    [`Machine`](ringmem_layouts::Machine) and its [`Lanes`].
-//! 2. [`persistent`] is the loop of a kernel: it polls, pops a batch, lets a [`Handler`] answer it on all lanes, and publishes once per batch.
-//! 3. Every wait in a kernel ends: by a message, a command, a new epoch or a deadline.
-//! 4. Kernels write slots in place, because a message passed by value would go through local memory.
+//! 2. [`persistent`] is the loop of a kernel: it polls, pops a batch, lets a [`Handler`] answer it on all lanes, and publishes once per
+//!    batch.
+//! 3. Every wait ends: by a message, a command, a new epoch or a deadline.
+//! 4. Kernels write slots in place: a message passed by value would go through local memory.
 //!
-//! This crate does not launch kernels and does not replace a compiler for CUDA C++: its kernels have one warp per block and no shared memory.
+//! This crate does not launch kernels and does not replace CUDA C++: its kernels have one warp per block and no shared memory.
 //!
 //! # The kernels of this crate
 //!
@@ -41,9 +42,9 @@
 //! | kernel | arguments, each 64 bits |
 //! |---|---|
 //! | `echo` | address of the first control block, epoch, idle nanoseconds, most messages per batch |
-//! | `echo_split` | the same, then addresses of input peer header, input slots, output peer header, output slots: see [`Split`] |
+//! | `echo_split` | `echo`'s, then addresses of input peer header, input slots, output peer header, output slots: see [`Split`] |
 //! | `echo_flagged`, `echo_bare` | `echo`'s |
-//! | `echo_aggregated` | `echo`'s, then address of the [`Aggregate`] that the groups share |
+//! | `echo_aggregated` | `echo`'s, then address of the shared [`Aggregate`] |
 //! | `histogram` | `echo`'s, then address and length of the data, address of [`histogram::Work`] |
 //! | `copy` | addresses of target and source, bytes |
 //! | `fill` | address, words, the word |
@@ -55,13 +56,13 @@
 //! | `publish`, `order_of_stores` | see [`probe`]: address of words, count, mode |
 //! | `order_of_loads` | see [`probe`]: address of words, last number, idle nanoseconds, mode |
 //!
-//! A launch has one warp per block. Block `b` of a persistent kernel serves control block `b` of an array. The constant of each kernel
-//! ([`echo::ECHO`] and others) has the types of its messages or arguments. A typed launch accepts no other types.
+//! Block `b`, one warp, of a persistent kernel serves control block `b` of an array. Each kernel's constant ([`echo::ECHO`] and others) has
+//! the types of its messages or arguments, which typed launches check.
 //!
 //! # Every wait, and how it ends
 //!
-//! `cargo xtask ptx-check` counts the loops of the compiled kernels that poll shared words. Loops that also read the clock are waits. The others are scans
-//! with a bound of their own. A new loop of either kind fails the check until its table lists it.
+//! `cargo xtask ptx-check` counts the loops of the compiled kernels that poll shared words, and fails for a loop that its table does not
+//! list. Loops that also read the clock are waits; the others are scans with their own bound.
 //!
 //! | where | waits for | ends otherwise |
 //! |---|---|---|
@@ -79,13 +80,13 @@
 #![cfg_attr(
     all(target_os = "cuda", not(feature = "rust-cuda")),
     feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx),
-    // Warp intrinsics have no other name: inline assembly is not marked convergent.
+    // Warp intrinsics: inline assembly is not marked convergent.
     allow(internal_features)
 )]
 #![cfg_attr(all(target_os = "cuda", feature = "rust-cuda"), feature(asm_experimental_arch, link_llvm_intrinsics), allow(internal_features))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-// `kernels!` and `SharedLayout` name this crate by its name.
+// For the paths that `kernels!` and `SharedLayout` write.
 extern crate self as ringmem_kernels;
 
 pub mod checks;
@@ -96,7 +97,7 @@ pub mod grid;
 pub mod histogram;
 #[cfg(not(target_os = "cuda"))]
 mod host;
-// A crate with kernels of its own leaves these out of its device image.
+// Other crates' device images leave these kernels out.
 #[cfg(any(not(target_os = "cuda"), all(feature = "entries", not(feature = "rust-cuda"))))]
 mod image;
 mod lanes;
@@ -118,7 +119,7 @@ pub use ringmem_layouts as __layouts;
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 
-/// The layouts that both sides are compiled with: those of `ringmem-layouts` and the messages of these kernels.
+/// The layouts that both sides are compiled with.
 pub const ABI: Abi = Abi::of(layout_set!(
     LAYOUTS;
     Aggregate<u64>, echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work, reduce::Reduce, reduce::Reduced, reduce::Row, reduce::Rows,

@@ -1,19 +1,20 @@
 //! The loop of a persistent kernel.
 //!
-//! 1. Every lane executes every line. Only lane 0 accesses shared words. The other lanes hold equal copies of the state of the rings and receive
-//!    the values of lane 0 by broadcast.
-//! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
-//!    released slots together.
-//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, busy or dry, the epoch and the command are loaded together with the poll of the rings, because each load costs a
-//!    round trip of the bus. The kernel acts on a new command before the next round. The heartbeat is stored in the same rounds, and with each timed batch.
-//! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry and on leaving,
-//!    unless the epoch is over. Only the count in flight is stored for each batch. After a panic the counters may lack the last batches; the indices of
-//!    the rings do not.
-//! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on leaving.
-//! 6. Each batch is timed, from the poll that finds it to its answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first
-//!    batch of those that are stored together is timed and stands for the others. A batch of more than 4.29 s counts as 4.29 s.
-//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (then without further stores), and after the idle limit of the
-//!    launch.
+//! 1. Every lane executes every line. Only lane 0 accesses shared words; the others hold equal copies of the rings' state and receive lane
+//!    0's values by broadcast.
+//! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for answers and
+//!    released slots.
+//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded together with the poll of the rings, to save a round trip of the
+//!    bus. The kernel acts on a new command before the next round. The heartbeat is stored in the same rounds, and with each timed batch.
+//! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
+//!    and on leaving, unless the epoch is over. Only the count in flight is stored for each batch. After a panic the counters may lack the
+//!    last batches; the rings' indices do not.
+//! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
+//!    leaving.
+//! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
+//!    the batches that are stored together stands for the others. A time is at most 4.29 s.
+//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (then without further stores), and after the
+//!    launch's idle limit.
 
 mod batch;
 mod each;
@@ -33,28 +34,27 @@ pub use batch::Batch;
 pub use each::{Each, Fold, Typed};
 use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
-/// Rounds (batches or dry polls) between two reads of the command word, and between the first dry poll and deferred work such as telemetry.
+/// Rounds (batches or dry polls) between two reads of the command, and from the first dry poll to telemetry.
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
-/// Rounds of a busy kernel whose counters are stored together, a multiple of [`COMMAND_POLL_ROUNDS`].
+/// Rounds of a busy kernel whose counters are stored together: a multiple of [`COMMAND_POLL_ROUNDS`].
 pub const ACCOUNT_ROUNDS: u64 = 128;
-/// The longest time of these rounds in nanoseconds, without the last of them.
+/// The longest time of these rounds, except the last.
 pub const ACCOUNT_NS: u32 = 1_000_000;
-/// The age of a telemetry record after which a busy kernel writes the next, in nanoseconds.
+/// Age of a telemetry record after which a busy kernel writes the next.
 pub const TELEMETRY_NS: u64 = 1_000_000;
 
 /// The work of a persistent kernel on a batch of messages.
 ///
-/// For a function of one message and one answer, declare it in [`kernels!`](crate::kernels) instead. Implement a handler if the lanes work together on a batch.
+/// For a function of one message and one answer, use [`kernels!`](crate::kernels) instead.
 pub trait Handler<M: Machine, L: Lanes> {
     /// The type of its messages.
     type Input: RingMessage;
     /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters, clock, heartbeat and telemetry are stored while there is work. Without them the host cannot observe progress: for kernels that
-    /// measure their cost.
+    /// Whether counters, clock, heartbeat and telemetry are stored while there is work. Otherwise the host cannot observe progress.
     const ACCOUNTS: bool = true;
 
-    /// Answers every message of a batch. Every lane calls it. Returns how many messages this lane refused (and answered as refused).
+    /// Answers every message of a batch, on every lane. Returns how many messages this lane refused.
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
 }
 
@@ -69,14 +69,14 @@ pub struct Launch {
     pub idle_ns: u64,
     /// The most messages popped together, at least 1.
     pub batch: u64,
-    /// The addresses of rings with two headers, for a launch of one group; `None` if each ring is in one piece.
+    /// Addresses of rings with two headers, for a launch of one group; `None` if each ring is in one piece.
     pub split: Option<Split>,
-    /// Hash of the layouts that the kernel was compiled with. The kernel leaves with [`Fault::Abi`] if its control block has another.
+    /// Hash of the kernel's layouts. The kernel leaves with [`Fault::Abi`] if its control block has another.
     pub abi: u64,
 }
 
 impl Launch {
-    /// Converts the first arguments of every persistent kernel and the hash of its layouts, for rings in one piece each.
+    /// Converts the arguments of every persistent kernel, for rings in one piece.
     #[must_use]
     #[inline(always)]
     pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64, abi: u64) -> Self {
@@ -84,20 +84,19 @@ impl Launch {
     }
 }
 
-/// Device addresses of rings with a header on each side. The control block then names the headers that the kernel polls.
+/// Device addresses of rings with a header on each side. The control block names the headers that the kernel polls.
 #[derive(Clone, Copy, Debug)]
 pub struct Split {
-    /// The input ring's header that the kernel publishes to.
+    /// The input header that the kernel publishes to.
     pub input_peer: u64,
     /// The input ring's slots.
     pub input_slots: u64,
-    /// The output ring's header that the kernel publishes to.
+    /// The output header that the kernel publishes to.
     pub output_peer: u64,
     /// The output ring's slots.
     pub output_slots: u64,
 }
 
-/// What lane 0 tells the others to do next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 enum Mode {
@@ -107,7 +106,6 @@ enum Mode {
     Leave = 3,
 }
 
-/// What lane 0 thinks of a launch.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum Verdict {
@@ -120,16 +118,14 @@ enum Verdict {
 ///
 /// # Safety
 ///
-/// The rings and the telemetry that the control block names are live until this returns, and one host side uses them. No other kernel uses this control
-/// block.
+/// The rings and telemetry that the control block names are live until this returns, with one host side and no other kernel.
 #[inline(always)]
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     // SAFETY: the caller's promise.
     unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
-/// As [`persistent`], between two rings with a flag in each slot ([`flagged`](ringmem_layouts::ring::flagged)): one poll reads a message and its flag
-/// together.
+/// Like [`persistent`], between [`flagged`](ringmem_layouts::ring::flagged) rings: one poll reads a message and its flag.
 ///
 /// # Safety
 ///
@@ -140,13 +136,14 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
-/// As [`persistent`], for groups that answer into one SPSC ring. Each control block names its own input ring and the same output ring, and
-/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order, and those of a batch are consecutive.
+/// Like [`persistent`], for groups that answer into one SPSC ring. Each control block names its own input ring and the same output ring;
+/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order, and
+/// those of a batch are consecutive.
 ///
 /// # Safety
 ///
-/// As [`persistent`], except that all groups of this launch share the output ring and `shared`, and no other kernel uses them. `shared` starts at the first
-/// index of the output ring.
+/// As [`persistent`], except that all groups of this launch share the output ring and `shared`, and no other kernel uses them. `shared`
+/// starts at the first index of the output ring.
 #[inline(always)]
 pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
     machine: &M,
@@ -175,7 +172,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     M::Cell<H::Output>: 'a,
 {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: mapped and aligned, checked by `at`; live and made of words, by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
     let block: &'a control::Shared<M::Word> = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block, and only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
@@ -184,7 +181,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         lanes.remember((&raw const *block) as u64, launch.epoch);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
-    // Lane 0 decides for all; whoever comes after its epoch is over writes nothing, not even why.
+    // Lane 0 decides for all. After its epoch a kernel writes nothing, not even a fault.
     let verdict = match leader && control.is_current() {
         true if control.agree(launch.abi) => Verdict::Run,
         true => Verdict::OtherAbi,
@@ -196,7 +193,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise about what the block names.
         let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
-        // Each lane has looked for itself, and a ring that changes meanwhile may have shown them different things: all, or none.
+        // Each lane has attached by itself; if the rings changed meanwhile, lanes may disagree: all run, or none.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
             Ok((rings, recorder)) if all => {
@@ -227,7 +224,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     }
 }
 
-/// Reports a fault and leaves without running: for a kernel whose own arguments are wrong.
+/// Reports a fault and leaves: for a kernel whose own arguments are wrong.
 ///
 /// # Safety
 ///
@@ -235,18 +232,18 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
 #[inline(always)]
 pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, fault: Fault) {
     let Some(block) = block(machine, lanes, launch) else { return };
-    // SAFETY: mapped and aligned, checked by `at`; live and made of words, by the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
     let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block, and only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     leave_with(&mut control, lanes.lane() == 0, fault);
 }
 
-/// Returns the address of this group's control block; `None` for every group of a launch without control blocks.
+/// Returns the address of this group's control block, if the launch has any.
 #[inline(always)]
 fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Option<NonNull<u8>> {
     let size = size_of::<ControlBlock<u64>>() as u64;
-    // A GPU finds no more than null, and the address of a later group's block is not null.
+    // `at` on a GPU rejects only null, which a later group's address is not.
     if launch.controls == 0 {
         return None;
     }
@@ -261,7 +258,7 @@ fn leave_with<W: Word>(control: &mut DeviceSide<'_, W>, leader: bool, fault: Fau
     }
 }
 
-/// Says `Faulted` when a handler's panic unwinds through; a device has its panic handler for that.
+/// Enters `Faulted` when a handler's panic unwinds; a device has its panic handler.
 struct Unwinding<'a, W: Word> {
     block: &'a control::Shared<W>,
     epoch: u32,
@@ -276,7 +273,7 @@ impl<W: Word> Drop for Unwinding<'_, W> {
 
 /// # Safety
 ///
-/// What is mapped at the addresses is live for `'a` and shared only by the rings' and the telemetry's protocols.
+/// Memory mapped at the addresses is live for `'a` and shared only by the rings' and the telemetry's protocols.
 #[inline(always)]
 unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
     machine: &M,
@@ -295,21 +292,21 @@ where
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// How long messages took, by lane 0's clock.
+/// The time that messages took, by lane 0's clock.
 struct Times {
-    /// When the batch began that is timed.
+    /// Begin of the timed batch.
     begun_ns: u64,
-    /// So long after that there is something to do before a round: 0 while each batch is timed.
+    /// Delay from there to the next account; 0 while each batch is timed.
     due_after_ns: u32,
-    /// So often [`ACCOUNT_ROUNDS`] rounds ended since one was dry.
+    /// Ends of [`ACCOUNT_ROUNDS`] rounds since a dry one.
     wet: u32,
-    /// The last batch that was timed.
+    /// Of the last timed batch.
     took: u32,
     least: u32,
     most: u32,
-    /// How far the messages are in the total.
+    /// Index of the first message not in `total`.
     counted: u64,
-    /// Nanoseconds, each message's.
+    /// Sum over messages, in nanoseconds.
     total: u64,
 }
 
@@ -319,13 +316,12 @@ impl Times {
         Self { begun_ns: 0, due_after_ns, wet: 0, took: 0, least: u32::MAX, most: 0, counted: began, total: 0 }
     }
 
-    /// Whether there is something to do before a round that begins then.
     #[inline(always)]
     const fn are_due(&self, now_ns: u64) -> bool {
         (now_ns as u32).wrapping_sub(self.begun_ns as u32) >= self.due_after_ns
     }
 
-    /// Counts what was answered since the last time, the last batch just before then.
+    /// Counts the messages since the last call; the last batch ended just before.
     #[inline(always)]
     fn count(&mut self, taken: u64, now_ns: u64) {
         let messages = taken.wrapping_sub(self.counted);
@@ -336,7 +332,7 @@ impl Times {
             self.took = u32::try_from(now_ns.wrapping_sub(self.begun_ns)).unwrap_or(u32::MAX);
             self.least = self.least.min(self.took);
             self.most = self.most.max(self.took);
-            // The first of these ends may have come right after a dry round.
+            // The first end may have followed a dry round.
             if self.wet > 1 {
                 self.due_after_ns = ACCOUNT_NS;
             }
@@ -351,17 +347,15 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     recorder: Recorder<'a, M::Word>,
     rings: R,
     lanes: &'l L,
-    /// Whether this is lane 0.
     leader: bool,
-    /// Sequence number of the last command acted on.
+    /// The last command acted on.
     acted: u32,
-    /// Rounds that are done, and this one.
+    /// Rounds begun.
     rounds: u64,
-    /// How far lane 0 has written down the input ring's messages.
+    /// Index of the first unsettled message.
     settled: u64,
-    /// When that was all.
+    /// When everything was last settled.
     told_ns: u64,
-    /// Messages that were refused.
     refused: u64,
     times: Times,
     _handler: PhantomData<fn(&H)>,
@@ -385,7 +379,7 @@ where
         loop {
             let phase = self.rounds % u64::from(COMMAND_POLL_ROUNDS);
             let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
-            // Of the times lane 0's alone are ever due.
+            // `due_after_ns` keeps the other lanes from ever being due.
             let is_due = H::ACCOUNTS && self.times.are_due(now);
             if phase <= 1 || is_due {
                 let looks = phase == 0;
@@ -397,8 +391,8 @@ where
                         self.account(now);
                     }
                     if looks {
-                        // In flight together with the poll of the rings, and compared a round later: a look of its own would cost two round
-                        // trips of the bus.
+                        // In flight together with the poll of the rings, and compared a round later, which saves two round trips of the
+                        // bus.
                         glance = self.control.glance();
                     } else if phase == 1 && self.control.is_news(glance, self.acted) {
                         if let Some(told) = self.look() {
@@ -433,17 +427,17 @@ where
                 let refused = handler.answer(self.lanes, &messages);
                 // SAFETY: as above.
                 unsafe { self.rings.prepare(self.lanes, count) };
-                // The lanes' slots become visible to lane 0, which publishes for all of them.
+                // Makes the lanes' slots visible to lane 0, which publishes.
                 self.lanes.barrier();
                 if self.lanes.ballot(true) != u32::MAX >> (32 - L::WIDTH) {
-                    // A lane has panicked and left; it has said so itself.
+                    // A lane has panicked, and reported it.
                     return;
                 }
-                // Mostly none refuses: one vote instead of a sum.
+                // One vote instead of a sum: refusals are rare.
                 if self.lanes.ballot(refused != 0) != 0 {
                     self.refused += self.lanes.sum(refused);
                 }
-                // SAFETY: just taken; every slot has been answered, and the barrier after that has passed.
+                // SAFETY: just taken; every slot has been answered before the barrier.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
                     // They were not answered.
                     self.refused -= self.lanes.sum(refused);
@@ -467,7 +461,7 @@ where
                     }
                     return;
                 }
-                // Every lane counts its rounds alike; lane 0's clock decides for all.
+                // Every lane counts rounds equally; lane 0's clock decides for all.
                 if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
                     let now = self.lanes.now_ns();
                     // Once, after as many dry rounds.
@@ -479,13 +473,13 @@ where
                     }
                 }
                 self.lanes.pause(idle_times);
-                // Back to a long wait, never to a short one.
+                // Wraps to a long pause, never to a short one.
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
         }
     }
 
-    /// Lane 0, before a round that is not like most: times the batch before it, and writes down.
+    /// Times the batch before, and settles if due. Lane 0 only.
     #[inline(always)]
     fn account(&mut self, now_ns: u64) {
         self.times.count(self.rings.taken(), now_ns);
@@ -501,7 +495,7 @@ where
         }
     }
 
-    /// Lane 0: acts on a new command; what to do next, if that is something else.
+    /// Acts on a new command; returns a changed mode. Lane 0 only.
     #[inline(always)]
     fn look(&mut self) -> Option<Mode> {
         if !self.control.is_current() {
@@ -514,7 +508,7 @@ where
         self.acted = sequence;
         self.settle(self.lanes.now_ns(), 0);
         let obeyed = self.obey(bits);
-        // Before a last state, so that who waits for both sees both.
+        // Before a final state: a host that waits for both sees both.
         self.control.acknowledge(sequence);
         if let Err(fault) = obeyed {
             self.leave(fault);
@@ -527,7 +521,7 @@ where
         })
     }
 
-    /// Lane 0: the strongest command wins. An error is why to leave; none if as told.
+    /// The strongest command wins; an error is the reason to leave, `None` for a command. Lane 0 only.
     #[inline(always)]
     fn obey(&mut self, bits: u32) -> Result<(), Option<Fault>> {
         let Some(command) = Command::from_bits(bits) else {
@@ -536,7 +530,7 @@ where
         let state = self.control.state();
         let ending = Command::TERMINATE.union(Command::DRAIN);
         if state == State::Ready && command.intersects(ending) {
-            // The only legal way from Ready to an end leads through Active.
+            // The only legal way from Ready to an end.
             self.control.enter(State::Active);
         }
         let wanted = if command.contains(Command::TERMINATE) {
@@ -556,7 +550,7 @@ where
         Ok(())
     }
 
-    /// Lane 0 writes down what batches have come to since the last time, without the last `unanswered` messages.
+    /// Stores the counters up to now, without the last `unanswered` messages. Lane 0 only.
     #[inline(always)]
     fn settle(&mut self, now_ns: u64, unanswered: u64) {
         let taken = self.rings.taken().wrapping_sub(unanswered);
@@ -576,7 +570,6 @@ where
         }
     }
 
-    /// Lane 0 writes a telemetry record.
     #[inline(always)]
     fn record(&mut self, now_ns: u64) {
         let depth = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
@@ -585,7 +578,7 @@ where
         self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
     }
 
-    /// Lane 0 says why the kernel ends: a fault, or as told.
+    /// Leaves with a fault or, for `None`, as commanded. Lane 0 only.
     #[inline(always)]
     fn leave(&mut self, fault: Option<Fault>) {
         if !self.leader {

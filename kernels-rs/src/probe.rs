@@ -1,6 +1,6 @@
 //! Benchmark kernels: the latency of a word between host and device, the cost of a barrier, and the order of accesses.
 //!
-//! Lane 0 of each kernel works, the other lanes exit at once. Every wait times out after `idle_ns` nanoseconds.
+//! Only lane 0 works. Every wait times out after `idle_ns` nanoseconds.
 
 use core::ptr::NonNull;
 
@@ -19,7 +19,7 @@ pub const DEVICE_LINE: u64 = 128;
 /// Size in bytes of a probe's memory, aligned to 128.
 pub const BYTES: u64 = 512;
 
-/// The memory of a probe.
+/// A probe's memory.
 pub type Words = DevicePointer<[u64; BYTES as usize / 8]>;
 
 /// How a probe stores.
@@ -30,15 +30,15 @@ pub mod mode {
     pub const PUBLISH: u64 = 1;
     /// A release store of one word.
     pub const RELEASE: u64 = 2;
-    /// A relaxed store of two words at once, 16 bytes: the payload with its flag.
+    /// A relaxed store of two words, 16 bytes: the payload with its flag.
     pub const PAIR: u64 = 3;
 }
 
 /// Two neighbouring words in one access of 16 bytes.
 pub trait Pairs: Machine {
-    /// Relaxed.
+    /// Relaxed load.
     fn load_pair(pair: &[Self::Word; 2]) -> [u64; 2];
-    /// Relaxed.
+    /// Relaxed store.
     fn store_pair(pair: &[Self::Word; 2], values: [u64; 2]);
 }
 
@@ -49,23 +49,23 @@ struct Lines<'a, W> {
 
 /// # Safety
 ///
-/// The memory mapped at `words` is live for `'a` and consists of words.
+/// Memory mapped at `words` is live for `'a` and consists of words.
 #[inline(always)]
 unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M::Word>> {
     let base = machine.at(words.address(), BYTES, 128)?;
     // SAFETY: both lines are within `BYTES`.
     let pair = |offset: u64| unsafe { base.add(offset as usize).cast::<[M::Word; 2]>() };
     let (host, device): (NonNull<_>, NonNull<_>) = (pair(HOST_LINE), pair(DEVICE_LINE));
-    // SAFETY: mapped, aligned, live and made of words, by `at` and the caller's promise.
+    // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
     Some(unsafe { Lines { host: host.as_ref(), device: device.as_ref() } })
 }
 
-/// Answers `rounds` numbers from the host, the first being `start`, with equal numbers. In [`mode::PAIR`] the payload is the number's
-/// complement; if payload and flag do not match, the answer has payload 0.
+/// Answers `rounds` numbers from the host, from `start`, with equal numbers. In [`mode::PAIR`] the payload is the number's complement; if
+/// it does not match the flag, the answer's payload is 0.
 ///
 /// # Safety
 ///
-/// The memory mapped at `words` is live until this returns and consists of words.
+/// Memory mapped at `words` is live until this returns and consists of words.
 #[inline(always)]
 pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
     // SAFETY: the caller's promise.
@@ -88,7 +88,7 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
                 break !number;
             }
             times = times.wrapping_add(1);
-            // Reads the clock rarely: it is slower than the word.
+            // The clock is slower than the word.
             if times.is_multiple_of(64) {
                 let now = lanes.now_ns();
                 if times == 64 {
@@ -108,7 +108,7 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
     }
 }
 
-/// Stores `count` numbers in sequence, then writes the elapsed nanoseconds by the device's clock to the host's line.
+/// Stores `count` numbers, then writes the elapsed nanoseconds to the host's line.
 ///
 /// # Safety
 ///
@@ -135,7 +135,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
     M::Word::publish_all([(&lines.host[0], took.max(1))]);
 }
 
-/// Stores each number from 1 to `count` to a payload word, then to a flag word in another line: with a barrier between them in
+/// Stores each number from 1 to `count` to a payload word, then to a flag in another line: with a barrier between them in
 /// [`mode::PUBLISH`], without one in [`mode::RELAXED`]. A host that reads a flag ahead of its payload has observed reordered stores.
 ///
 /// # Safety
@@ -161,8 +161,8 @@ pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, word
 }
 
 /// Loads a flag, then a payload in another line, until the flag is `last`: with an acquire between them in [`mode::PUBLISH`], without one
-/// in [`mode::RELAXED`]. The host stores each number to the payload first. At the end it writes two counts: to the device's line how often
-/// the flag was ahead of its payload, to the host's line the number of loads, at least 1.
+/// in [`mode::RELAXED`]. The host stores each number to the payload first. Finally writes to the device's line how often the flag was
+/// ahead, and to the host's line the number of loads, at least 1.
 ///
 /// # Safety
 ///

@@ -1,10 +1,9 @@
 //! `reduce`: sum, minimum and maximum of the numbers in chunks of device memory.
 //!
-//! 1. A chunk is a run of little-endian words, integers or floats. Each chunk has its own answer; the host [joins](Reduced::join) them in
-//!    order.
-//! 2. Additions follow the order of [`WIDTH`] rows: number `i` is added to row `i % WIDTH`, and the rows are added in order at the end. The
-//!    order does not depend on the number of lanes, so a sum of floats has the same bits on a device and on the host.
-//! 3. Minimum and maximum of floats follow [`f64::total_cmp`]: negative zero is below zero, and NaNs are at the ends of the order.
+//! 1. A chunk is a run of little-endian words, integers or floats. Each has its own answer; the host [joins](Reduced::join) them in order.
+//! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), and the rows are added in order at the end. This order does not depend on the
+//!    number of lanes, so a sum of floats has the same bits on device and host.
+//! 3. Minimum and maximum of floats follow [`f64::total_cmp`].
 
 use core::ptr::NonNull;
 
@@ -17,7 +16,7 @@ use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::REDUCE;
 
-/// Number of rows that are summed independently.
+/// Number of rows.
 pub const WIDTH: usize = 32;
 
 /// The type of the words.
@@ -31,7 +30,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Returns the type with this number.
+    /// Returns the type of this number, if known.
     #[must_use]
     pub const fn of(word: u64) -> Option<Self> {
         match word {
@@ -41,7 +40,7 @@ impl Number {
         }
     }
 
-    /// Adds two words and returns the bits of the sum.
+    /// Adds two words; returns the bits of the sum.
     #[inline(always)]
     #[must_use]
     const fn add(self, sum: u64, word: u64) -> u64 {
@@ -51,7 +50,7 @@ impl Number {
         }
     }
 
-    /// Maps a word to a key whose order as `u64` is the order of the numbers; [`word`](Self::word) is the inverse.
+    /// Maps a word to a key ordered as the numbers are; [`word`](Self::word) is the inverse.
     #[inline(always)]
     const fn key(self, word: u64) -> u64 {
         match self {
@@ -91,18 +90,18 @@ pub struct Reduce {
     pub number: u64,
 }
 
-/// The result of a [`Reduce`], 64 bytes. Numbers are stored as bits; they have no meaning if `count` is 0.
+/// The result of a [`Reduce`], 64 bytes. Numbers are stored as bits, meaningless if `count` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(64))]
 #[layout(size = 64, message = 7, writer = "device")]
 pub struct Reduced {
     /// The `id` of the chunk.
     pub id: u64,
-    /// 0 if reduced, 1 if refused: out of bounds, misaligned or an unknown type of number.
+    /// 0 if reduced, 1 if refused: out of bounds, misaligned or an unknown [`Number`].
     pub status: u64,
-    /// How many numbers were reduced.
+    /// Count of numbers.
     pub count: u64,
-    /// Their sum. For floats, any NaN is stored as [`f64::NAN`].
+    /// Their sum. Any NaN is stored as [`f64::NAN`].
     pub sum: u64,
     /// The minimum.
     pub least: u64,
@@ -134,7 +133,7 @@ impl Reduced {
     }
 }
 
-/// Replaces any NaN by one: the bits of a NaN sum differ between machines.
+/// One NaN for all: their bits differ between machines.
 #[inline(always)]
 const fn canonical(number: Number, sum: u64) -> u64 {
     match number {
@@ -143,7 +142,7 @@ const fn canonical(number: Number, sum: u64) -> u64 {
     }
 }
 
-/// The partial result of one row; minimum and maximum as keys.
+/// The partial result of a row; extremes as keys.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 #[layout(size = 24, writer = "device")]
@@ -166,16 +165,16 @@ impl Row {
     }
 }
 
-/// The kernel's working memory on the device.
+/// The kernel's working memory.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
 #[layout(size = 768, writer = "device, while a chunk is reduced")]
 pub struct Rows {
-    /// Each row is written by one lane only, between two barriers.
+    /// Each row is written by one lane, between two barriers.
     pub rows: [Row; WIDTH],
 }
 
-/// Reduces this lane's rows of `words` words.
+/// Reduces this lane's rows.
 ///
 /// # Safety
 ///
@@ -184,7 +183,7 @@ pub struct Rows {
 #[inline(always)]
 unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
     if width as usize == WIDTH {
-        // A full warp: one row per lane, in registers.
+        // A full warp has one row per lane, in registers.
         let mut row = Row::NONE;
         let mut i = u64::from(lane);
         while i < words {
@@ -197,7 +196,7 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
         unsafe { rows.add(lane as usize).write(row) };
         return;
     }
-    // Fewer lanes: each keeps several rows at once, so that the words are read sequentially.
+    // Fewer lanes keep several rows each, to read sequentially.
     let mut own = [Row::NONE; WIDTH];
     let mut block = 0;
     while block < words {
@@ -218,7 +217,7 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
     }
 }
 
-/// Combines all rows, in order.
+/// Combines the rows in order.
 ///
 /// # Safety
 ///
@@ -262,8 +261,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let accepted = inside && (chunk.offset | chunk.length) % 8 == 0;
             let number = if accepted { Number::of(chunk.number) } else { None };
             if let Some(number) = number {
-                // SAFETY: in bounds and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane runs
-                // this.
+                // SAFETY: in bounds and aligned, as checked; the host leaves a chunk alone until it is answered, and every lane runs this.
                 unsafe {
                     let data = self.data.add(chunk.offset as usize).cast();
                     add_up(lanes.lane(), L::WIDTH, data, chunk.length / 8, number, self.rows);
@@ -287,7 +285,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// Runs the kernel on any machine: `length` bytes of data at `data`, and [`Rows`] at `rows`, both device addresses.
+/// Runs the kernel [`REDUCE`] on any machine, over `length` bytes at `data`.
 ///
 /// # Safety
 ///
@@ -311,13 +309,13 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length, rows: rows.cast() }) }
 }
 
-/// Reduces host memory on the calling thread, as a reference for the kernel.
+/// Reduces host memory: a reference for the kernel.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(words: &[u64], number: Number) -> Reduced {
     let mut rows = [Row::NONE; WIDTH];
     let (data, place, count) = (NonNull::from(words).cast(), NonNull::from(&mut rows).cast(), words.len() as u64);
-    // SAFETY: the words are borrowed, and the rows belong to this call; the one lane covers all rows.
+    // SAFETY: the words are borrowed, and the rows are local; the one lane covers all rows.
     unsafe { add_up(0, 1, data, count, number, place) };
     // SAFETY: written just now.
     unsafe { settle(place, count, number, 0) }

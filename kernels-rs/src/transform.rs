@@ -1,7 +1,7 @@
 //! `transform`: changes each byte of chunks in device memory, in place.
 //!
-//! 1. A chunk is a run of bytes that begins at a multiple of 16. A lane processes 16 bytes at a time, and the rest byte by byte.
-//! 2. Eight bytes are added at once: their highest bits are computed separately, so that no carry crosses a byte.
+//! 1. A chunk begins at a multiple of 16. A lane processes 16 bytes at a time, and the rest byte by byte.
+//! 2. Eight bytes are added at once, with their highest bits computed separately: no carry crosses a byte.
 
 use core::ptr::NonNull;
 
@@ -27,7 +27,7 @@ impl Operation {
     const ADD: u64 = 1 << 8;
     const XOR: u64 = 2 << 8;
 
-    /// Encodes the operation as the word of [`Apply`].
+    /// Encodes the operation for [`Apply`].
     #[must_use]
     pub const fn word(self) -> u64 {
         match self {
@@ -36,7 +36,7 @@ impl Operation {
         }
     }
 
-    /// Decodes the word of [`Apply`]; `None` for an unknown operation.
+    /// Decodes the word of [`Apply`]; `None` if unknown.
     #[must_use]
     pub const fn of(word: u64) -> Option<Self> {
         let operand = word as u8;
@@ -57,7 +57,7 @@ impl Operation {
         }
     }
 
-    /// Applies the operation to eight bytes at once.
+    /// Applies the operation to eight bytes.
     #[inline(always)]
     #[must_use]
     pub const fn apply_to_eight(self, bytes: u64) -> u64 {
@@ -116,7 +116,7 @@ unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operatio
     let whole = length / 16;
     let mut i = u64::from(lane);
     while i < whole {
-        // SAFETY: within the length, aligned as the caller promises, and at an index of this lane's.
+        // SAFETY: within the length, aligned by the caller's promise, and at an index of this lane's.
         let place = unsafe { wide.add(i as usize) };
         // SAFETY: as above.
         let Sixteen([low, high]) = unsafe { place.read() };
@@ -153,8 +153,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length) && chunk.offset % 16 == 0;
             let operation = if inside { Operation::of(chunk.operation) } else { None };
             if let Some(operation) = operation {
-                // SAFETY: in bounds and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane runs
-                // this.
+                // SAFETY: in bounds and aligned, as checked; the host leaves a chunk alone until it is answered, and every lane runs this.
                 unsafe { change(lanes.lane(), L::WIDTH, self.data.add(chunk.offset as usize), chunk.length, operation) };
             }
             if lanes.lane() == 0 {
@@ -169,7 +168,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// Runs the kernel on any machine: `length` bytes of data at `data`, a device address.
+/// Runs the kernel [`TRANSFORM`] on any machine, over `length` bytes at `data`.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! [`Batch`]: messages taken together.
+//! [`Batch`]: messages taken together, for any kind of ring.
 
 use core::marker::PhantomData;
 
@@ -7,10 +7,10 @@ use ringmem_layouts::{Machine, RingMessage, SlotCell};
 
 use crate::Lanes;
 
-/// Messages taken together, and the slots for their answers, for any kind of ring.
+/// Messages taken together, and the slots for their answers.
 pub struct Batch<'b, 'a, I, O, M: Machine> {
-    // INVARIANT: the first `count` cells of each hold initialised memory; those of the input are full, those of the output this kernel's,
-    // until the batch has been answered.
+    // INVARIANT: the first `count` cells of each are initialised; the input's are full, the output's this kernel's, until the batch has
+    // been answered.
     input: Row<'a, M::Cell<I>>,
     output: Row<'a, M::Cell<O>>,
     count: u64,
@@ -41,8 +41,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     /// `index` is below [`len`](Self::len).
     #[inline(always)]
     pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: the slot belongs to this batch by the caller's promise, and holds initialised memory that is valid for any bytes; it is
-        // not written before it is released.
+        // SAFETY: this batch's slot by the caller's promise, initialised and valid for any bytes; not written before it is released.
         self.input.at(index).with(|message| unsafe { read(&*message) })
     }
 
@@ -55,31 +54,29 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: both slots belong to this batch and hold initialised memory that is valid for any bytes. Only this lane accesses
-                // them, by the caller's promise.
+                // SAFETY: both slots are this batch's, initialised and valid for any bytes; only this lane accesses them, by the caller's
+                // promise.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
     }
 }
 
-/// The unit of one access: the widest that every architecture supports.
+/// The widest access that every architecture supports.
 #[repr(C, align(16))]
 struct Piece(u64, u64);
 
-/// The loads of a lane that are in flight together: their values take 64 of its registers.
+/// Loads in flight per lane: they take 64 of its registers.
 const MOST: u64 = 16;
 
-/// Calls a function with each pair of arguments.
 macro_rules! for_each {
     ($function:ident: $($number:literal $value:ident),+) => { $($function($number, $value);)+ };
 }
 
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes, so each access of a warp covers whole
-    /// lines. Each lane issues 16 loads before its first store, so 8 KiB cross the bus in one round trip; four for
-    /// the rest. The size and alignment of a message must be multiples of 16 bytes: others
-    /// do not compile.
+    /// lines. Each lane issues 16 loads before its first store: 8 KiB in one round trip of the bus; four for the rest. Size and alignment
+    /// of a message must be multiples of 16 bytes (checked at compile time).
     ///
     /// # Safety
     ///
@@ -90,10 +87,10 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
         let (width, all, each) = (u64::from(L::WIDTH), self.count * pieces::<T>(), pieces::<T>());
         let (mut first, mut left) = (u64::from(lanes.lane()), all);
         while width.is_multiple_of(each) && left >= MOST * width {
-            // A lane moves the same piece of all its messages, so it divides once.
+            // A lane moves the same piece of all its messages: one division.
             let (index, within) = (first / each, first % each);
             let load = |number| self.load(index + number * (width / each), within);
-            // By name: an array would go through local memory.
+            // An array would go through local memory.
             let (a, b, c, d) = (load(0), load(1), load(2), load(3));
             let (e, f, g, h) = (load(4), load(5), load(6), load(7));
             let (i, j, k, l) = (load(8), load(9), load(10), load(11));
@@ -120,11 +117,11 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
         }
     }
 
-    /// Returns a pair instead of a [`Piece`]: a struct of that alignment would go through local memory.
+    /// A pair, because a [`Piece`] would go through local memory.
     #[inline(always)]
     fn load(&self, index: u64, within: u64) -> (u64, u64) {
         self.input.at(index).with(|message| {
-            // SAFETY: within the message, aligned, initialised and not written: the batch's invariant.
+            // SAFETY: within the message, aligned, initialised and not written, by the invariant.
             let Piece(low, high) = unsafe { &*message.cast::<Piece>().add(within as usize) };
             (*low, *high)
         })

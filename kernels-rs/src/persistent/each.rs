@@ -7,7 +7,7 @@ use ringmem_layouts::{Machine, RingMessage};
 use super::{Batch, Handler};
 use crate::Lanes;
 
-/// A handler that answers each message individually, with the messages distributed over the lanes.
+/// A handler that distributes messages over the lanes.
 pub struct Each<I, O, F> {
     step: F,
     _messages: PhantomData<fn(&I, &mut O)>,
@@ -36,7 +36,7 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     }
 }
 
-/// A handler with a state, which answers the messages in order. Lane 0 does the work; the other lanes wait for it.
+/// A handler with a state: lane 0 answers the messages in order.
 pub struct Fold<S, I, O, F> {
     state: S,
     step: F,
@@ -66,7 +66,7 @@ impl<M: Machine, L: Lanes, S, I: RingMessage, O: RingMessage, F: Fn(&mut S, &I, 
     }
 }
 
-/// A handler with its message types declared as type parameters.
+/// A handler with explicit message types.
 pub struct Typed<I, O, H> {
     handler: H,
     _messages: PhantomData<fn(I) -> O>,

@@ -1,4 +1,4 @@
-//! [`Rings`]: the two rings of a kernel, used by all lanes of a group together.
+//! [`Rings`]: the two rings of a kernel, used by all lanes of a group.
 
 mod aggregated;
 mod flagged;
@@ -20,30 +20,24 @@ pub use indexed::Indexed;
 /// An impossible ring index.
 pub struct Corrupt;
 
-/// The longest duration of a wait, by the lanes' clock.
 #[derive(Clone, Copy)]
 pub struct Patience {
-    /// Nanoseconds.
     pub ns: u64,
 }
 
 /// An input and an output ring. Every lane holds an equal copy and calls every method, in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
-    /// The addresses that the ring headers do not contain.
+    /// Addresses that the headers do not contain.
     type Places: Copy;
 
     /// Attaches to both rings by the addresses of their headers.
     ///
     /// # Safety
     ///
-    /// The memory mapped at the addresses is live for `'a` and accessed only by the rings' protocol.
+    /// Memory mapped at the addresses is live for `'a` and accessed only by the rings' protocol.
     unsafe fn attach(machine: &M, input: u64, output: u64, places: Self::Places) -> Result<Self, Fault>;
 
-    /// Polls both rings and returns how many messages all lanes take now, at most `batch`.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] if an index of the host is impossible.
+    /// Polls both rings; returns how many messages all lanes take, at most `batch`.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
     /// Returns the messages taken.
@@ -63,28 +57,24 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
         let _ = (lanes, count);
     }
 
-    /// Publishes the answers and releases the messages, with one fence.
-    ///
-    /// # Errors
-    ///
-    /// Why publishing failed: nothing was published then, but the messages are still [taken](Self::taken).
+    /// Publishes the answers and releases the messages, with one fence. On an error nothing is published, but the messages are still
+    /// [taken](Self::taken).
     ///
     /// # Safety
     ///
     /// As [`batch`](Self::batch); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
-    /// Returns how many messages were taken and published: a free-running index that starts at the ring's.
+    /// Returns the free-running index of the next message to take.
     fn taken(&self) -> u64;
 
-    /// Returns the number of messages waiting, as of the last poll.
+    /// Returns the messages waiting, as last polled.
     fn waiting(&self) -> u64;
 
-    /// Returns the number of answers not yet read, as of the last poll.
+    /// Returns the answers not yet read, as last polled.
     fn unread(&self) -> u64;
 }
 
-/// A mapped ring; both headers hold equal constants.
 pub struct Parts<'a, S, M: Machine> {
     pub own: &'a RingHeader<M::Word>,
     pub peer: &'a RingHeader<M::Word>,
@@ -92,11 +82,11 @@ pub struct Parts<'a, S, M: Machine> {
     pub capacity: u64,
 }
 
-/// Attaches to a ring of `T` with slots `S`: contiguous at `own`, or with the peer's header and the slots elsewhere (`apart`).
+/// Attaches to a ring of `T` with slots `S`: in one piece at `own`, or with peer header and slots `apart`.
 ///
 /// # Safety
 ///
-/// The memory mapped at the addresses is live for `'a`; headers consist of words.
+/// Memory mapped at the addresses is live for `'a`; headers consist of words.
 #[inline(always)]
 pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
     machine: &M,
@@ -106,7 +96,7 @@ pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
 ) -> Result<Parts<'a, S, M>, Fault> {
     let header = |address: u64| {
         let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned, checked by `at`; the rest is the caller's promise.
+        // SAFETY: mapped and aligned by `at`; the rest is the caller's promise.
         Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
     };
     let found = header(own)?;

@@ -12,7 +12,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, COMMAND_POLL_ROUNDS};
 
-/// The rings of one group: lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
+/// The rings of one group. Lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: Producer<'a, O, M, M::Word>,
@@ -29,7 +29,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         // SAFETY: as above.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, None)? };
         let shared = machine.at(shared, size_of::<Aggregate<u64>>() as u64, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned, checked by `at`; words, live by the caller's promise.
+        // SAFETY: mapped and aligned by `at`; live words by the caller's promise.
         let shared = unsafe { shared.cast::<Aggregate<M::Word>>().as_ref() };
         // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
@@ -49,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
                 tail = self.input.poll();
             }
             let waiting = tail.wrapping_sub(self.input.head());
-            // Reserves only for messages that have arrived and only if there is room, so a reservation waits only for earlier reservations.
+            // Reserves only for arrived messages and if there is room, so a reservation waits only for earlier ones.
             if waiting > 0 && waiting <= self.input.capacity() {
                 match self.output.reserve(waiting.min(batch)) {
                     Ok(reserved) => (begin, count) = reserved,
@@ -60,7 +60,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         let (tail, begin, count) = (lanes.broadcast(tail), lanes.broadcast(begin), lanes.broadcast(count));
         let whole = lanes.broadcast(u64::from(whole)) != 0;
         lanes.barrier();
-        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all lanes the writes that lane 0 acquired.
+        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that lane 0 acquired visible to all lanes.
         unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         if !whole {
             return Err(Corrupt);
@@ -86,7 +86,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         if lanes.lane() == 0 {
             in_time = wait_for_turn(&self.output, lanes, patience);
             if in_time {
-                // SAFETY: passed straight to `publish_all`, in its turn; the barrier has passed, so no lane accesses these slots any more.
+                // SAFETY: passed straight to `publish_all`, in its turn; since the barrier no lane accesses these slots.
                 let answers = unsafe { self.output.publication() };
                 // SAFETY: as above.
                 let slots = unsafe { self.input.publication() };
@@ -115,7 +115,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 }
 
-/// Waits (on lane 0) until all earlier reservations are published. Returns `false` if that takes longer than `patience`.
+/// Waits until all earlier reservations are published; `false` after `patience`. Lane 0 only.
 #[inline(always)]
 fn wait_for_turn<T: RingMessage, M: Machine<Word: Counter>, L: Lanes>(
     output: &Producer<'_, T, M, M::Word>,

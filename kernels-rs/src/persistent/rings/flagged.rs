@@ -1,4 +1,4 @@
-//! [`Flagged`]: two rings with a flag in each slot. The lanes poll the input slots in parallel, one slot each.
+//! [`Flagged`]: two rings with a flag in each slot. The lanes poll input slots in parallel.
 
 use core::mem::ManuallyDrop;
 
@@ -11,7 +11,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Split};
 
-/// The rings of a kernel. They are never dropped, because dropping them on every lane would publish pending slots once per lane.
+/// Never dropped: that would publish pending slots once per lane.
 pub struct Flagged<'a, I, O, M: Machine>
 where
     M::Cell<I>: 'a,
@@ -19,7 +19,7 @@ where
 {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
-    /// Messages seen by the last poll and not yet answered.
+    /// Messages last seen and not yet answered.
     seen: u64,
 }
 
@@ -32,8 +32,8 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input, split.map(Split::input))? };
         // SAFETY: as above.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output, split.map(Split::output))? };
-        // Not by `new`: its error value would go through local memory.
-        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        // SAFETY: checked, mapped for the whole ring, and this is its only consumer. Not by `new`, whose error would go through local
+        // memory.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
@@ -59,7 +59,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let mut seen = 0;
         while seen < most {
             let mine = seen + u64::from(lanes.lane());
-            // A flag counts only if all flags before it are set: the host stores the flag of a batch's first slot last.
+            // A flag counts only if all before it are set: the host stores a batch's first flag last.
             let row = lanes.ballot(mine < most && self.input.is_there(mine)).trailing_ones();
             seen += u64::from(row);
             if u64::from(row) < width {
@@ -68,20 +68,20 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         }
         lanes.barrier();
         self.seen = seen;
-        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all lanes the writes that each lane acquired.
+        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that each lane acquired visible to all.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
         Ok(seen.min(free))
     }
 
     #[inline(always)]
     unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
-        // SAFETY: `take` returned at most the number of messages present and slots free.
+        // SAFETY: `take` returned at most the messages present and slots free.
         unsafe { Batch::new(self.input.row(), self.output.row(), count) }
     }
 
     #[inline(always)]
     unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
-        // Not the first flag: storing it publishes the batch.
+        // Not the first flag, which publishes the batch.
         let mut offset = if lanes.lane() == 0 { u64::from(L::WIDTH) } else { u64::from(lanes.lane()) };
         while offset < count {
             // SAFETY: not the first, and within the free slots; the slot is written before the barrier, which precedes the publication.
@@ -95,9 +95,9 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         // SAFETY: `take` returned at most the messages present, and every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: passed straight to `publish_all`; the barrier has passed, so all slots are written and all other flags are set.
+            // SAFETY: passed straight to `publish_all`; since the barrier all slots are written and all other flags are set.
             let answers = unsafe { self.output.publication() };
-            // SAFETY: as above, and no lane accesses the input's slots any more.
+            // SAFETY: as above, and no lane accesses the input's slots.
             let slots = unsafe { self.input.publication() };
             // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::is_there and Producer::poll.
             M::Word::publish_all([answers, slots]);

@@ -11,7 +11,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Split};
 
-/// The rings of a kernel. They are never dropped: every lane holds a copy, so none is announced, and dropping one would only test for that.
+/// Never dropped: no lane's copy is announced, so a drop has no effect.
 pub struct Indexed<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
@@ -39,7 +39,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
-        // Lane 0 polls an index only if the cached one does not suffice.
+        // Polls an index only if the known one does not suffice.
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available());
@@ -53,7 +53,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         }
         let (tail, head) = (lanes.broadcast(tail), lanes.broadcast(head));
         lanes.barrier();
-        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all lanes the writes that lane 0 acquired.
+        // SAFETY: lane 0 polled it or held it; the barrier makes the writes that lane 0 acquired visible to all lanes.
         let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         // SAFETY: as above.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
@@ -73,7 +73,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         // SAFETY: `take` returned at most the number free, and every slot has been answered.
         unsafe { self.output.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: passed straight to `publish_all`; the barrier has passed, so no lane accesses these slots any more.
+            // SAFETY: passed straight to `publish_all`; since the barrier no lane accesses these slots.
             let answers = unsafe { self.output.publication() };
             // SAFETY: as above.
             let slots = unsafe { self.input.publication() };
