@@ -1,8 +1,8 @@
-//! `kernels!`: the device entries, the host functions, the image and the ABI of a list of kernels.
+//! `kernels!`: the device entries, host functions, image and ABI of a list of kernels.
 //!
-//! 1. What runs is written once, generic over the machine; the expansion calls it with the machine and the lanes of each side.
-//! 2. A kernel is a constant with the types of its messages or arguments. The constants and the image exist on the host, the entries on the device.
-//! 3. Function bodies and expressions are passed on as they are: the compiler's errors point into them.
+//! 1. The expansion calls code that is generic over the machine with the machine and lanes of each side.
+//! 2. A kernel is a constant with the types of its messages or arguments. Constants and image exist on the host, entries on the device.
+//! 3. Function bodies and expressions are passed on unchanged: the compiler's errors point into them.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
@@ -21,11 +21,11 @@ mod keyword {
 }
 
 struct Kernels {
-    /// Layouts besides those of the messages.
+    /// Besides those of the messages.
     layouts: Vec<Type>,
-    /// An `Abi` that was made elsewhere, with all layouts.
+    /// An existing `Abi` with all layouts.
     abi: Option<Expr>,
-    /// The file with the PTX; without it, the one that the build script compiles.
+    /// The PTX file; by default the build script's.
     ptx: Option<LitStr>,
     list: Vec<Kernel>,
 }
@@ -37,7 +37,6 @@ struct Kernel {
     form: Form,
 }
 
-/// Which rings a persistent kernel serves.
 #[derive(Clone, Copy, PartialEq)]
 enum Rings {
     Indexed,
@@ -46,7 +45,7 @@ enum Rings {
 
 #[allow(clippy::large_enum_variant, reason = "a few values, at compile time")]
 enum Form {
-    /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`, with a state as an optional first parameter `state: &mut State`
+    /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`, optionally with `state: &mut State` first.
     Each { rings: Rings, state: Option<(Ident, Type)>, input: (Ident, Type), output: (Ident, Type), body: Group },
     /// `persistent fn step(Particle) -> Particle = HANDLER;`
     Handler { rings: Rings, input: Type, output: Type, handler: TokenStream },
@@ -82,7 +81,7 @@ impl Parse for Kernels {
     }
 }
 
-/// Takes `NAME:` if that follows.
+/// Takes `NAME:`, if next.
 fn take(input: ParseStream<'_>, is_name: bool) -> Result<bool> {
     let follows = is_name && input.peek2(Token![:]);
     if follows {
@@ -133,7 +132,7 @@ impl Parse for Kernel {
     }
 }
 
-/// Whether an argument with a name follows: `data: ..`, but not `path::To`.
+/// Whether `data: ..` follows, but not `path::To`.
 fn is_named(content: ParseStream<'_>) -> bool {
     content.peek2(Token![:]) && !content.peek2(Token![::])
 }
@@ -255,13 +254,12 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
 }
 
 impl Kernel {
-    /// The items of a kernel, and its entry in the image.
     fn expand(&self, path: &TokenStream, abi: &TokenStream) -> (TokenStream, TokenStream) {
         let Self { attributes, visibility, name, form } = self;
         let text = name.to_string();
         let constant = Ident::new(&text.to_uppercase(), name.span());
         let (entry, host) = (format_ident!("__{name}_on_the_device"), format_ident!("__{name}_on_the_host"));
-        // Names that an expression of the user's cannot meet.
+        // Hygienic: the user's expressions cannot meet them.
         let [machine, lanes, words, controls, epoch, idle_ns, batch] =
             ["machine", "lanes", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
         let kernel = quote!(#path::__layouts::kernel);
@@ -292,7 +290,7 @@ impl Kernel {
             Form::Launched { .. } | Form::Grid { .. } => Vec::new(),
         };
         let asserted = own.iter().map(|(_, ty)| (ty, "is_argument")).chain(messages.into_iter().map(|ty| (ty, "is_message")));
-        // With the span of the type, which the error points at.
+        // The error points at the type's span.
         let asserted = asserted.map(|(ty, what)| {
             let (path, what) = (crate::spanned(path, ty.span()), Ident::new(what, ty.span()));
             quote_spanned!(ty.span()=> #path::__layouts::__private::#what::<#ty>();)
@@ -362,7 +360,6 @@ impl Kernel {
 }
 
 impl Rings {
-    /// The function that serves them.
     fn run(self, path: &TokenStream) -> TokenStream {
         match self {
             Self::Indexed => quote!(#path::persistent),
@@ -370,11 +367,11 @@ impl Rings {
         }
     }
 
-    /// The type and the value of the constant of a kernel that serves them.
+    /// The type and value of a kernel's constant.
     fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
         let ty = quote!(#kernel::Persistent<#input, #output>);
         let is_flagged = self == Self::Flagged;
-        // Safe: the image is that of this list, in which the kernel of this name uses its rings and nothing else.
+        // Safe: the image is of this list, in which the kernel of this name accesses only its rings.
         (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #is_flagged) }))
     }
 }

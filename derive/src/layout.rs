@@ -1,8 +1,8 @@
 //! `#[derive(SharedLayout)]`: the layout of a struct, from its definition.
 //!
-//! 1. The sizes, offsets and the ABI hash are computed by the compiler, not here: the expansion is an `impl Layout` and a constant of checks.
-//! 2. Each check has the span of its field, so that its error points there.
-//! 3. Types that can never be shared are refused here by name. Others are refused by the trait `Layout`.
+//! 1. The expansion is an `impl Layout` and constant checks: the compiler computes sizes, offsets and the ABI hash.
+//! 2. Each check has the span of its field.
+//! 3. Some types are refused here by name, the others by the trait `Layout`.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -191,7 +191,7 @@ fn each(attributes: &[Attribute], mut parse: impl FnMut(ParseNestedMeta<'_>) -> 
         .try_for_each(|attribute| attribute.parse_nested_meta(&mut parse))
 }
 
-/// Refuses types that host and device never share, with the type to use instead.
+/// Refuses types that are never shared, with the type to use instead.
 fn shareable(ty: &Type) -> Result<()> {
     let refuse =
         |what: &str, instead: &str| Err(Error::new(ty.span(), format!("{what} is not a type that host and device share: use {instead}")));

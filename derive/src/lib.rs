@@ -1,4 +1,4 @@
-//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them by the names that its crates export: the expansion refers to the crate that
+//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them through its crates: the expansion refers to the crate that
 //! exported the macro.
 #![deny(missing_docs, unsafe_code)]
 
@@ -19,7 +19,7 @@ macro_rules! shared_layout {
     )+};
 }
 
-// A derive macro cannot see the path by which it was imported, so each crate exports its own, under the same name.
+// A derive macro cannot see its import path, so each crate exports its own.
 shared_layout! {
     #[doc = include_str!("shared_layout.md")]
     shared_layout(SharedLayout): [::ringmem_layouts];
@@ -35,7 +35,7 @@ pub fn kernels(input: TokenStream) -> TokenStream {
     kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// The same path with another span: an error about a call points at the span of its first token.
+/// The compiler's error points at the span of the path's first token.
 fn spanned(path: &proc_macro2::TokenStream, span: Span) -> proc_macro2::TokenStream {
     let spanned = |mut token: TokenTree| {
         token.set_span(span);

@@ -1,17 +1,17 @@
 //! Alignment of addresses, offsets and sizes, in bytes.
 //!
-//! An alignment is a power of two. For any other value the functions return `None` or `false`. No arithmetic wraps.
+//! An alignment is a power of two; for other values the functions return `None` or `false`.
 
-/// Size of a cache line on most hosts.
+/// A cache line on most hosts.
 pub const LINE: u64 = 64;
-/// Two lines, which are fetched together, or one line of a GPU: the alignment of [`CacheLineAligned`](crate::CacheLineAligned).
+/// Two lines of a host, fetched in pairs, or one line of a GPU.
 pub const LINES: u64 = 128;
 /// Minimum alignment of device allocations.
 pub const DEVICE: u64 = 256;
-/// Page size of most hosts.
+/// A page on most hosts.
 pub const PAGE: u64 = 4096;
 
-/// Returns the smallest multiple of `align` not below `value`; `None` if it exceeds 64 bits or `align` is invalid.
+/// Returns the smallest multiple of `align` not below `value`, if it fits 64 bits.
 ///
 /// ```
 /// use ringmem_layouts::align;
@@ -27,19 +27,19 @@ pub const fn align_up(value: u64, align: u64) -> Option<u64> {
     }
 }
 
-/// Returns the largest multiple of `align` not above `value`; `None` if `align` is invalid.
+/// Returns the largest multiple of `align` not above `value`.
 #[must_use]
 pub const fn align_down(value: u64, align: u64) -> Option<u64> {
     if align.is_power_of_two() { Some(value & !(align - 1)) } else { None }
 }
 
-/// Returns whether `value` is a multiple of `align`; `false` if `align` is invalid.
+/// Returns whether `value` is a multiple of `align`.
 #[must_use]
 pub const fn is_aligned(value: u64, align: u64) -> bool {
     align.is_power_of_two() && value & (align - 1) == 0
 }
 
-/// Returns the number of bytes from `value` to the next multiple of `align`, which may exceed 64 bits; `None` if `align` is invalid.
+/// Returns the bytes from `value` to the next multiple of `align`, which may exceed 64 bits.
 #[must_use]
 pub const fn padding(value: u64, align: u64) -> Option<u64> {
     if align.is_power_of_two() { Some(value.wrapping_neg() & (align - 1)) } else { None }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Values from the whole range, many of them near its ends or powers of two.
+    /// Many near the ends of the range or powers of two.
     fn values() -> impl Strategy<Value = u64> {
         prop_oneof![any::<u64>(), 0..10_000_u64, (0..10_000_u64).prop_map(|below| u64::MAX - below), (0..64_u32).prop_map(|bit| 1 << bit)]
     }

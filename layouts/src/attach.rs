@@ -1,8 +1,8 @@
-//! [`AttachError`]: memory that does not have the expected layout.
+//! [`AttachError`]: memory without the expected layout.
 
 use core::fmt;
 
-/// A reason why memory laid out by another process or device cannot be used.
+/// Why memory from another process or device cannot be used.
 ///
 /// ```
 /// # use core::ptr::NonNull;
@@ -34,7 +34,7 @@ pub enum AttachError {
         /// Bytes available.
         got: u64,
     },
-    /// There is no header of this kind, or it is not complete yet.
+    /// No header of this kind, or an incomplete one.
     Magic {
         /// The magic of this kind of header.
         expected: u64,
@@ -55,19 +55,19 @@ pub enum AttachError {
         /// The ABI hash found.
         got: u64,
     },
-    /// The messages, or the ring, are of another kind.
+    /// Messages, or the ring, of another kind.
     Kind {
         /// The kind expected.
         expected: u64,
         /// The kind found.
         got: u64,
     },
-    /// The capacity is not a power of two, exceeds the address space, differs from that in the ring's other header, or is 1 in a mailbox.
+    /// The capacity is not a power of two, exceeds the address space, differs in the ring's other header, or is 1 in a mailbox.
     Capacity {
         /// The capacity found.
         got: u64,
     },
-    /// The slots have another size.
+    /// Slots of another size.
     SlotSize {
         /// Bytes expected.
         expected: u64,
@@ -79,16 +79,16 @@ pub enum AttachError {
         /// Bytes from the header.
         got: u64,
     },
-    /// The region has more entries than allowed.
+    /// More entries than a region can have.
     Count {
         /// The count found.
         got: u64,
     },
-    /// No sequence of pushes and pops produces these indices.
+    /// Impossible indices.
     Corrupt(Corrupt),
 }
 
-/// An index of the peer claims more messages than the ring holds.
+/// A peer's index claims more messages than the ring holds.
 ///
 /// ```
 /// use ringmem_layouts::attach::Corrupt;

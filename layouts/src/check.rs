@@ -1,8 +1,8 @@
-//! Compile-time checks of a layout, for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table).
+//! Compile-time checks for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table).
 //!
-//! `#[track_caller]` makes the compiler's error point at the macro call, which has the span of the field, instead of this file.
+//! `#[track_caller]` moves the compiler's error to the macro call, which has the span of the field.
 
-/// A message built in a constant; text past 512 bytes is cut off.
+/// A message built in a constant, of at most 512 bytes.
 struct Text {
     bytes: [u8; 512],
     length: usize,
@@ -37,13 +37,13 @@ impl Text {
     const fn fail(&self) -> ! {
         match core::str::from_utf8(self.bytes.split_at(self.length).0) {
             Ok(text) => panic!("{}", text),
-            // The text was cut off within a character.
+            // Cut off within a character.
             Err(_) => panic!("the layout of a shared struct is not as declared"),
         }
     }
 }
 
-/// Checks that a field is at the declared offset.
+/// Checks the offset of a field.
 #[track_caller]
 pub const fn offset(name: &str, field: &str, at: usize, declared: usize) {
     if at != declared {
@@ -51,7 +51,7 @@ pub const fn offset(name: &str, field: &str, at: usize, declared: usize) {
     }
 }
 
-/// Checks that the field that ends at `end` is followed by the next one, or by the end of the struct, at `next`.
+/// Checks that the field that ends at `end` is followed, at `next`, by a field or the end of the struct.
 #[track_caller]
 pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
     let text = Text::new();
@@ -64,7 +64,7 @@ pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
     }
 }
 
-/// Checks the size and the alignment of a struct, where they are declared.
+/// Checks declared size and alignment.
 #[track_caller]
 pub const fn size_and_align<T>(name: &str, size: Option<usize>, align: Option<usize>) {
     match size {

@@ -1,13 +1,13 @@
 //! Hybrid logical clocks: timestamps that follow physical time and stay unique and ordered if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word shared by any number of threads and processes. All its stamps differ. A call that happens before another
-//!    gets the smaller stamp.
-//! 2. [`tick`] is the same step for a clock with a single owner: one lane of a kernel, or one thread.
-//! 3. The time is always an argument, in microseconds: this module reads no clock.
-//! 4. Stamps do not synchronise memory: a later stamp does not make the writes before an earlier stamp visible.
+//! 1. [`HybridClock`] is one word shared by threads and processes. All its stamps differ. A call that happens before another gets the
+//!    smaller stamp.
+//! 2. [`tick`] is the same step for a clock with a single owner.
+//! 3. Time is always an argument, in microseconds.
+//! 4. Stamps do not synchronise memory.
 //!
-//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter in the bits below the time. One comparison orders two
-//! stamps, and a full counter carries into the time instead of repeating a stamp.
+//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter in the bits below the time: one comparison orders two
+//! stamps, and a full counter carries into the time.
 
 mod stamp;
 
@@ -34,22 +34,20 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
     if physical > logical { physical } else { logical }
 }
 
-/// A clock in one word of shared memory, 8 bytes; zeroed, it has issued no stamp. With `W = u64` it is a snapshot.
+/// A clock in one word of shared memory; zeroed, it has issued no stamp. With `W = u64` it is a snapshot.
 ///
 /// If several threads tick it, give it its own cache line ([`crate::CacheLineAligned`]).
 ///
 /// # Why stamps are unique
 ///
-/// Two operations change the word: an addition of 1, and a compare-exchange from a value below a floor to that floor. Both increase the
-/// value, so the word's values rise strictly in its modification order. Each stamp is the value left by one change, and each change belongs
-/// to one call, so no two stamps are equal. A call that happens before another changes the word first, so stamps follow happens-before.
-/// (Wrapping takes 2^60 stamps after [`LAST_US`], or a foreign write to the word.)
+/// Two operations change the word: an addition of 1, and a compare-exchange from below a floor to that floor. Both increase it, so its
+/// values rise strictly in modification order. Each stamp is the value left by one change, and each change belongs to one call. A call that
+/// happens before another changes the word first. (Wrapping takes 2^60 stamps after [`LAST_US`], or a foreign write.)
 ///
 /// # How far stamps run ahead of the time
 ///
-/// A value that a call skips lies below that call's floor. So above the greatest time passed to any call, and above any merged stamp, lie
-/// only consecutive issued stamps; 4096 of them span one microsecond. A clock ticked more slowly than that is never ahead. A faster one
-/// runs ahead by the excess, until the time catches up.
+/// A skipped value lies below its call's floor. So above the greatest time passed to a call, and above merged stamps, lie only consecutive
+/// issued stamps, 4096 per microsecond. A clock ticked faster than that runs ahead by the excess, until the time catches up.
 ///
 /// ```
 /// use ringmem_layouts::HostWord;
@@ -68,7 +66,7 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct HybridClock<W = u64> {
-    /// [`Stamp::bits`] of the last stamp. Written by every agent of one coherence domain, by read-modify-write; it never decreases.
+    /// [`Stamp::bits`] of the last stamp. Written by every agent of one coherence domain, by read-modify-write; never decreases.
     pub last: W,
 }
 
@@ -82,7 +80,7 @@ layout_table! {
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for HybridClock<W> {}
 
 impl<W: RmwWord> HybridClock<W> {
-    /// Returns a stamp greater than all before it and not behind `now_us`. A time that steps back is ignored.
+    /// Returns a stamp greater than all before it and not behind `now_us`.
     #[inline]
     #[must_use]
     pub fn tick(&self, now_us: u64) -> Stamp {
@@ -93,8 +91,8 @@ impl<W: RmwWord> HybridClock<W> {
     ///
     /// # Errors
     ///
-    /// [`Drift`] if `remote` is more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]; the clock is unchanged. Without this
-    /// bound one peer with a wrong clock would move every other clock forward permanently.
+    /// [`Drift`] if `remote` is more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]: one wrong clock would move all others
+    /// forward permanently. The clock is unchanged.
     #[inline]
     pub fn merge(&self, remote: Stamp, now_us: u64, most_ahead_us: u64) -> Result<Stamp, Drift> {
         if remote.physical_us() > now_us.saturating_add(most_ahead_us).min(LAST_US) {
@@ -103,21 +101,21 @@ impl<W: RmwWord> HybridClock<W> {
         Ok(self.above(Stamp::at(now_us).bits().max(remote.bits() + 1)))
     }
 
-    /// Returns the word's value: the last stamp or a skipped value after it. No stamp issued earlier is greater.
+    /// Returns the last stamp, or a skipped value after it. No stamp issued earlier is greater.
     #[inline]
     #[must_use]
     pub fn last(&self) -> Stamp {
         Stamp::from_bits(self.last.load())
     }
 
-    /// Starts with an addition rather than a load: if the time has not advanced, one access to the contended line suffices.
+    /// Adds before it loads: if the time has not advanced, one access to the contended line suffices.
     #[inline]
     fn above(&self, floor: u64) -> Stamp {
         let mut given = self.last.fetch_add(1).wrapping_add(1);
         while given < floor {
             given = match self.last.compare_exchange(given, floor) {
                 Ok(_) => floor,
-                // Still below the floor, so no stamp: the next attempt starts from here.
+                // Still below the floor, so no stamp.
                 Err(found) if found < floor => found,
                 Err(_) => self.last.fetch_add(1).wrapping_add(1),
             };
@@ -142,9 +140,9 @@ impl<W: RmwWord> HybridClock<W> {
 pub struct Drift {
     /// The stamp received.
     pub remote: Stamp,
-    /// The local time, microseconds.
+    /// The local time in microseconds.
     pub now_us: u64,
-    /// The allowed lead, microseconds.
+    /// The allowed lead in microseconds.
     pub most_ahead_us: u64,
 }
 

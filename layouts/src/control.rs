@@ -1,9 +1,8 @@
 //! [`ControlBlock`]: commands, state, faults and progress, shared between host and kernel.
 //!
-//! 1. The host writes the first line, one lane of one warp writes the second. The exception is the host's reset of both before a launch.
-//! 2. [`HostSide`] and [`DeviceSide`] are the two writers; each can store only to its own line. In [`Shared`] form all other code sees the
-//!    words as [`ReadOnly`].
-//! 3. Every value is one word, so no value tears. Values read from several words are not from one instant.
+//! 1. The host writes the first line, one lane the second; before a launch the host resets both.
+//! 2. [`HostSide`] and [`DeviceSide`] store to their own line only. In [`Shared`] form other code sees [`ReadOnly`] words.
+//! 3. Every value is one word, so none tears. Several words are not from one instant.
 //!
 //! With 128-byte cache lines the two sides share one line: correct, but slower.
 
@@ -22,7 +21,7 @@ pub use words::{Capabilities, Command, Fault, State};
 
 use crate::Word;
 
-/// The control block in shared memory: readable everywhere, writable only through [`HostSide`] and [`DeviceSide`].
+/// The control block in shared memory, writable only through [`HostSide`] and [`DeviceSide`].
 ///
 /// ```
 /// use ringmem_layouts::HostWord;
@@ -34,7 +33,7 @@ use crate::Word;
 /// ```
 pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 
-/// 128 bytes, one per pair of rings. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
+/// 128 bytes, one per pair of rings. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
 ///
 /// ```
 /// use ringmem_layouts::{ControlBlock, Layout};
@@ -46,9 +45,9 @@ pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct ControlBlock<W = u64> {
-    /// ABI hash of the kernel image for this block; a kernel compiled with another refuses to start. Host, before launch.
+    /// ABI hash of the image; a kernel with another refuses to start. Host, before launch.
     pub abi: W,
-    /// [`Capabilities`]: memory scope and features in use. Host, before launch.
+    /// [`Capabilities`]. Host, before launch.
     pub capabilities: W,
     /// Sequence number in the high 32 bits, [`Command`] in the low 32. Host, at any time; each command increments the sequence.
     pub command: W,
@@ -66,18 +65,18 @@ pub struct ControlBlock<W = u64> {
     pub state: W,
     /// Sequence number of the last command acted on. Device.
     pub command_seen: W,
-    /// Count in the high 32 bits, last [`Fault`] in the low 32. Device, one store, so never torn.
+    /// Count in the high 32 bits, last [`Fault`] in the low 32. Device.
     pub error: W,
-    /// Messages processed since launch. Device. It lags by at most 128 batches, or by a millisecond and the batch in progress. It is exact
-    /// if the kernel is idle, paused or has exited, except after a panic or an ended epoch.
+    /// Messages processed since launch. Device. Lags by at most 128 batches, or by a millisecond and the batch in progress; exact if the
+    /// kernel is idle, paused or has exited, except after a panic or an ended epoch.
     pub processed: W,
-    /// Messages of the last batch taken; 0 once they are counted in `processed`. Device.
+    /// Messages of the last batch that are not counted in `processed`. Device.
     pub in_flight: W,
     /// Hybrid logical clock, see [`crate::clock`]. Device, with `processed`.
     pub clock: W,
     /// Advances while the kernel runs, busy or idle. Device.
     pub heartbeat: W,
-    /// The ABI hash that the kernel was compiled with. Device, at start.
+    /// The kernel's ABI hash. Device, at start.
     pub abi_seen: W,
 }
 
@@ -105,7 +104,7 @@ crate::layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ControlBlock<W> {}
 
-/// Reads every word of a control block once.
+/// Reads every word once.
 #[must_use]
 pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
     ControlBlock {
@@ -129,32 +128,31 @@ pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
 }
 
 impl ControlBlock<u64> {
-    /// Returns the kernel's state; `None` for an undefined number.
+    /// Returns the kernel's state; `None` if undefined.
     #[must_use]
     pub const fn kernel_state(&self) -> Option<State> {
         State::from_word(self.state)
     }
 
-    /// Returns the epoch that `state` belongs to. It differs from `epoch` if the kernel has not started, or if the host has abandoned it.
+    /// Returns the epoch of `state`. It differs from `epoch` if the kernel has not started or was abandoned.
     #[must_use]
     pub const fn kernel_epoch(&self) -> u32 {
         (self.state >> 32) as u32
     }
 
-    /// Returns the last command and its sequence number, unknown bits kept; 0 before the first.
+    /// Returns the sequence number and the last command, unknown bits kept; 0 before the first.
     #[must_use]
     pub const fn given(&self) -> (u32, Command) {
         ((self.command >> 32) as u32, Command::from_bits_retain(self.command as u32))
     }
 
-    /// Returns the number of faults and the last one; `None` with a count of 0, or for an undefined number.
+    /// Returns the number of faults and the last one; `None` if none or undefined.
     #[must_use]
     pub const fn faults(&self) -> (u32, Option<Fault>) {
         ((self.error >> 32) as u32, Fault::from_word(self.error))
     }
 }
 
-/// Two values of one word, printed with their names.
 struct Packed<A, B>([&'static str; 2], A, B);
 
 impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for Packed<A, B> {
@@ -164,7 +162,6 @@ impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for Packed<A, B> {
     }
 }
 
-/// A value printed by name, or as a number if it has none.
 struct Named<T>(Option<T>, u64);
 
 impl<T: fmt::Debug> fmt::Debug for Named<T> {
@@ -176,7 +173,7 @@ impl<T: fmt::Debug> fmt::Debug for Named<T> {
     }
 }
 
-/// Prints packed words as two values, flags and states by name, addresses and hashes in hexadecimal.
+/// Prints packed words as two values, addresses and hashes in hexadecimal.
 impl fmt::Debug for ControlBlock<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((sequence, command), (count, fault)) = (self.given(), self.faults());

@@ -1,13 +1,12 @@
 //! [`LayoutDescriptor`]: a layout as data, with the ABI hash by which two sides compare it.
 //!
-//! 1. A descriptor exists only for a number, a word, an array, and a struct that the compiler has checked ([`SharedLayout`](crate::SharedLayout),
-//!    [`layout_table!`](crate::layout_table)). `bool`, `char`, `usize`, pointers and references have none, so no layout can contain them.
-//! 2. The hash covers the offset and name of each field and the hash of its *type*. Renaming a type alias does not change it. Changing the type behind an
-//!    alias at any depth changes it.
+//! 1. Only numbers, words, arrays, and structs that the compiler has checked ([`SharedLayout`](crate::SharedLayout),
+//!    [`layout_table!`](crate::layout_table)) have one; `bool`, `char`, `usize`, pointers and references do not.
+//! 2. The hash covers each field's offset and name and the hash of its *type*, at any depth, whatever its alias.
 
 use core::mem::{align_of, size_of};
 
-/// An FNV-1a hasher of 64 bits that runs at compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
+/// A 64-bit FNV-1a hasher that runs at compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbiHash(u64);
 
@@ -31,13 +30,13 @@ impl AbiHash {
         self
     }
 
-    /// Adds a number to the hash, least significant byte first on every target.
+    /// Adds a number to the hash, little-endian on every target.
     #[must_use]
     pub const fn number(self, value: u64) -> Self {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Adds a name and its length to the hash, so that `ab`, `c` and `a`, `bc` differ.
+    /// Adds a name and its length, so that `ab`, `c` and `a`, `bc` differ.
     #[must_use]
     pub const fn name(self, name: &str) -> Self {
         self.bytes(name.as_bytes()).number(name.len() as u64)
@@ -56,9 +55,9 @@ impl Default for AbiHash {
     }
 }
 
-/// A type with a described layout: size, alignment, fields, hash.
+/// A type with a described layout.
 ///
-/// Derive [`SharedLayout`](crate::SharedLayout) for a struct. Numbers and arrays implement it.
+/// Derive [`SharedLayout`](crate::SharedLayout) for a struct.
 ///
 /// # Safety
 ///
@@ -69,7 +68,7 @@ impl Default for AbiHash {
     note = "derive `SharedLayout` for a struct; use `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
 )]
 pub unsafe trait Layout {
-    /// The descriptor. For a struct, evaluating it checks the whole layout.
+    /// The descriptor. Evaluating it checks the layout of a struct.
     const DESCRIPTOR: LayoutDescriptor;
 }
 
@@ -88,17 +87,17 @@ pub unsafe trait Layout {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayoutDescriptor {
-    /// The name of the type without type arguments.
+    /// The type's name, without arguments.
     pub name: &'static str,
     /// Size in bytes.
     pub size: usize,
     /// Alignment in bytes.
     pub align: usize,
-    /// The fields in order of offset, without gaps. Empty for a number and for an array.
+    /// The fields in order, without gaps; empty unless a struct.
     pub fields: &'static [Field],
     /// The ABI hash.
     pub hash: u64,
-    /// The structure of the type. Not part of the hash, which already covers it.
+    /// The structure of the type, which the hash covers.
     pub shape: Shape,
 }
 
@@ -114,7 +113,7 @@ pub enum Shape {
         /// The number of elements.
         length: usize,
     },
-    /// The fields of the descriptor.
+    /// The descriptor's fields.
     Struct,
 }
 
@@ -127,25 +126,25 @@ pub struct Field {
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
-    /// The type of the field as written in the source.
+    /// The type as written in the source.
     pub type_name: &'static str,
-    /// The ABI hash of the type itself.
+    /// The ABI hash of the type.
     pub type_hash: u64,
     /// The layout of the type.
     pub layout: &'static LayoutDescriptor,
-    /// The agent that writes the field, and when.
+    /// Who writes the field, and when.
     pub writer: &'static str,
 }
 
 impl LayoutDescriptor {
-    /// Describes a number, which has no fields.
+    /// Describes a number.
     #[must_use]
     pub const fn number<T>(name: &'static str) -> Self {
         let hash = AbiHash::new().name(name).number(size_of::<T>() as u64);
         Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish(), shape: Shape::Number }
     }
 
-    /// Describes and hashes a struct with these fields.
+    /// Describes a struct with these fields.
     #[must_use]
     pub const fn of<T>(name: &'static str, fields: &'static [Field]) -> Self {
         let mut hash = AbiHash::new().name(name).number(size_of::<T>() as u64).number(align_of::<T>() as u64);
@@ -159,11 +158,11 @@ impl LayoutDescriptor {
     }
 }
 
-/// Returns the hash of a set of layouts. It does not depend on the order of the set.
+/// Returns the hash of a set of layouts, whatever their order.
 #[must_use]
 pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
     let mut hash = AbiHash::new();
-    // Selection by (name, hash): `const`, no memory, and sets are small.
+    // Selection by (name, hash): `const`, without memory.
     let mut taken = 0;
     let mut last: Option<usize> = None;
     while taken < set.len() {
@@ -191,7 +190,7 @@ pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
     hash.finish()
 }
 
-/// A total order on indexes: by name, then by hash, then by place.
+/// A total order: name, then hash, then place.
 const fn precedes(set: &[LayoutDescriptor], a: usize, b: usize) -> bool {
     let (left, right) = (set[a].name.as_bytes(), set[b].name.as_bytes());
     let mut i = 0;
@@ -219,7 +218,7 @@ macro_rules! numbers {
     )*};
 }
 
-// A word and its bits at rest are the same eight bytes, so `u64` hashes as "word" too.
+// A word has the bytes of a `u64`, so `u64` hashes as "word" too.
 numbers! {
     u8 => "u8", u16 => "u16", u32 => "u32", u64 => "word",
     i8 => "i8", i16 => "i16", i32 => "i32", i64 => "i64",

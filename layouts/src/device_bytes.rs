@@ -1,14 +1,13 @@
-//! [`DeviceBytes`]: types that may be copied to a device and back as bytes.
+//! [`DeviceBytes`]: types that may be copied to a device as bytes.
 
 use core::mem::MaybeUninit;
 use core::slice;
 
 use crate::Layout;
 
-/// Plain bytes: every bit pattern is a valid value, and there is no padding and no pointer.
+/// Plain bytes: every bit pattern is a valid value, without padding or pointers.
 ///
-/// Numbers, arrays of numbers and every `Copy` struct with [`SharedLayout`](crate::SharedLayout) implement it. Atomics do not: they are not
-/// `Copy`.
+/// Numbers, arrays of numbers and `Copy` structs with [`SharedLayout`](crate::SharedLayout) implement it.
 ///
 /// ```
 /// use ringmem_layouts::{DeviceBytes, SharedLayout};
@@ -27,17 +26,17 @@ use crate::Layout;
     note = "derive `Clone`, `Copy` and `SharedLayout` for a struct"
 )]
 pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
-    /// Evaluating this constant checks the layout, including that of a generic struct.
+    /// Evaluating it checks the layout.
     #[doc(hidden)]
     const CHECKED: () = {
         let _ = Self::DESCRIPTOR;
     };
 
-    /// Returns the value whose bytes are all zero.
+    /// Returns the all-zero value.
     #[must_use]
     #[inline(always)]
     fn zeroed() -> Self {
-        // SAFETY: `Layout` promises that any bytes are a valid value.
+        // SAFETY: by `Layout` any bytes are a valid value.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 
@@ -45,7 +44,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn as_bytes(&self) -> &[u8] {
         const { Self::CHECKED };
-        // SAFETY: `Layout` promises that no byte is padding, so all are initialised. A `Copy` type of numbers has no interior mutability.
+        // SAFETY: by `Layout` no byte is padding, so all are initialised. A `Copy` type of numbers has no interior mutability.
         unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 
@@ -53,7 +52,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn as_bytes_mut(&mut self) -> &mut [u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes`, and `Layout` promises that any bytes are a valid value.
+        // SAFETY: as in `as_bytes`, and by `Layout` any bytes are a valid value.
         unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
     }
 
@@ -61,7 +60,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn slice_as_bytes(values: &[Self]) -> &[u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes`; the elements of a slice follow each other without padding.
+        // SAFETY: as in `as_bytes`; elements follow each other without padding.
         unsafe { slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
     }
 
@@ -69,7 +68,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn slice_as_bytes_mut(values: &mut [Self]) -> &mut [u8] {
         const { Self::CHECKED };
-        // SAFETY: as in `as_bytes_mut`; the elements of a slice follow each other without padding.
+        // SAFETY: as in `as_bytes_mut`; elements follow each other without padding.
         unsafe { slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
     }
 }

@@ -1,10 +1,8 @@
 //! [`Dump`]: a readable report of a kernel's state.
 //!
-//! 1. A dump holds values that were read earlier. Printing it reads no shared memory and waits for nothing.
-//! 2. Its last line is a [`Conclusion`]: the first variant that matches. Facts (an end, a fault) are tested before guesses.
-//! 3. If messages are moved between the host's rings and separate device rings, it shows both: [`Twins`].
-//!
-//! The values are not from one instant: the kernel keeps running while they are read.
+//! 1. A dump holds values that were read earlier, not at one instant. Printing it reads no shared memory and does not wait.
+//! 2. Its last line is a [`Conclusion`]: the first variant that matches, facts before guesses.
+//! 3. Rings of the kernel's own are shown next to the host's: [`Twins`].
 
 use core::fmt;
 
@@ -14,10 +12,9 @@ use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, RingHeader, TelemetryBuffer, Word};
 
-/// How often [`Indices::of`] retries while the ring moves.
 const TRIES: u32 = 16;
 
-/// The head and tail of a ring, with its capacity.
+/// Head, tail and capacity of a ring.
 ///
 /// ```
 /// use ringmem_layouts::dump::Indices;
@@ -31,17 +28,16 @@ const TRIES: u32 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Indices {
-    /// Index of the next slot to pop; free-running.
+    /// Next slot to pop; free-running.
     pub head: u64,
-    /// Index of the next slot to push; free-running.
+    /// Next slot to push; free-running.
     pub tail: u64,
     /// Number of slots.
     pub capacity: u64,
 }
 
 impl Indices {
-    /// Reads the indices of a ring whose header is valid. They are consistent unless the consumer advances during each of a few
-    /// attempts.
+    /// Reads the indices of a valid header, consistent unless the consumer advances during each of a few attempts.
     #[must_use]
     pub fn of<W: Word>(header: &RingHeader<W>) -> Self {
         let capacity = header.constants.capacity.load();
@@ -62,7 +58,7 @@ impl Indices {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that number exceeds the capacity.
+    /// [`Corrupt`] if it exceeds the capacity.
     pub const fn fill(&self) -> Result<u64, Corrupt> {
         let fill = self.tail.wrapping_sub(self.head);
         if fill > self.capacity { Err(Corrupt { head: self.head, tail: self.tail, capacity: self.capacity }) } else { Ok(fill) }
@@ -79,7 +75,7 @@ impl fmt::Display for Indices {
     }
 }
 
-/// The kernel's rings, if they are not the host's.
+/// The kernel's own rings, if any.
 ///
 /// ```
 /// use ringmem_layouts::dump::{Indices, Twins};
@@ -91,15 +87,15 @@ impl fmt::Display for Indices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Twins {
-    /// Host and kernel use the same two rings.
+    /// Host and kernel share two rings.
     Shared,
-    /// The kernel has its own rings, and their indices could not be read.
+    /// The kernel's own rings could not be read.
     Unseen,
-    /// The kernel's rings: from host to kernel, and from kernel to host.
+    /// The kernel's own rings: input, output.
     Seen([Indices; 2]),
 }
 
-/// Everything that the host can observe about a kernel.
+/// What the host can observe about a kernel.
 ///
 /// ```
 /// use ringmem_layouts::dump::{Conclusion, Dump, Indices, Twins};
@@ -116,17 +112,17 @@ pub enum Twins {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Dump {
-    /// A snapshot of the control block.
+    /// The control block.
     pub control: ControlBlock<u64>,
     /// The telemetry, if it could be read.
     pub telemetry: Result<TelemetryBuffer<u64>, Busy>,
-    /// The ring from host to kernel: the host's, if the kernel has its own.
+    /// The (host's) ring from host to kernel.
     pub input: Indices,
-    /// The ring from kernel to host: the host's, if the kernel has its own.
+    /// The (host's) ring from kernel to host.
     pub output: Indices,
     /// The kernel's own rings, if any.
     pub twins: Twins,
-    /// The verdict of the watchdog.
+    /// The watchdog's verdict.
     pub verdict: Verdict,
 }
 
@@ -147,7 +143,7 @@ pub enum Side {
     Output,
 }
 
-/// The kernel's condition. [`Dump::conclusion`] tests the abnormal conditions first.
+/// The kernel's condition.
 ///
 /// ```
 /// use ringmem_layouts::dump::Conclusion;
@@ -167,19 +163,19 @@ pub enum Side {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Conclusion {
-    /// The host has ended the epoch; the kernel exits without writing anything more.
+    /// The host has ended the epoch; the kernel exits without further writes.
     Abandoned,
     /// An undefined state number.
     UnknownState(u32),
-    /// The kernel exited with this fault; `None` for an undefined fault number.
+    /// The kernel exited with this fault; `None` if undefined.
     Faulted(Option<Fault>),
     /// The kernel exited on command.
     Terminated,
-    /// The indices of this ring are impossible.
+    /// This ring's indices are impossible.
     Corrupt(Side),
     /// The kernel has written nothing yet.
     NotStarted,
-    /// The heartbeat is stale, and messages of the last batch are not counted as processed: the kernel hangs in the handler or soon after.
+    /// The heartbeat is stale and messages are in flight: the kernel hangs in the handler or soon after.
     StuckInHandler {
         /// Messages taken and not yet counted.
         in_flight: u64,
@@ -195,16 +191,16 @@ pub enum Conclusion {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// The output ring is full: the host does not receive.
+    /// The output ring is full.
     OutputFull,
     /// The kernel processes the remaining messages before it exits.
     Draining {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// The kernel is idle while messages in the host's ring have not been moved to the kernel's.
+    /// The kernel is idle, but messages were not moved from the host's ring to its own.
     Unmoved {
-        /// Messages in the host's ring that are not in the kernel's.
+        /// Messages not moved.
         waiting: u64,
     },
     /// The kernel is processing messages.
@@ -214,7 +210,7 @@ pub enum Conclusion {
         /// Messages taken and not yet counted.
         in_flight: u64,
     },
-    /// The kernel is idle, and no message is waiting.
+    /// The kernel is idle without messages.
     Idle,
 }
 
@@ -248,7 +244,7 @@ impl Dump {
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         let Self { control, input, output, twins, verdict, .. } = self;
-        // The rings that the kernel pops from and pushes to.
+        // The rings that the kernel uses.
         let [taking, giving] = match twins {
             Twins::Seen(twins) => twins.each_ref(),
             Twins::Shared | Twins::Unseen => [input, output],
@@ -262,7 +258,7 @@ impl Dump {
         };
         let (Ok(_), Ok(arrived)) = (input.fill(), taking.fill()) else { return Conclusion::Corrupt(Side::Input) };
         let (Ok(_), Ok(answers)) = (output.fill(), giving.fill()) else { return Conclusion::Corrupt(Side::Output) };
-        // Messages sent by the host and not yet in the kernel's ring; 0 if both use the same ring.
+        // Messages not yet in the kernel's ring; 0 if both use one.
         let unmoved = input.tail.wrapping_sub(taking.tail);
         if unmoved > input.capacity {
             return Conclusion::Corrupt(Side::Input);
@@ -340,7 +336,7 @@ mod tests {
         Indices { head, tail: head.wrapping_add(fill), capacity: 64 }
     }
 
-    /// An active, idle kernel of launch 3 that has acknowledged command 2.
+    /// An active, idle kernel that has acknowledged its command.
     fn idle() -> Dump {
         let control = ControlBlock {
             epoch: 3,
@@ -366,7 +362,7 @@ mod tests {
         dump
     }
 
-    /// The same kernel with rings of its own.
+    /// With rings of its own.
     fn moved(input: Indices, twins: [Indices; 2]) -> Dump {
         Dump { input, twins: Twins::Seen(twins), ..idle() }
     }

@@ -1,4 +1,4 @@
-//! `defmt::Format` for types that its derive does not support: flags and packed words.
+//! `defmt::Format` for flags and packed words, which its derive does not support.
 #![cfg(feature = "defmt")]
 
 use defmt::{Format, Formatter, write};

@@ -1,4 +1,4 @@
-//! [`Host`]: the machine for host threads, with atomics as words and an `UnsafeCell` per payload.
+//! [`Host`]: the machine for host threads.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::cell::UnsafeCell;
@@ -21,15 +21,15 @@ use crate::{Counter, Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, Slot
 /// ```
 #[cfg(target_has_atomic = "64")]
 pub type HostWord = core::sync::atomic::AtomicU64;
-/// A shared word on a microcontroller without 64-bit atomics.
+/// A shared word, for targets without 64-bit atomics.
 #[cfg(not(target_has_atomic = "64"))]
 pub type HostWord = portable_atomic::AtomicU64;
 
 /// The host: an address is a pointer.
 ///
-/// On a microcontroller without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock. That works
-/// between threads. An interrupt handler that needs a lock held by the interrupted code deadlocks. A single-core program enables
-/// portable-atomic's feature `unsafe-assume-single-core`: each access then disables interrupts, at three more instructions on a Cortex-M4.
+/// On a microcontroller without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock. An interrupt
+/// handler that needs a lock held by the interrupted code deadlocks. Single-core programs enable its feature `unsafe-assume-single-core`:
+/// each access then disables interrupts, at three more instructions on a Cortex-M4.
 ///
 /// ```
 /// use ringmem_layouts::{Host, Machine};
@@ -70,14 +70,14 @@ impl Machine for Host {
 pub struct HostCell<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> HostCell<T> {
-    /// Returns a cell with uninitialised contents.
+    /// Returns an uninitialised cell.
     #[must_use]
     pub const fn empty() -> Self {
         Self(UnsafeCell::new(MaybeUninit::uninit()))
     }
 }
 
-// SAFETY: both pointers come from `UnsafeCell::get`, and nothing is accessed here.
+// SAFETY: both pointers come from `UnsafeCell::get`; nothing is accessed.
 unsafe impl<T> SlotCell<T> for HostCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(MaybeUninit::new(value)))
@@ -95,15 +95,14 @@ unsafe impl<T> SlotCell<T> for HostCell<T> {
 // SAFETY: `repr(transparent)` over `UnsafeCell<MaybeUninit<T>>`.
 unsafe impl<T> SliceCell<T> for HostCell<T> {}
 
-// Same eight bytes and same hash as `u64`.
-// SAFETY: transparent over a word of 64 bits.
+// The same hash as `u64`. SAFETY: transparent over a word of 64 bits.
 unsafe impl Layout for HostWord {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor { align: align_of::<Self>(), ..u64::DESCRIPTOR };
 }
 
 const _: () = assert!(size_of::<HostWord>() == 8 && align_of::<HostWord>() == 8);
 
-// SAFETY: an atomic of 64 bits; every thread of the host shares its coherence domain.
+// SAFETY: an atomic of 64 bits; all host threads share a coherence domain.
 unsafe impl Word for HostWord {
     #[inline]
     fn new(value: u64) -> Self {
@@ -127,14 +126,14 @@ unsafe impl Word for HostWord {
     }
     #[inline]
     fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
-        // Orderings are on the accesses, because ThreadSanitizer does not see standalone fences.
+        // ThreadSanitizer does not see fences, so the accesses have the orderings.
         for (word, value) in words {
             Word::store_release(word, value);
         }
     }
 }
 
-// SAFETY: as above; these are single atomic operations.
+// SAFETY: as above; single atomic operations.
 unsafe impl RmwWord for HostWord {
     #[inline]
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
@@ -162,7 +161,7 @@ unsafe impl Counter for HostWord {
     }
 }
 
-// Checks each layout with the host's word as well as with `u64`.
+// Checks each layout with the host's word.
 const _: [LayoutDescriptor; 5] = [
     <crate::ControlBlock<HostWord> as Layout>::DESCRIPTOR,
     <crate::HybridClock<HostWord> as Layout>::DESCRIPTOR,

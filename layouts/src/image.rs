@@ -1,7 +1,6 @@
-//! [`Image`]: the same kernels as PTX for a device and as host functions for a host backend.
+//! [`Image`]: kernels as PTX for a device and as host functions for a host backend.
 //!
-//! `ringmem_kernels::kernels!` creates the [`Image`] and the [`Abi`] of a crate. Write them by hand only for kernels that it cannot declare. An image does not
-//! load itself: `ringmem::stream::Module` does.
+//! `ringmem_kernels::kernels!` creates the [`Image`] and the [`Abi`] of a crate; `ringmem::stream::Module` loads it.
 
 use core::ptr::NonNull;
 
@@ -54,11 +53,11 @@ impl Abi {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Image {
-    /// PTX text. It carries its ABI hash in the symbol `RINGMEM_ABI`.
+    /// PTX text, with the ABI hash in the symbol `RINGMEM_ABI`.
     pub ptx: &'static [u8],
     /// The same kernels for a host backend.
     pub host: &'static [Entry],
-    /// The layouts that both were compiled with.
+    /// The layouts of both.
     pub abi: Abi,
 }
 
@@ -88,19 +87,20 @@ pub struct Image {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// The name of the kernel, as in the PTX.
+    /// The kernel's name in the PTX.
     pub name: &'static str,
-    /// The number of its arguments, each a 64-bit integer or device address.
+    /// Number of arguments, 64-bit integers or device addresses.
     pub arguments: usize,
-    /// The kernel; returns when it has left.
+    /// The kernel; returns when it has exited.
     ///
     /// # Safety
     ///
-    /// The caller passes `arguments` arguments. The memory that they name is live, and shared by the kernel's protocol, until the call returns.
+    /// The caller passes `arguments` arguments. The memory that they name is live, and shared by the kernel's protocol, until the call
+    /// returns.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 
-/// The services of a backend for a kernel on a host thread.
+/// A backend's services for a kernel on a host thread.
 ///
 /// ```
 /// use core::ptr::NonNull;
@@ -126,18 +126,18 @@ pub struct Entry {
 /// assert_eq!((host.group(), host.groups(), host.translate(0, 8)), (0, 1, None));
 /// ```
 pub trait KernelHost: Sync {
-    /// Returns the host address of `bytes` bytes at a device address; `None` if they are not mapped.
+    /// Returns the host address of `bytes` mapped bytes at a device address.
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>>;
     /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Returns the index of this group (block) in its launch.
+    /// Returns the index of this group (block).
     fn group(&self) -> u64 {
         0
     }
-    /// Returns the number of groups of the launch.
+    /// Returns the number of groups.
     fn groups(&self) -> u64 {
         1
     }
-    /// Called at each step of a wait, with the number of steps before it.
+    /// Pauses in a wait, after `times` pauses.
     fn pause(&self, times: u32);
 }

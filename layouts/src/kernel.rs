@@ -1,11 +1,11 @@
-//! [`Kernel`] and [`Persistent`]: the name of a kernel and the types of its arguments or messages, shared by the launch and the kernel.
+//! [`Kernel`] and [`Persistent`]: the name of a kernel and the types of its arguments or messages.
 //!
-//! A [`Persistent`] kernel uses its rings and control block only, so a channel opens it without `unsafe`. A [`Kernel`] takes arguments, and its launch is
-//! `unsafe`. `ringmem_kernels::kernels!` declares both.
+//! A [`Persistent`] kernel accesses its rings and control block only, so a channel opens it without `unsafe`. A [`Kernel`] takes arguments,
+//! and its launch is `unsafe`. `ringmem_kernels::kernels!` declares both.
 //!
-//! 1. Every argument has 64 bits: a number, an [`Epoch`], or a [`DevicePointer`] to elements of one type.
-//! 2. A launch with other arguments, or another number of them, does not compile.
-//! 3. The types do not check the memory behind a pointer: it is part of the promise of the launch.
+//! 1. Every argument has 64 bits: a number, an [`Epoch`], or a [`DevicePointer`].
+//! 2. A launch with other arguments does not compile.
+//! 3. The memory behind a pointer is not checked: it is part of the launch's promise.
 //!
 //! ```
 //! use ringmem_layouts::kernel::{DevicePointer, Kernel};
@@ -26,7 +26,7 @@ use core::marker::PhantomData;
 use crate::image::{Entry, Image, KernelHost};
 use crate::{ControlBlock, RingMessage};
 
-/// The name of a kernel in an image, with the types of its [`Argument`]s as a tuple.
+/// The name of a kernel, with its [`Argument`] types as a tuple.
 ///
 /// ```
 /// use ringmem_layouts::kernel::Kernel;
@@ -73,13 +73,13 @@ impl<A: Arguments> Kernel<A> {
         A::COUNT
     }
 
-    /// Converts words to the arguments; `None` if their number differs.
+    /// Converts words to arguments, if their number is right.
     #[must_use]
     pub fn arguments(&self, words: &[u64]) -> Option<A> {
         A::of_words(words)
     }
 
-    /// Returns the entry of its host form, which converts its words with [`arguments`](Self::arguments).
+    /// Returns the entry of its host form.
     #[must_use]
     pub const fn entry(&self, run: unsafe fn(&dyn KernelHost, &[u64])) -> Entry {
         Entry { name: self.name, arguments: A::COUNT, run }
@@ -93,8 +93,6 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
 }
 
 /// A persistent kernel that pops messages `I` from one ring and pushes answers `O` to another, and accesses no other memory.
-///
-/// `ringmem_kernels::kernels!` declares one for each such kernel. A channel opens it without `unsafe`.
 ///
 /// ```
 /// use ringmem_layouts::kernel::Persistent;
@@ -121,12 +119,12 @@ impl<I, O> Clone for Persistent<I, O> {
 impl<I, O> Copy for Persistent<I, O> {}
 
 impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
-    /// Declares the kernel of this name in an image. `is_flagged` is true if its rings have a flag in each slot.
+    /// Declares the kernel of this name in an image. `is_flagged`: its rings have a flag in each slot.
     ///
     /// # Safety
     ///
-    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel. It accesses its control block, its telemetry and its
-    /// rings by their protocols, and no other memory.
+    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel. It accesses its control block, its
+    /// telemetry and its rings by their protocols, and no other memory.
     #[must_use]
     pub const unsafe fn new(name: &'static str, image: Image, is_flagged: bool) -> Self {
         Self { name, image, is_flagged, _messages: PhantomData }
@@ -150,8 +148,8 @@ impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
         self.is_flagged
     }
 
-    /// Returns the kernel with the types of its arguments, for a launch without a channel: address of its control block, epoch, idle limit in nanoseconds,
-    /// most messages per batch.
+    /// Returns the kernel for a launch without a channel, with the arguments: control block, epoch, idle limit in nanoseconds, most
+    /// messages per batch.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)
@@ -168,7 +166,7 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
 ///
 /// # Safety
 ///
-/// The type is `#[repr(transparent)]` over `u64`, and any value of it may come from a launch.
+/// The type is `#[repr(transparent)]` over `u64`, and a launch may pass any value of it.
 ///
 /// ```
 /// use ringmem_layouts::kernel::{Argument, DevicePointer, Epoch};
@@ -181,12 +179,12 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
 )]
 pub unsafe trait Argument: Copy + 'static {
-    /// Whether a kernel with such an argument is resident: it runs until it receives a command to leave.
+    /// Whether a kernel with it is resident: runs until commanded to leave.
     const STAYS: bool = false;
 
-    /// Converts to the word that is passed.
+    /// Converts to the word passed.
     fn word(self) -> u64;
-    /// Converts from the word that was passed.
+    /// Converts from the word passed.
     fn of_word(word: u64) -> Self;
 }
 
@@ -202,7 +200,7 @@ unsafe impl Argument for u64 {
     }
 }
 
-/// A launch generation as an argument: the generation for which its control block was prepared.
+/// A launch generation, for which the control block was prepared.
 ///
 /// ```
 /// use ringmem_layouts::kernel::{Arguments, Epoch};
@@ -221,14 +219,14 @@ impl Epoch {
         Self(epoch as u64)
     }
 
-    /// Returns the number of the generation.
+    /// Returns the generation.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0 as u32
     }
 }
 
-// SAFETY: transparent over a word; whatever it holds means its low half.
+// SAFETY: transparent over a word, of which the low half counts.
 unsafe impl Argument for Epoch {
     const STAYS: bool = true;
 
@@ -242,7 +240,7 @@ unsafe impl Argument for Epoch {
     }
 }
 
-/// A device address of one `T` or of the first of several. It owns no memory and may be dangling: validity is part of the promise of a launch.
+/// A device address of one or more `T`. It owns no memory and may dangle: validity is part of the launch's promise.
 ///
 /// ```
 /// use ringmem_layouts::kernel::DevicePointer;
@@ -257,7 +255,7 @@ pub struct DevicePointer<T> {
     _element: PhantomData<*const T>,
 }
 
-// SAFETY: a number; nothing is reached through it on this side.
+// SAFETY: a number; this side accesses nothing through it.
 unsafe impl<T> Send for DevicePointer<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for DevicePointer<T> {}
@@ -277,7 +275,7 @@ impl<T> DevicePointer<T> {
         self.address
     }
 
-    /// Returns the pointer `count` elements further on. The address wraps.
+    /// Returns the pointer `count` elements on, wrapping.
     #[must_use]
     #[inline(always)]
     pub const fn add(self, count: u64) -> Self {
@@ -326,15 +324,13 @@ unsafe impl<T: 'static> Argument for DevicePointer<T> {
     }
 }
 
-/// Compiles if a kernel takes it as an argument.
 #[doc(hidden)]
 pub const fn is_argument<T: Argument>() {}
 
-/// Compiles if a ring carries it.
 #[doc(hidden)]
 pub const fn is_message<T: RingMessage>() {}
 
-/// The arguments of a kernel: a tuple of up to twelve [`Argument`]s.
+/// A tuple of up to twelve [`Argument`]s.
 ///
 /// ```
 /// use ringmem_layouts::kernel::{Arguments, DevicePointer, Epoch};
@@ -351,14 +347,14 @@ pub const fn is_message<T: RingMessage>() {}
 pub trait Arguments: Copy + 'static {
     /// The number of arguments.
     const COUNT: usize;
-    /// Whether a kernel with these arguments is resident: one of them is an [`Epoch`].
+    /// Whether a kernel with these arguments is resident: one is an [`Epoch`].
     const STAYS: bool;
-    /// An array with a word for each argument.
+    /// An array of words.
     type Words: AsRef<[u64]>;
 
-    /// Converts to the words that are passed.
+    /// Converts to the words passed.
     fn words(self) -> Self::Words;
-    /// Converts from the words that were passed; `None` if their number differs.
+    /// Converts from the words passed, if their number is right.
     fn of_words(words: &[u64]) -> Option<Self>;
 }
 

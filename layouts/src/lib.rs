@@ -1,9 +1,8 @@
-//! Layouts and protocols that a CPU and a GPU share while a kernel keeps running.
+//! Layouts and protocols that a CPU and a GPU share while a kernel keeps running. The same code compiles for host and device, without `std`
+//! and allocator.
 //!
-//! The same code compiles for the host and, by rustc, for the device. It needs no `std` and no allocator.
-//!
-//! Use this crate alone for `no_std` code: rings between threads, in a microcontroller or in a kernel. Use `ringmem` for memory, streams and channels on
-//! the host, and `ringmem-kernels` to write kernels. To share a struct of your own, derive [`SharedLayout`]:
+//! Use this crate alone for `no_std` rings between threads, in a microcontroller or in a kernel. Use `ringmem` for memory, streams and
+//! channels on the host, and `ringmem-kernels` to write kernels. To share a struct of your own, derive [`SharedLayout`]:
 //!
 //! ```
 //! use ringmem_layouts::{Layout, RingMessage, SharedLayout};
@@ -18,20 +17,18 @@
 //!
 //! # Rules of a layout
 //!
-//! 1. A layout is a `#[repr(C)]` struct in plain source code. No macro generates the struct, so grep, go-to-definition and rustdoc find it.
-//! 2. Shared memory that another agent writes contains *words* only: every field of a shared header, also constants and reserved fields,
-//!    is a [`Word`] of 64 bits. A plain read of bytes that another agent may be writing is undefined behaviour. So these headers have no `bool`,
-//!    `usize`, enum, pointer or plain integer.
+//! 1. A layout is a `#[repr(C)]` struct in plain source code.
+//! 2. Memory that another agent writes contains [`Word`]s of 64 bits only, also as constants and reserved fields: a plain read of bytes
+//!    that may be written concurrently is undefined behaviour.
 //! 3. All-zero bytes are a valid, empty value, and any bytes are a valid value. Attaching checks their meaning.
-//! 4. Each cache line has one writer, named in the documentation of the field. Padding is a named field.
-//! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only: reserved fields shrink, offsets stay.
-//! 6. The compiler checks each layout on every build and target: size, alignment, offset and type of each field, and that no padding and no field
-//!    is missing. [`SharedLayout`] derives this for structs of other crates. The structs of this crate have a table ([`layout_table!`]).
-//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash, both `const`. The hash covers the *types* of the fields. A device image
-//!    contains the hash of all its layouts, and a host rejects an image with another hash. [`layout_set!`] combines the layouts of a crate with these.
+//! 4. Each cache line has one writer, named in the field's documentation. Padding is a named field.
+//! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only.
+//! 6. The compiler checks each layout on every target: size, alignment, offset and type of each field, and that no padding and no field is
+//!    missing. [`SharedLayout`] derives this; the structs of this crate have a table ([`layout_table!`]).
+//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A device image contains the hash of all its
+//!    layouts, and a host rejects another hash. [`layout_set!`] combines layouts.
 //!
-//! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form. With `u64`, the default, it is a snapshot: a plain value that can
-//! be copied, printed and sent.
+//! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64`, the default, a snapshot.
 //!
 //! # Limits
 //!
@@ -45,7 +42,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-// A word has to stand where a `u64` does, or a snapshot is laid out otherwise than what it is taken of.
+// A word must be laid out as a `u64`, or snapshots differ from what they copy.
 const _: () = assert!(align_of::<u64>() == 8, "targets that align a u64 to less than 8 bytes, as 32-bit x86 does, are not supported");
 
 pub mod align;
@@ -87,7 +84,7 @@ pub use ring::{RingHeader, RingLayout};
 pub use ringmem_derive::SharedLayout;
 pub use telemetry::TelemetryBuffer;
 
-/// All layouts of this crate, in order of name. `ringmem layout` prints them, and the ABI hash of an image covers them.
+/// All layouts of this crate, by name. `ringmem layout` prints them, and an image's ABI hash covers them.
 pub const LAYOUTS: &[LayoutDescriptor] = &[
     <BufferReference as Layout>::DESCRIPTOR,
     <ControlBlock<u64> as Layout>::DESCRIPTOR,
@@ -106,7 +103,7 @@ pub const LAYOUTS: &[LayoutDescriptor] = &[
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-// What the macros name by path.
+// For the macros' paths.
 #[doc(hidden)]
 pub mod __private {
     pub use core;

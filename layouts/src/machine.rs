@@ -1,8 +1,8 @@
 //! Traits that let one ring implementation run on several machines.
 //!
-//! 1. Shared words are accessed through [`Word`], payloads through [`SlotCell`], so a model checker that implements both sees every access.
+//! 1. [`Word`] and [`SlotCell`] are the only access to shared words and payloads, so a model checker sees every access.
 //! 2. Only [`Word::publish_all`] makes writes visible to the other side.
-//! 3. The trait does not fix the size of a word, the implementing type does: a model checker's word is larger.
+//! 3. The implementing type fixes the size of a word: a model checker's is larger.
 
 use core::ptr::NonNull;
 
@@ -28,8 +28,8 @@ pub trait Machine {
     /// A cell for one payload.
     type Cell<T>: SlotCell<T>;
 
-    /// Translates a device address to a pointer to `bytes` bytes aligned to `align`. Returns `None` if the address is misaligned, or if
-    /// the machine knows that no such memory is mapped there ([`Host`](crate::Host) does not). The caller's protocol decides which accesses are allowed.
+    /// Translates a device address to a pointer to `bytes` bytes aligned to `align`. Returns `None` if it is misaligned, or known to be
+    /// unmapped ([`Host`](crate::Host) does not know). The caller's protocol decides which accesses are allowed.
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>>;
 }
 
@@ -57,21 +57,19 @@ pub unsafe trait Word {
     fn new(value: u64) -> Self;
     /// Relaxed load.
     fn load(&self) -> u64;
-    /// Acquire load: writes made before the paired publish are visible after it.
+    /// Acquire load: sees the writes before the paired publish.
     fn load_acquire(&self) -> u64;
     /// Relaxed store.
     fn store(&self, value: u64);
-    /// Release store. On a device each one is a full memory barrier at system scope: see [`Word::publish_all`].
+    /// Release store: on a device a full barrier at system scope, see [`Word::publish_all`].
     fn store_release(&self, value: u64);
     /// Makes all earlier writes visible to any agent that acquires one of these words, then stores the words.
     ///
-    /// On the host these are N release stores. On a device it is one fence and N relaxed stores, because each `st.release.sys` is a full
-    /// memory barrier.
+    /// On the host N release stores. On a device one fence and N relaxed stores, because each `st.release.sys` is a full barrier.
     fn publish_all<const N: usize>(words: [(&Self, u64); N]);
 }
 
-/// A word with read-modify-write operations. They are atomic within one coherence domain only, not between a CPU and a GPU over PCIe. A
-/// protocol that crosses the bus must not require this trait.
+/// A word with read-modify-write operations, atomic within one coherence domain only, not between a CPU and a GPU over PCIe.
 ///
 /// # Safety
 ///
@@ -88,11 +86,11 @@ pub unsafe trait Word {
 /// assert_eq!((ticket(&next), ticket(&next)), (0, 1));
 /// ```
 pub unsafe trait RmwWord: Word {
-    /// Stores `new` if the word holds `current`; acquire and release. Returns the previous value in either case.
+    /// Stores `new` if the word holds `current`; acquire and release. Returns the previous value.
     ///
     /// # Errors
     ///
-    /// The value found, if it was not `current`.
+    /// The value found, if not `current`.
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64>;
     /// Adds with wrapping; acquire and release. Returns the previous value.
     fn fetch_add(&self, value: u64) -> u64;
@@ -122,13 +120,13 @@ pub unsafe trait Counter: Word {
     ///
     /// # Errors
     ///
-    /// The value found, if it was not `current`.
+    /// The value found, if not `current`.
     fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64>;
     /// Adds with wrapping; release.
     fn add_release(&self, value: u64);
 }
 
-/// A cell for one payload, accessed through closures so that a model checker can observe each access.
+/// A cell for one payload; its closures let a model checker observe each access.
 ///
 /// # Safety
 ///
@@ -153,7 +151,7 @@ pub unsafe trait SlotCell<T> {
     fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R;
 }
 
-/// A cell with exactly the bytes of `T`: consecutive cells may be viewed as a slice of `T`.
+/// A cell with the bytes of `T`, so consecutive cells are a slice of `T`.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! [`RingMessage`]: types that a shared ring can carry, and [`MessageHeader`], an optional envelope.
 //!
-//! Derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]` for a message of fixed size. Use [`MessageHeader`] for ids, correlation, deadlines
-//! and checksums, and [`BufferReference`] to name device memory instead of copying it. This module encodes nothing: a message is its bytes. For bytes of
-//! any length, see [`ring::framed`](crate::ring::framed).
+//! Derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]` for a message of fixed size. [`MessageHeader`] adds ids,
+//! correlation, deadlines and checksums; [`BufferReference`] names device memory instead of copying it. For bytes of any length, see
+//! [`ring::framed`](crate::ring::framed). Nothing is encoded: a message is its bytes.
 
 #[cfg(feature = "checksum")]
 mod checksum;
@@ -40,19 +40,19 @@ use crate::DeviceBytes;
     note = "derive `SharedLayout` with `#[layout(message = N)]`"
 )]
 pub trait RingMessage: DeviceBytes {
-    /// A number that distinguishes messages of equal layout. It is stored in the ring's header and checked on attach.
+    /// Distinguishes messages of equal layout; stored in the ring's header and checked on attach.
     const KIND: u64;
 }
 
 macro_rules! untyped {
     ($($type:ty),*) => {$(
-        /// A plain number has kind 0.
+        /// Kind 0.
         impl RingMessage for $type { const KIND: u64 = 0; }
     )*};
 }
 untyped!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
-/// An array has the kind of its element; the ABI hash distinguishes the lengths.
+/// The kind of its element; the ABI hash distinguishes lengths.
 impl<T: RingMessage, const N: usize> RingMessage for [T; N] {
     const KIND: u64 = T::KIND;
 }

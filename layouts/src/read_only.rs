@@ -1,4 +1,4 @@
-//! [`ReadOnly`]: a shared word that can be loaded but not stored.
+//! [`ReadOnly`]: a shared word that can only be loaded.
 
 use core::fmt;
 
@@ -6,9 +6,8 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Layout, LayoutDescriptor, Word};
 
-/// A word of a shared control block or telemetry buffer that can only be loaded. Only the type that writes its line
-/// ([`HostSide`](crate::control::HostSide), [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder)) can
-/// store to it.
+/// A word of a shared control block or telemetry buffer. Only the type that writes its line ([`HostSide`](crate::control::HostSide),
+/// [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder)) can store to it.
 ///
 /// ```
 /// use ringmem_layouts::{HostWord, control};
@@ -26,7 +25,7 @@ use crate::{Layout, LayoutDescriptor, Word};
 pub struct ReadOnly<W>(W);
 
 impl<W> ReadOnly<W> {
-    /// Wraps a word that is not shared yet.
+    /// Wraps an unshared word.
     pub const fn new(word: W) -> Self {
         Self(word)
     }
@@ -39,21 +38,20 @@ impl<W: Word> ReadOnly<W> {
         self.0.load()
     }
 
-    /// Acquire load: writes made before the paired publish are visible after it.
+    /// Acquire load: sees the writes before the paired publish.
     #[inline(always)]
     pub fn load_acquire(&self) -> u64 {
         self.0.load_acquire()
     }
 
-    /// Returns the word, for the type that writes its line.
+    /// For the type that writes its line.
     #[inline(always)]
     pub(crate) const fn word(&self) -> &W {
         &self.0
     }
 }
 
-// Same eight bytes and same hash as the word.
-// SAFETY: transparent over the word.
+// The same hash as the word. SAFETY: transparent over the word.
 unsafe impl<W: Layout> Layout for ReadOnly<W> {
     const DESCRIPTOR: LayoutDescriptor = W::DESCRIPTOR;
 }

@@ -1,7 +1,7 @@
-//! [`RegionHeader`]: a table of contents at the start of memory that other processes or devices attach to.
+//! [`RegionHeader`]: a table of contents at the start of shared memory.
 //!
-//! 1. [`Plan`] computes offsets, [`Plan::write`] writes the table, and [`entries`] reads it back and checks every value.
-//! 2. The magic is written last: a reader that sees the magic sees the rest of the table.
+//! 1. [`Plan`] computes offsets, [`Plan::write`] writes the table, and [`entries`] reads and checks it.
+//! 2. The magic is written last: a reader that sees it sees the rest of the table.
 
 use core::ptr::NonNull;
 
@@ -16,7 +16,7 @@ use crate::{Word, layout_table};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.regn\0");
 /// The version of the format.
 pub const VERSION: u64 = 1;
-/// The largest number of entries in a region.
+/// Most entries in a region.
 pub const MAX_ENTRIES: usize = 32;
 
 /// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
@@ -49,7 +49,7 @@ pub struct RegionHeader<W = u64> {
     pub size: W,
     /// ABI hash of the contents. Creator.
     pub abi: W,
-    /// Number of entries that follow, at most [`MAX_ENTRIES`]. Creator.
+    /// Entries that follow, at most [`MAX_ENTRIES`]. Creator.
     pub count: W,
     /// Zero.
     pub _reserved: [W; 3],
@@ -65,7 +65,7 @@ layout_table! {
     40 _reserved: [W; 3], "none: zero";
 }
 
-/// One entry of a region's table, 32 bytes.
+/// An entry of a region's table, 32 bytes.
 ///
 /// ```
 /// # use core::ptr::NonNull;
@@ -88,9 +88,9 @@ layout_table! {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(32))]
 pub struct RegionEntry<W = u64> {
-    /// One of the constants in [`kind`]. Creator.
+    /// A constant of [`kind`]. Creator.
     pub kind: W,
-    /// Offset in bytes from the start of the region. Creator.
+    /// Offset in bytes from the region's start. Creator.
     pub offset: W,
     /// Size in bytes. Creator.
     pub size: W,
@@ -119,15 +119,15 @@ pub mod kind {
     pub const CONTROL: u64 = 1;
     /// A `TelemetryBuffer`.
     pub const TELEMETRY: u64 = 2;
-    /// A ring, header and slots, from host to device.
+    /// A ring from host to device.
     pub const INPUT_RING: u64 = 3;
-    /// A ring, header and slots, from device to host.
+    /// A ring from device to host.
     pub const OUTPUT_RING: u64 = 4;
-    /// A ring, header and slots, between two processes of one host.
+    /// A ring between two processes of one host.
     pub const SHARED_RING: u64 = 5;
 }
 
-/// The offsets of a region's entries, computed before the memory exists.
+/// Offsets of a region's entries, computed before the memory exists.
 ///
 /// ```
 /// use ringmem_layouts::RingLayout;
@@ -153,13 +153,13 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Returns a plan with no entries, only the header and room for the table.
+    /// Returns an empty plan.
     #[must_use]
     pub const fn new() -> Self {
         Self { entries: Vec::new(), end: TABLE_BYTES }
     }
 
-    /// Adds an entry of `size` bytes aligned to `align` and returns its offset.
+    /// Adds an entry of `size` bytes aligned to `align`; returns its offset.
     ///
     /// # Errors
     ///
@@ -177,13 +177,13 @@ impl Plan {
         Ok(offset)
     }
 
-    /// Returns the size of the whole region in bytes.
+    /// Returns the region's size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.end
     }
 
-    /// Writes the header and the table at `base`, the magic last.
+    /// Writes header and table at `base`, the magic last.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Plan {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `base` are valid for reads and writes, and there is no other writer during the call.
+    /// `len` bytes at `base` are valid for reads and writes, without another writer during the call.
     pub unsafe fn write<W: Word>(&self, base: NonNull<u8>, len: u64, abi: u64) -> Result<(), AttachError> {
         if len < self.end {
             return Err(AttachError::TooSmall { needed: self.end, got: len });
@@ -218,11 +218,11 @@ impl Plan {
 ///
 /// # Errors
 ///
-/// [`AttachError`] with the value found.
+/// [`AttachError`].
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and hold initialised memory; concurrent writers write only through words.
+/// `len` bytes at `base` are valid for reads and initialised; concurrent writers write only through words.
 pub unsafe fn entries<W: Word>(base: NonNull<u8>, len: u64, abi: u64) -> Result<Vec<RegionEntry<u64>, MAX_ENTRIES>, AttachError> {
     // SAFETY: the caller's promise.
     let (header, table) = unsafe { view::<W>(base, len)? };
@@ -276,7 +276,7 @@ unsafe fn view<'a, W>(base: NonNull<u8>, len: u64) -> Result<View<'a, W>, Attach
     }
     // SAFETY: aligned and long enough, checked above; words are valid for any bytes and shared by their own accesses.
     let header = unsafe { base.cast::<RegionHeader<W>>().as_ref() };
-    // SAFETY: the table follows the header within TABLE_BYTES, and 64 is a multiple of its alignment.
+    // SAFETY: the table follows the header within TABLE_BYTES; 64 is a multiple of its alignment.
     let table = unsafe { base.add(size_of::<RegionHeader<W>>()).cast().as_ref() };
     Ok((header, table))
 }

@@ -1,8 +1,6 @@
 //! [`layout_set!`](crate::layout_set): combines sets of layouts.
 
-/// Combines sets of layouts and further types into one `&'static [LayoutDescriptor]`, for [`Abi::of`](crate::Abi::of).
-///
-/// `kernels!` of `ringmem-kernels` does this for its messages. Use the macro for an ABI written by hand.
+/// Combines sets of layouts and further types into one `&'static [LayoutDescriptor]`, for an [`Abi::of`](crate::Abi::of) written by hand.
 ///
 /// ```
 /// use ringmem_layouts::{Abi, LAYOUTS, SharedLayout, layout_set};
@@ -16,7 +14,7 @@
 /// assert_eq!(ABI.layouts.len(), LAYOUTS.len() + 1);
 /// ```
 ///
-/// Sets precede the semicolon, types follow it. Either may be empty: `layout_set!(LAYOUTS, OTHERS;)`, `layout_set!(; Order)`.
+/// Sets precede the semicolon, types follow it: `layout_set!(LAYOUTS, OTHERS;)`, `layout_set!(; Order)`.
 #[macro_export]
 macro_rules! layout_set {
     ($($set:expr),* ; $($type:ty),* $(,)?) => {{
@@ -26,7 +24,7 @@ macro_rules! layout_set {
     }};
 }
 
-/// Returns the number of descriptors in all sets.
+/// Returns the number of descriptors.
 #[must_use]
 pub const fn members(sets: &[&[crate::LayoutDescriptor]]) -> usize {
     let (mut count, mut set) = (0, 0);
@@ -37,7 +35,7 @@ pub const fn members(sets: &[&[crate::LayoutDescriptor]]) -> usize {
     count
 }
 
-/// Concatenates all sets; `N` is the result of [`members`].
+/// Concatenates all sets; `N` is their [`members`].
 #[must_use]
 pub const fn join<const N: usize>(sets: &[&[crate::LayoutDescriptor]]) -> [crate::LayoutDescriptor; N] {
     let mut all = [<u8 as crate::Layout>::DESCRIPTOR; N];

@@ -1,12 +1,12 @@
 //! [`layout_table!`](crate::layout_table): a layout with a hand-written table.
 
-/// Declares the bytes of a struct as a table, checks each entry at compile time and implements [`Layout`](crate::Layout).
+/// Declares the bytes of a struct as a table, checks it at compile time and implements [`Layout`](crate::Layout).
 ///
-/// **[`SharedLayout`](crate::SharedLayout) is the usual way**: it derives the same from the struct. Use `layout_table!` for a struct that is generic over its
-/// word, which the derive does not support, or to fix offsets in the source. The macro does not generate the struct.
+/// **[`SharedLayout`](crate::SharedLayout) is the usual way.** Use `layout_table!` for a struct that is generic over its word, or to fix
+/// offsets in the source.
 ///
-/// On every target the compiler rejects another size or alignment, another offset, another type (also of equal size or nested), padding without a
-/// name, a field that the table omits, and a field type that a device does not share (`bool`, `usize`, pointers).
+/// On every target the compiler rejects another size, alignment, offset or (exact) type, padding without a name, an omitted field, and a
+/// field type that a device does not share (`bool`, `usize`, pointers).
 ///
 /// ```
 /// #[repr(C, align(16))]
@@ -23,7 +23,7 @@
 /// }
 /// ```
 ///
-/// A struct that is generic over its word is declared with `impl<W> Header<W>: size ..`. The macro adds the bounds `W: Layout`.
+/// A struct that is generic over its word is declared with `impl<W> Header<W>: size ..`; the macro adds `W: Layout`.
 #[macro_export]
 macro_rules! layout_table {
     ($name:ident : $($table:tt)*) => {
@@ -41,17 +41,17 @@ macro_rules! __layout_table {
         [$($generic:ident),*] [$type:ty] $name:ident : size $size:literal, align $align:literal;
         $($offset:literal $field:ident : $field_type:ty, $writer:literal;)+
     ) => {
-        // SAFETY: all fields have layouts, and the checks below leave no padding between them or after them.
+        // SAFETY: all fields have layouts, and the checks below leave no padding.
         unsafe impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
                 use $crate::__private::core::mem::{offset_of, size_of};
 
-                // No field is left out: a pattern without `..` names them all.
+                // A pattern without `..` must name every field.
                 #[allow(dead_code)]
                 fn every_field_is_in_the_table<$($generic),*>(value: &$type) {
                     let $name { $($field: _),+ } = value;
                 }
-                // Each type is exact: a `*mut` to a sized place coerces to no other.
+                // A `*mut` to a sized place coerces to no other type.
                 #[allow(dead_code)]
                 fn the_types_in_the_table_are_exact<$($generic),*>(place: *mut $type) {
                     $(
@@ -85,7 +85,7 @@ macro_rules! __layout_table {
     };
 }
 
-// A generic table is checked where its word is known; one without generics at once, used or not.
+// Checks a generic table with a `u64`, others directly.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __layout_table_now {

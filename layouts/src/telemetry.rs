@@ -1,7 +1,7 @@
 //! [`TelemetryBuffer`]: counters of a kernel's work in one cache line that the host may read at any time.
 //!
-//! 1. A seqlock of words. `sequence` is odd while the device writes; a snapshot is consistent.
-//! 2. A reader tries a bounded number of times, then returns [`Busy`]: a writer may have died while `sequence` was odd.
+//! 1. A seqlock of words: `sequence` is odd while the device writes, and a snapshot is consistent.
+//! 2. A reader tries a bounded number of times, then returns [`Busy`]: the writer may have died.
 //! 3. Zeroed is valid: with `processed == 0` there is no minimum.
 //!
 //! Source of the protocol: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
@@ -20,7 +20,7 @@ pub use recorder::Recorder;
 
 use crate::{ReadOnly, Word};
 
-/// The telemetry buffer in shared memory: readable everywhere, writable only through the [`Recorder`].
+/// The telemetry buffer in shared memory, writable only through the [`Recorder`].
 ///
 /// ```compile_fail,E0599
 /// # use ringmem_layouts::{HostWord, telemetry};
@@ -29,7 +29,7 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// 64 bytes, written by the device alone, except that the host resets it before a launch. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
+/// 64 bytes, written by the device; the host resets it before a launch. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
 ///
 /// ```
 /// use ringmem_layouts::TelemetryBuffer;
@@ -41,19 +41,18 @@ pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct TelemetryBuffer<W = u64> {
-    /// Odd while a record is being written; increases by two with each record, including a reset. Device.
+    /// Odd while a record is written; increases by two with each record, including a reset. Device.
     pub sequence: W,
     /// Messages processed since launch. Device.
     pub processed: W,
     /// Messages answered as refused. Device.
     pub dropped: W,
-    /// Sum over all messages of the time from the poll that found them to their answer, nanoseconds, wrapping; at most 4.29 s each. A
-    /// kernel times each batch. If it has been busy for 128 batches without a pause, it writes those down together, with the time of the
-    /// first for all. Device.
+    /// Sum over messages of the time from the poll that found them to their answer, nanoseconds, wrapping; at most 4.29 s each. After 128
+    /// batches without a pause a kernel stores several batches with the time of the first. Device.
     pub latency_total_ns: W,
-    /// The minimum measured, nanoseconds; 0 before the first. Device.
+    /// Minimum, nanoseconds; 0 before the first. Device.
     pub latency_min_ns: W,
-    /// The maximum measured, nanoseconds; at most 4.29 s. Device.
+    /// Maximum, nanoseconds; at most 4.29 s. Device.
     pub latency_max_ns: W,
     /// Messages at the last poll: input ring in the low 32 bits, output ring in the high 32. Device.
     pub depths: W,
@@ -77,7 +76,7 @@ crate::layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<W> {}
 
-/// No consistent snapshot was possible: a record was being written at each attempt.
+/// A record was being written at each attempt.
 ///
 /// ```
 /// use ringmem_layouts::telemetry::{Busy, Shared};
@@ -99,7 +98,7 @@ impl fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// Number of attempts before a reader returns [`Busy`].
+/// Attempts before [`Busy`].
 pub const TRIES: u32 = 128;
 
 impl<W: Word> Shared<W> {
@@ -131,8 +130,7 @@ impl<W: Word> Shared<W> {
         Err(Busy)
     }
 
-    /// Resets all fields to zero before a relaunch, except the sequence, which advances. Concurrent readers see an ordinary record, even
-    /// after a writer died.
+    /// Resets all fields but the sequence, which advances, before a relaunch. Readers see an ordinary record, even after a writer died.
     ///
     /// # Safety
     ///

@@ -1,8 +1,8 @@
 //! [`Watchdog`]: detects a stuck kernel from its heartbeat.
 //!
-//! 1. It compares snapshots of the control block. The caller passes the time in nanoseconds, from any one clock.
-//! 2. The kernel's own state comes first: a kernel that has exited is not stuck, and a kernel of another launch is not judged.
-//! 3. Otherwise the heartbeat decides. Only a change counts, not its size, so the heartbeat may wrap.
+//! 1. It compares snapshots of the control block at times from any one clock, in nanoseconds.
+//! 2. A kernel that has exited is not stuck; one of another launch is not judged.
+//! 3. Otherwise any change of the heartbeat counts, so it may wrap.
 
 use core::fmt;
 
@@ -25,9 +25,9 @@ use crate::control::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Verdict {
-    /// The heartbeat has changed since the last check, or this is the first check.
+    /// The heartbeat has changed, or this is the first check.
     Alive,
-    /// The heartbeat has not changed for this long; a long batch may be the reason.
+    /// The heartbeat has not changed, perhaps because of a long batch.
     Quiet {
         /// Nanoseconds.
         for_ns: u64,
@@ -39,7 +39,7 @@ pub enum Verdict {
     },
     /// The kernel has exited, in this state.
     Ended(State),
-    /// The kernel's state is of another launch than the block's epoch: the kernel was abandoned, or has not seen the new epoch.
+    /// The state is of another launch: the kernel was abandoned, or has not seen the new epoch.
     OtherEpoch,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A heartbeat monitor; it remembers the last change.
+/// A heartbeat monitor.
 ///
 /// ```
 /// use ringmem_layouts::control::{HostSide, Launch};
@@ -76,7 +76,7 @@ pub struct Watchdog {
     last: Option<Look>,
 }
 
-/// A heartbeat, and the time of the check that first saw it.
+/// A heartbeat, and when it was first seen.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 struct Look {
@@ -86,15 +86,14 @@ struct Look {
 }
 
 impl Watchdog {
-    /// Creates a watchdog with a limit of `stuck_after_ns`. The limit must exceed the kernel's longest batch, and 2 ms: the heartbeat
-    /// advances once in sixteen short batches.
+    /// Creates a watchdog. `stuck_after_ns` must exceed the longest batch, and 2 ms: the heartbeat advances once in sixteen short batches.
     #[must_use]
     pub const fn new(stuck_after_ns: u64) -> Self {
         Self { stuck_after_ns, last: None }
     }
 
-    /// Checks a snapshot of a kernel at `now_ns` of the caller's clock. Time counts from the check that first saw this heartbeat in this
-    /// epoch. If the clock steps back before that check, it counts from the new time.
+    /// Checks a snapshot at `now_ns`. Time counts from the check that first saw this heartbeat in this epoch, or from an earlier `now_ns`
+    /// if the clock steps back.
     pub fn check(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;

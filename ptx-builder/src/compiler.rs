@@ -1,6 +1,4 @@
-//! [`Compiler`]: finds and runs a Rust compiler for PTX.
-//!
-//! `core` is built from source, so a compiler is usable only if that source is installed with it.
+//! [`Compiler`]: finds and runs a Rust compiler for PTX, with the source of `core`, which is built too.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -25,7 +23,7 @@ impl Compiler {
     ///
     /// # Errors
     ///
-    /// [`Error::NoCompiler`] if none is usable.
+    /// [`Error::NoCompiler`].
     pub fn find() -> Result<Self, Error> {
         let mut refused = Vec::new();
         for (found, rustc, cargo) in candidates() {
@@ -42,7 +40,7 @@ impl Compiler {
         Err(Error::NoCompiler(refused))
     }
 
-    /// Returns a command for its cargo that may build `core`, without the environment of an outer cargo.
+    /// Returns a command for its cargo that may build `core`, without an outer cargo's environment.
     #[must_use]
     pub fn cargo(&self) -> Command {
         let mut command = Command::new(&self.cargo);
@@ -72,7 +70,7 @@ fn candidates() -> Vec<Candidate> {
     all
 }
 
-/// Returns the version, or the reason why the compiler is unusable.
+/// Returns the version, or why the compiler is unusable.
 fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     let answer = |program: &Path, arguments: &[&str]| answer(program, arguments).map_err(|error| error.to_string());
     let sysroot = answer(rustc, &["--print", "sysroot"])?;
@@ -90,12 +88,12 @@ fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     Ok(format!("{}, LLVM {}", verbose.lines().next().unwrap_or(release), line("LLVM version: ")))
 }
 
-/// Returns the minor version: 96 of `1.96.0-nightly`.
+/// 96 of `1.96.0-nightly`.
 fn minor(release: &str) -> u32 {
     release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
-/// Removes the variables by which cargo passes its compiler, flags and libraries to child processes.
+/// Removes the variables by which cargo configures child processes.
 fn without_outer_cargo(command: &mut Command) {
     let stays = |name: &str| {
         ["CARGO_HOME", "CARGO_BUILD_JOBS", "RUSTUP_HOME", "RUSTUP_AUTO_INSTALL"].contains(&name)
@@ -113,7 +111,7 @@ fn without_outer_cargo(command: &mut Command) {
     }
 }
 
-/// Runs a program without the environment of an outer cargo, and returns its output.
+/// Runs a program without an outer cargo's environment; returns its output.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use crate::{Builder, Compiler, Error};
 /// source file has changed.
 ///
 /// Without a compiler the file is empty, and a warning states what to install: the host backend needs no PTX, and a driver refuses an empty
-/// image. Does nothing in the build for the device itself.
+/// image. Does nothing in the build for the device.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(Error::NoCompiler(_)) => {
             println!("cargo::warning=no PTX of {}: no compiler with the source of core", package.display());
             crate::INSTALL.lines().for_each(|line| println!("cargo::warning={line}"));
-            // A compiler installed later is found by the next build after a change of the source.
+            // A change of the source lets the next build look for a compiler again.
             println!("cargo::rerun-if-changed={}", manifest.with_file_name("src").display());
             String::new()
         }

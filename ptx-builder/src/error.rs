@@ -10,7 +10,7 @@ pub enum Error {
     /// No compiler with the source of `core`: the places searched, and what each lacks.
     #[error("no compiler with the source of core:{}\n{}", Lines(.0), crate::INSTALL)]
     NoCompiler(Vec<(&'static str, String)>),
-    /// A program that could not be run.
+    /// A program could not be run.
     #[error("{program}: {source}", program = .program.display())]
     Run {
         /// The program.
@@ -18,15 +18,15 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// A program that ran and failed.
+    /// A program failed.
     #[error("`{command}` failed:\n{said}")]
     Failed {
-        /// The command with its arguments.
+        /// The command line.
         command: String,
         /// Its standard error.
         said: String,
     },
-    /// The compiler did not write PTX to the expected place.
+    /// The PTX is not where expected.
     #[error("no {name} in {directory}: remove that folder", directory = .directory.display())]
     Nothing {
         /// The file name.
@@ -42,7 +42,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// Not called by a build script: cargo has not set this variable.
+    /// Not called by a build script: this variable is not set.
     #[error("{0} is not set: only a build script of cargo's can embed")]
     NoBuildScript(&'static str),
 }

@@ -1,8 +1,8 @@
 //! Compiles a crate of GPU kernels in Rust to PTX, with rustc's NVPTX back end.
 //!
-//! 1. It finds a suitable compiler and reports which; if there is none, it reports what to install. It installs nothing.
-//! 2. It produces text for the driver or for `ptxas`; no linker, LLVM tools or CUDA are needed.
-//! 3. A build inside a cargo build uses a separate target directory per compiler, so it does not wait for the outer build's lock.
+//! 1. It finds a suitable compiler or reports what to install. It installs nothing.
+//! 2. It produces text for the driver or for `ptxas`, without linker, LLVM tools or CUDA.
+//! 3. Within a cargo build it uses its own target directory per compiler, so it does not wait for the outer build's lock.
 //!
 //! A build script that compiles a crate's own kernels, for its source to include:
 //!
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! The crate is `no_std` and has a panic handler when compiled for `target_os = "cuda"`. Its kernels are `extern "ptx-kernel"`, which needs
-//! no feature attribute here. `ringmem_kernels::kernels!` provides both. The package's library is compiled with the release profile.
+//! For `target_os = "cuda"` the crate is `no_std`, with a panic handler and `extern "ptx-kernel"` kernels; `ringmem_kernels::kernels!`
+//! provides both. Its library is compiled with the release profile.
 #![deny(missing_docs, unsafe_code)]
 
 mod compiler;
@@ -42,14 +42,14 @@ pub use compiler::{Compiler, output};
 pub use embed::embed;
 pub use error::Error;
 
-/// Instructions for installing a compiler.
+/// How to install a compiler.
 pub const INSTALL: &str = "\
 install one of
   apt-get install rustc-web rust-web-src
   rustup toolchain install nightly --component rust-src
 or name one in RINGMEM_RUSTC";
 
-/// A crate to be compiled, and the target.
+/// A crate to compile, and the target.
 #[derive(Clone, Debug)]
 pub struct Builder {
     manifest: PathBuf,
@@ -64,17 +64,16 @@ pub struct Builder {
 pub struct Ptx {
     /// The file, in the target directory.
     pub path: PathBuf,
-    /// The contents of the file.
+    /// Its contents.
     pub text: String,
-    /// Every source file of the crate, and of its dependencies in the same workspace or by path.
+    /// Every source file of the crate, and of its workspace and path dependencies.
     pub sources: Vec<PathBuf>,
 }
 
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 impl Builder {
-    /// Builds a package of a manifest: the manifest's own or one of its workspace. The defaults are sm_70 and PTX 6.3, which every later
-    /// driver accepts, and the directory `target/ptx` next to the manifest.
+    /// Builds a package of the manifest or its workspace. Defaults: sm_70, PTX 6.3, the directory `target/ptx` next to the manifest.
     #[must_use]
     pub fn new(manifest: impl Into<PathBuf>, package: impl Into<String>) -> Self {
         let manifest = manifest.into();
@@ -102,7 +101,7 @@ impl Builder {
     ///
     /// [`Error::Failed`] with the compiler's output.
     pub fn build(&self, compiler: &Compiler) -> Result<Ptx, Error> {
-        // A directory per compiler: all of them produce the same file name.
+        // Compilers produce equal file names.
         let slug: String = compiler.version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
         let target = self.target.join(slug);
         let mut command = compiler.cargo();
@@ -111,7 +110,7 @@ impl Builder {
             .env("CARGO_TARGET_DIR", &target)
             // Tests on the host unwind; a device cannot.
             .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-            // One unit with everything that the kernels call.
+            // One unit with all code that the kernels call.
             .env("CARGO_PROFILE_RELEASE_LTO", "fat")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
             .args(["rustc", "--lib", "--quiet", "--release", "--crate-type", "cdylib", "-Z", "build-std=core", "--target", TARGET])
@@ -128,15 +127,15 @@ impl Builder {
 
     fn flags(&self) -> String {
         let Self { processor, version, .. } = self;
-        // `true` replaces the bitcode linker. Source locations would add local paths to the PTX. The calling convention of kernels is
-        // unstable; with the attribute here, crates need not declare it.
+        // `true` replaces the bitcode linker. Source locations would add local paths. Kernels' calling convention is unstable; the
+        // attribute here spares crates the declaration.
         format!(
             "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx) -A duplicate_features"
         )
     }
 }
 
-/// Returns the newest `STEM.s` or `STEM-HASH.s`, wherever this version of cargo writes it.
+/// Finds the newest `STEM.s` or `STEM-HASH.s`: its place depends on the cargo version.
 fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(directory).ok()?.flatten();
     let found = entries.filter_map(|entry| {
@@ -151,7 +150,7 @@ fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
     found.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
 }
 
-/// Parses the dependencies of a make rule as cargo writes it: one rule, spaces within a name escaped.
+/// Parses cargo's make rule: one rule, spaces in names escaped.
 fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
     let text = fs::read_to_string(rule).map_err(Error::file(rule))?;
     let Some((_, names)) = text.lines().next().and_then(|line| line.split_once(": ")) else { return Ok(Vec::new()) };

@@ -6,11 +6,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Layout, LayoutDescriptor};
 
-/// Number of bits of the counter.
+/// Bits of the counter.
 pub const COUNTER_BITS: u32 = 12;
 
-/// The latest physical time of a stamp, in microseconds since 1970: in the year 2103. A later time counts as this one. The eight years that
-/// 52 bits hold beyond it are for stamps that only count: 2^60 of them.
+/// The latest physical time, in microseconds since 1970: in the year 2103; later times count as this one. The rest of the 52 bits is for
+/// 2^60 stamps that only count.
 pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 
 /// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier. Zero precedes all others.
@@ -27,14 +27,13 @@ pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 #[repr(transparent)]
 pub struct Stamp(u64);
 
-/// The layout of `u64`.
 // SAFETY: transparent over a `u64`.
 unsafe impl Layout for Stamp {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }
 
 impl Stamp {
-    /// Returns the first stamp of a microsecond; a time past [`LAST_US`] counts as [`LAST_US`].
+    /// Returns the first stamp of a microsecond, at most of [`LAST_US`].
     #[inline]
     #[must_use]
     pub const fn at(now_us: u64) -> Self {
@@ -63,7 +62,7 @@ impl Stamp {
         self.0 >> COUNTER_BITS
     }
 
-    /// Returns the counter: the position among the stamps of one microsecond, from 0.
+    /// Returns the position among the stamps of one microsecond, from 0.
     #[inline]
     #[must_use]
     pub const fn counter(self) -> u32 {

@@ -46,38 +46,38 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         Self { block, epoch, state: State::Created, faults: 0, processed: 0, clock: 0 }
     }
 
-    /// Writes the kernel's ABI hash and returns whether the host expects the same.
+    /// Writes the kernel's ABI hash; returns whether the host expects it.
     pub fn agree(&mut self, abi: u64) -> bool {
         self.block.abi_seen.word().store(abi);
         self.block.abi.load() == abi
     }
 
-    /// Returns the device addresses of the input ring, the output ring and the telemetry buffer.
+    /// Returns the device addresses of input ring, output ring and telemetry.
     #[must_use]
     pub fn addresses(&self) -> [u64; 3] {
         [self.block.input_ring.load(), self.block.output_ring.load(), self.block.telemetry.load()]
     }
 
-    /// Returns whether the block's epoch is still this launch's.
+    /// Returns whether the block's epoch is this launch's.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.block.epoch.load() == u64::from(self.epoch)
     }
 
-    /// Loads the epoch and the command without waiting for either, so that other loads are in flight at the same time. See [`is_news`](Self::is_news).
+    /// Loads epoch and command without ordering, so that other loads are in flight too. See [`is_news`](Self::is_news).
     #[must_use]
     pub fn glance(&self) -> Glance {
         Glance { epoch: self.block.epoch.load(), command: self.block.command.load() }
     }
 
-    /// Returns true if a glance saw another epoch, or a command other than the one with this sequence number. Nothing else is visible yet: read
-    /// [`is_current`](Self::is_current) and [`command`](Self::command) then.
+    /// Returns whether a glance saw another epoch, or a command other than number `acted`. Then read [`is_current`](Self::is_current) and
+    /// [`command`](Self::command), which acquire.
     #[must_use]
     pub fn is_news(&self, glance: Glance, acted: u32) -> bool {
         glance.epoch != u64::from(self.epoch) || (glance.command >> 32) as u32 != acted
     }
 
-    /// Returns the sequence number and the bits of the last command; sequence 0 before the first.
+    /// Returns the last command's sequence number, 0 before the first, and its bits.
     #[must_use]
     pub fn command(&self) -> (u32, u32) {
         // SYNC POINT: command seen. Pairs with HostSide::command.
@@ -85,7 +85,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         ((word >> 32) as u32, word as u32)
     }
 
-    /// Changes the state. Returns `false` and writes nothing if the transition is illegal.
+    /// Changes the state; returns `false` and writes nothing if that is illegal.
     pub fn enter(&mut self, next: State) -> bool {
         let legal = self.state.may_become(next);
         if legal {
@@ -108,18 +108,18 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         W::publish_all([(self.block.command_seen.word(), u64::from(sequence))]);
     }
 
-    /// Counts a fault. The kernel continues; if it must not, call [`enter`](Self::enter) with `Faulted`.
+    /// Counts a fault. To stop as well, [`enter`](Self::enter) `Faulted`.
     pub fn note(&mut self, fault: Fault) {
         self.faults = self.faults.saturating_add(1);
         self.block.error.word().store(pack(self.faults, fault as u32));
     }
 
-    /// Records that `count` messages are in flight.
+    /// Records `count` messages in flight.
     pub fn take(&mut self, count: u64) {
         self.block.in_flight.word().store(count);
     }
 
-    /// Counts messages as processed, at `now_us` microseconds of the kernel's clock.
+    /// Counts processed messages, at `now_us` microseconds of the kernel's clock.
     pub fn answered(&mut self, count: u64, now_us: u64) {
         self.processed = self.processed.wrapping_add(count);
         self.clock = crate::clock::tick(self.clock, now_us);
@@ -128,19 +128,19 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.clock.word().store(self.clock);
     }
 
-    /// Returns the number of messages counted as processed.
+    /// Returns the number of processed messages.
     #[must_use]
     pub const fn processed(&self) -> u64 {
         self.processed
     }
 
-    /// Writes the heartbeat: the number of rounds so far.
+    /// Writes the heartbeat.
     pub fn beat(&mut self, rounds: u64) {
         self.block.heartbeat.word().store(rounds);
     }
 }
 
-/// The epoch and the command of a control block, as a kernel has loaded them without order.
+/// Epoch and command of a control block, loaded without ordering.
 ///
 /// ```
 /// use ringmem_layouts::control::{Command, DeviceSide};
@@ -168,7 +168,7 @@ impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
     }
 }
 
-/// Records a panic on behalf of a kernel: counts one more fault and enters `Faulted`. Does nothing if the epoch has ended.
+/// Records a panic of a kernel: counts a fault and enters `Faulted`, unless the epoch has ended.
 ///
 /// # Safety
 ///

@@ -31,7 +31,7 @@ pub struct Launch {
     pub abi: u64,
     /// Memory scope and features in use.
     pub capabilities: Capabilities,
-    /// Launch generation, from 1; also passed to the kernel as an argument.
+    /// Launch generation, from 1; also an argument of the kernel.
     pub epoch: u32,
     /// Device address of the input ring's header.
     pub input_ring: u64,
@@ -87,10 +87,10 @@ impl<'a, W: Word> HostSide<'a, W> {
         Self { block, sequence: 0 }
     }
 
-    /// Sends a command and returns its sequence number. The kernel acts only on the last command, so wait for
-    /// [`acknowledged`](Self::acknowledged) if each one must be seen.
+    /// Sends a command; returns its sequence number. The kernel acts only on the last one: wait for [`acknowledged`](Self::acknowledged) in
+    /// between if each must be seen.
     pub fn command(&mut self, command: Command) -> u32 {
-        // Never 0, which means "no command yet".
+        // Never 0: no command yet.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         // SYNC POINT: command given. Pairs with DeviceSide::command.
         W::publish_all([(self.block.command.word(), pack(self.sequence, command.bits()))]);
@@ -104,19 +104,19 @@ impl<'a, W: Word> HostSide<'a, W> {
         self.block.command_seen.load_acquire() == u64::from(self.sequence)
     }
 
-    /// Ends the epoch: a kernel launched with it exits without writing anything more.
+    /// Ends the epoch: its kernel exits without further writes.
     pub fn abandon(&mut self) {
         W::publish_all([(self.block.epoch.word(), 0)]);
     }
 
-    /// Returns the kernel's state; `None` for an undefined number.
+    /// Returns the kernel's state; `None` if undefined.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         // SYNC POINT: state seen. Pairs with DeviceSide::enter.
         State::from_word(self.block.state.load_acquire())
     }
 
-    /// Reads every word once. The values are not from one instant: the kernel keeps running.
+    /// Reads every word once, not at one instant.
     #[must_use]
     pub fn snapshot(&self) -> ControlBlock<u64> {
         snapshot(self.block)

@@ -122,7 +122,7 @@ fn commands_that_are_waited_for_are_all_seen_in_order_also_across_the_wrap() {
         });
         let mut given = Vec::new();
         for number in 1..=COMMANDS {
-            // Consecutive commands differ, so that none is mistaken for another.
+            // Consecutive commands differ.
             let command = if number == COMMANDS { Command::TERMINATE } else { Command::from_bits_retain(number << 4) };
             given.push((host.command(command), command.bits()));
             until("the command is acknowledged", || host.acknowledged());

@@ -1,11 +1,11 @@
-//! The values of a control block's words: commands, capabilities, states and faults, with their numbers.
+//! The values of a control block's words.
 
 use core::fmt;
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// A command from the host. If several bits are set the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
+    /// A command from the host. Of several bits the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
     ///
     /// ```
     /// use ringmem_layouts::ControlBlock;
@@ -27,7 +27,7 @@ bitflags! {
         const TERMINATE = 8;
     }
 
-    /// Capabilities that host and kernel agreed on before launch.
+    /// Capabilities that host and kernel agreed on.
     ///
     /// ```
     /// use ringmem_layouts::ControlBlock;
@@ -39,23 +39,23 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u64 {
-        /// 1: system-scope loads and stores of a word are visible to the other side while a kernel runs.
+        /// 1: system-scope words are visible to the other side while a kernel runs.
         const SYSTEM_SCOPE = 1;
-        /// 2: read-modify-write operations of both sides on one word are atomic.
+        /// 2: read-modify-writes of both sides are atomic.
         const SYSTEM_ATOMICS = 2;
         /// 4: there is a `TelemetryBuffer`.
         const TELEMETRY = 4;
     }
 }
 
-/// Prints the flags by name, unknown bits as a number.
+/// Prints flags by name, unknown bits as a number.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() { f.write_str("nothing") } else { bitflags::parser::to_writer(self, f) }
     }
 }
 
-/// The state of a kernel's life cycle.
+/// The state of a kernel.
 ///
 /// ```
 /// use ringmem_layouts::control::State;
@@ -66,9 +66,9 @@ impl fmt::Display for Command {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum State {
-    /// 0: the host has prepared the block.
+    /// 0: the block is prepared.
     Created = 0,
-    /// 1: the kernel runs and has attached to its rings.
+    /// 1: the kernel has attached to its rings.
     Ready = 1,
     /// 2: the kernel processes messages.
     Active = 2,
@@ -78,15 +78,15 @@ pub enum State {
     Draining = 4,
     /// 5: the kernel has exited.
     Terminated = 5,
-    /// 6: the kernel has exited because of the fault in `error`.
+    /// 6: the kernel has exited with the fault in `error`.
     Faulted = 6,
 }
 
 impl State {
-    /// All states, each at the index of its number.
+    /// All states, by number.
     pub const ALL: [Self; 7] = [Self::Created, Self::Ready, Self::Active, Self::Paused, Self::Draining, Self::Terminated, Self::Faulted];
 
-    /// Returns the state in the low 32 bits of the `state` word; `None` for an undefined number.
+    /// Returns the state in a `state` word; `None` if undefined.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
         match word as u32 {
@@ -101,7 +101,7 @@ impl State {
         }
     }
 
-    /// Returns whether the transition from this state to `next` is legal.
+    /// Returns whether this state may become `next`.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         matches!(
@@ -137,7 +137,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A fault of a kernel: the low 32 bits of `error`.
+/// A fault of a kernel, in `error`.
 ///
 /// ```
 /// use ringmem_layouts::ControlBlock;
@@ -153,26 +153,26 @@ impl fmt::Display for State {
 pub enum Fault {
     /// 1: the block's ABI hash is not the kernel's.
     Abi = 1,
-    /// 2: an address in the block or in the arguments is unmapped or misaligned.
+    /// 2: an unmapped or misaligned address in the block or the arguments.
     Address = 2,
-    /// 3: a ring's constants differ from those that the kernel was compiled with.
+    /// 3: a ring's constants are not those of the kernel.
     Ring = 3,
     /// 4: a command with an unknown bit.
     UnknownCommand = 4,
-    /// 5: a command that the current state does not allow; counted, not followed.
+    /// 5: a command that the state does not allow; not followed.
     RefusedCommand = 5,
-    /// 6: an index written by the host claims more messages than the ring holds.
+    /// 6: an index of the host claims more messages than the ring holds.
     Corrupt = 6,
-    /// 7: a message that requests something unavailable; answered as refused, counted in `dropped`.
+    /// 7: an invalid request; answered as refused, counted in `dropped`.
     Message = 7,
-    /// 8: no message and no command within the kernel's deadline.
+    /// 8: no message and no command before the kernel's deadline.
     Deadline = 8,
     /// 9: a panic.
     Panic = 9,
 }
 
 impl Fault {
-    /// Returns the fault in the low 32 bits of the `error` word; `None` for 0 and for undefined numbers.
+    /// Returns the fault in an `error` word; `None` if none or undefined.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
         match word as u32 {

@@ -5,10 +5,10 @@ use zerocopy::IntoBytes;
 
 use super::{Flags, HeaderError, MessageHeader};
 
-/// Processes sixteen bytes per step, with 16 KiB of tables.
+/// Sixteen bytes per step, with 16 KiB of tables.
 static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// Returns the CRC-32C of some bytes, as in RFC 3720 (iSCSI). It detects every error burst of up to 32 bits.
+/// Returns the CRC-32C of some bytes, as in RFC 3720 (iSCSI).
 ///
 /// ```
 /// assert_eq!(ringmem_layouts::message::crc32c(b"123456789"), 0xe306_9283);
@@ -19,7 +19,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 impl MessageHeader {
-    /// Sets the payload length and the checksum of header and payload. Call it last, because the checksum covers every other field.
+    /// Sets payload length and checksum. Call it last: the checksum covers every other field.
     ///
     /// # Errors
     ///
@@ -31,8 +31,8 @@ impl MessageHeader {
         Ok(Self { checksum: sealed.sum(payload), ..sealed })
     }
 
-    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Every single-bit flip is detected, and so is every change
-    /// within 32 neighbouring bits of the payload. Of all other changes, one in 2^32 is missed.
+    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Detects every single-bit flip and every change within 32
+    /// neighbouring bits of the payload; of other changes all but one in 2^32.
     ///
     /// # Errors
     ///

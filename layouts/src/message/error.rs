@@ -15,13 +15,13 @@ use core::fmt;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// All identifying fields are zero: no message was written.
+    /// All bytes are zero: no message was written.
     Empty,
     /// Fewer bytes than a header.
     TooShort {
-        /// Bytes.
+        /// Bytes of a header.
         needed: u64,
-        /// Bytes.
+        /// Bytes available.
         got: u64,
     },
     /// The bytes are not a header.
@@ -31,7 +31,7 @@ pub enum HeaderError {
         /// The value found.
         got: u32,
     },
-    /// A header of another version of the format.
+    /// Another version of the format.
     Version {
         /// This crate's version.
         expected: u32,
@@ -55,11 +55,11 @@ pub enum HeaderError {
         /// The bytes available, or to be sent.
         available: u64,
     },
-    /// A checksum was requested and the message has none.
+    /// The message has no checksum to verify.
     Unsealed,
     /// Header or payload changed after sealing.
     Checksum {
-        /// The checksum of the bytes received.
+        /// The checksum of the bytes.
         expected: u32,
         /// The checksum in the header.
         got: u32,

@@ -1,9 +1,8 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
-//! 1. Plain integers, because it travels as payload: in a slot of a ring, or before the bytes of a frame. Every bit pattern is a value, all
-//!    zero is no message, and [`validate`](MessageHeader::validate) checks it.
-//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]).
-//! 3. The checksum detects accidental corruption only. It is no signature: any writer of a message can compute it.
+//! 1. It travels as payload. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
+//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental
+//!    corruption only: it is no signature.
 //!
 //! Source of the checksum: CRC-32C, Castagnoli's polynomial 0x1EDC6F41, as in RFC 3720 (iSCSI).
 
@@ -14,10 +13,9 @@ use super::error::HeaderError;
 use crate::clock::Stamp;
 use crate::{RingMessage, layout_table};
 
-/// The first word of a header; its last byte is the version of the format.
+/// The first word of a header; its last byte is the version.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"rmm\x01");
 
-/// Position of the version within [`MAGIC`].
 const VERSION_SHIFT: u32 = 24;
 
 bitflags! {
@@ -38,14 +36,14 @@ bitflags! {
         const HAS_DEADLINE = 4;
         /// 8: `checksum` is set.
         const HAS_CHECKSUM = 8;
-        /// 16: this message answers the one named by `correlation`.
+        /// 16: answers the message named by `correlation`.
         const RESPONSE = 16;
-        /// 32: this message reports a failure.
+        /// 32: reports a failure.
         const ERROR = 32;
     }
 }
 
-/// The priority of a message; a greater value comes first.
+/// The priority of a message; the greater comes first.
 ///
 /// ```
 /// use ringmem_layouts::message::{MessageHeader, Priority};
@@ -70,7 +68,7 @@ pub enum Priority {
     Critical = 3,
 }
 
-/// A 64-byte header of a payload. The sender writes all of it before it is published.
+/// A 64-byte header of a payload. The sender writes it before it publishes.
 ///
 /// ```
 /// use ringmem_layouts::message::{HeaderError, MessageHeader, Priority};
@@ -100,7 +98,7 @@ pub struct MessageHeader {
     pub source: u32,
     /// Identifier of the receiver.
     pub destination: u32,
-    /// Type of the payload, numbered by the application.
+    /// Type of the payload; application-defined.
     pub kind: u32,
     /// Size of the payload in bytes.
     pub payload_length: u32,
@@ -134,13 +132,13 @@ layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl cust_core::DeviceCopy for MessageHeader {}
 
-/// A header without payload is a message too: a signal.
+/// A header without payload is a signal.
 impl RingMessage for MessageHeader {
     const KIND: u64 = u64::from_le_bytes(*b"rm.mesg\0");
 }
 
 impl MessageHeader {
-    /// Creates a header of a kind, without payload, all other fields at their defaults.
+    /// Creates a header of a kind, without payload; other fields are defaults.
     #[must_use]
     pub const fn new(kind: u32) -> Self {
         Self {
@@ -159,7 +157,7 @@ impl MessageHeader {
         }
     }
 
-    /// Sets the sender's identifier of the message.
+    /// Sets the identifier.
     #[must_use]
     pub const fn with_id(self, id: u64) -> Self {
         Self { id, ..self }
@@ -190,19 +188,19 @@ impl MessageHeader {
         Self { timestamp: stamp.bits(), ..self }
     }
 
-    /// Marks the message as the report of a failure.
+    /// Marks a failure report.
     #[must_use]
     pub const fn with_error(self) -> Self {
         Self { flags: self.flags | Flags::ERROR.bits(), ..self }
     }
 
-    /// Sets the payload length. Without a checksum this is all that a header records of its payload.
+    /// Sets the payload length, for a message without a checksum.
     #[must_use]
     pub const fn with_payload_length(self, payload_length: u32) -> Self {
         Self { payload_length, ..self }
     }
 
-    /// Turns this message into the answer to `request`: swaps source and destination, and copies its id (as correlation) and priority.
+    /// Makes this message the answer to `request`: swaps source and destination, copies id (as correlation) and priority.
     #[must_use]
     pub const fn reply_to(self, request: &Self) -> Self {
         let flags = self.flags & !Flags::PRIORITY.bits() | request.priority() as u32 | Flags::RESPONSE.bits();
@@ -235,11 +233,11 @@ impl MessageHeader {
         Stamp::from_bits(self.timestamp)
     }
 
-    /// Checks that these bytes are a header with at most `available` bytes of payload. The payload is not read.
+    /// Checks that these bytes are a header with at most `available` bytes of payload, which is not read.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`] with the first check that failed.
+    /// [`HeaderError`] of the first failed check.
     #[inline]
     pub const fn validate(&self, available: usize) -> Result<(), HeaderError> {
         let flags = self.flags;
@@ -272,8 +270,8 @@ impl MessageHeader {
         }
     }
 
-    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload. The
-    /// checksum is verified only by [`check`](Self::check).
+    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload. Only
+    /// [`check`](Self::check) verifies the checksum.
     ///
     /// # Errors
     ///
@@ -283,7 +281,7 @@ impl MessageHeader {
             return Err(HeaderError::TooShort { needed: size_of::<Self>() as u64, got: bytes.len() as u64 });
         };
         header.validate(rest.len())?;
-        // In bounds: `validate` has just checked the length.
+        // In bounds: `validate` has checked the length.
         Ok((header, &rest[..header.payload_length as usize]))
     }
 }

@@ -1,8 +1,7 @@
 //! [`BufferReference`]: a range of elements of a registered buffer, sent instead of the elements.
 //!
-//! 1. Plain words, because it travels as payload. Every bit pattern is a value, all zero references nothing, and
-//!    [`part`](BufferReference::part) validates it.
-//! 2. It is untrusted: only the registry that it names knows whether the buffer still exists and how long it is.
+//! It travels as payload. Every bit pattern is a value, all zero references nothing, and [`part`](BufferReference::part) validates it. It
+//! is untrusted: only its registry knows whether the buffer still exists and its length.
 
 use core::fmt;
 use core::ops::Range;
@@ -24,15 +23,14 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
-        /// 1: the sender transfers ownership of the buffer. Resolving the reference releases the registration, and the buffer is freed with
-        /// the receiver's lease. It can be resolved only once.
+        /// 1: ownership of the buffer moves to the receiver. Resolving the reference, possible once, releases the registration; the buffer
+        /// is freed with the receiver's lease.
         const HANDED_OVER = 1;
     }
 }
 
-/// 64 bytes that reference a range of elements of a registered buffer. The sender writes all of it before it is published.
-///
-/// The host's `registry` module creates and resolves references.
+/// 64 bytes that reference a range of elements of a registered buffer. The sender writes it before it publishes; the host's `registry`
+/// module creates and resolves it.
 ///
 /// ```
 /// use ringmem_layouts::BufferReference;
@@ -43,19 +41,19 @@ bitflags! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct BufferReference {
-    /// The number of the registry, unique among all processes; 0 references nothing.
+    /// Number of the registry, unique among all processes; 0 references nothing.
     pub registry: u64,
     /// The buffer's generation in the high 32 bits, its number in the low 32.
     pub id: u64,
-    /// The ABI hash of the elements' type.
+    /// ABI hash of the element type.
     pub element: u64,
-    /// Offset of the first element in bytes: a multiple of the element size.
+    /// Offset in bytes, a multiple of the element size.
     pub offset: u64,
-    /// Length in bytes: a multiple of the element size.
+    /// Length in bytes, a multiple of the element size.
     pub length: u64,
     /// [`ReferenceFlags`].
     pub flags: u64,
-    /// A value for the sender's own use, such as a batch number. This crate does not read it.
+    /// For the sender's own use, such as a batch number.
     pub tag: u64,
     /// Zero.
     pub _reserved: u64,
@@ -82,7 +80,7 @@ impl RingMessage for BufferReference {
 }
 
 impl BufferReference {
-    /// References elements `part` of a buffer of type `T`. The caller supplies the correct registry and id.
+    /// References elements `part` of a buffer of type `T`.
     #[must_use]
     pub const fn new<T: Layout>(registry: u64, id: u64, part: Range<u64>) -> Self {
         let size = T::DESCRIPTOR.size as u64;
@@ -109,12 +107,11 @@ impl BufferReference {
         self.flags & ReferenceFlags::HANDED_OVER.bits() != 0
     }
 
-    /// Returns the range of elements of type `T`, if these bytes are a valid reference. The range is not checked against the buffer's
-    /// length.
+    /// Returns the range of elements of type `T`, if the reference is valid. It is not checked against the buffer's length.
     ///
     /// # Errors
     ///
-    /// [`ReferenceError`] with the first check that failed.
+    /// [`ReferenceError`] of the first failed check.
     #[inline]
     pub const fn part<T: Layout>(&self) -> Result<Range<u64>, ReferenceError> {
         let (expected, size) = (T::DESCRIPTOR.hash, T::DESCRIPTOR.size as u64);
@@ -152,7 +149,7 @@ impl BufferReference {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// No registry is named: the reference is empty.
+    /// The reference is empty.
     Empty,
     /// An unknown flag is set.
     Flags {
@@ -166,9 +163,9 @@ pub enum ReferenceError {
     },
     /// The elements are of another type.
     Elements {
-        /// The ABI hash of the expected type.
+        /// ABI hash of the expected type.
         expected: u64,
-        /// The ABI hash in the reference.
+        /// ABI hash in the reference.
         got: u64,
     },
     /// The range is not a whole number of elements, or exceeds 64 bits.

@@ -1,43 +1,41 @@
-//! Figures computed from one telemetry snapshot or from two.
+//! Figures of one or two telemetry snapshots.
 
 use core::fmt;
 
 use crate::TelemetryBuffer;
 
-/// Default age of the last record, in nanoseconds, beyond which a kernel counts as stuck: one second.
+/// Default age of the last record of a stuck kernel, in nanoseconds: one second.
 pub const STUCK_AFTER_NS: u64 = 1_000_000_000;
 
-/// Nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
 impl TelemetryBuffer<u64> {
-    /// Returns the minimum latency in nanoseconds; `None` before the first message.
+    /// Returns the minimum latency in nanoseconds, if any.
     #[must_use]
     pub const fn latency_min(&self) -> Option<u64> {
         if self.processed == 0 { None } else { Some(self.latency_min_ns) }
     }
 
-    /// Returns the mean latency in nanoseconds; `None` before the first message.
+    /// Returns the mean latency in nanoseconds, if any.
     #[must_use]
     pub const fn latency_mean(&self) -> Option<u64> {
         self.latency_total_ns.checked_div(self.processed)
     }
 
-    /// Returns the number of messages in the input ring at the last poll.
+    /// Returns the messages in the input ring at the last poll.
     #[must_use]
     pub const fn input_depth(&self) -> u32 {
         self.depths as u32
     }
 
-    /// Returns the number of messages in the output ring at the last poll.
+    /// Returns the messages in the output ring at the last poll.
     #[must_use]
     pub const fn output_depth(&self) -> u32 {
         (self.depths >> 32) as u32
     }
 
     /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or if the counts show
-    /// a relaunch between the two. A relaunch resets the counts; it goes undetected if the new launch has already processed at least as
-    /// many messages.
+    /// a relaunch: one whose new launch has processed at least as many messages goes undetected.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {
@@ -48,26 +46,25 @@ impl TelemetryBuffer<u64> {
         Some(messages as f64 * SECOND / ns as f64)
     }
 
-    /// Returns whether the counts show a relaunch between an earlier snapshot of the same buffer and this one.
+    /// Returns whether the counts show a relaunch since `earlier`.
     pub(super) const fn is_of_a_later_launch_than(&self, earlier: &Self) -> bool {
         self.sequence < earlier.sequence || self.processed < earlier.processed
     }
 
-    /// Returns the messages per second over `uptime_ns` nanoseconds since launch; `None` if `uptime_ns` is 0.
+    /// Returns the messages per second over `uptime_ns` since launch; `None` for 0.
     #[must_use]
     pub fn throughput(&self, uptime_ns: u64) -> Option<f64> {
         if uptime_ns == 0 { None } else { Some(self.processed as f64 * SECOND / uptime_ns as f64) }
     }
 
-    /// Returns whether the last record is at most `stuck_after_ns` old at `now_ns` of the *kernel's* clock. A record later than `now_ns`
-    /// counts as new. A host with another clock uses [`Watchdog`](crate::watchdog::Watchdog).
+    /// Returns whether the last record is at most `stuck_after_ns` old at `now_ns` of the *kernel's* clock. A host with another clock uses
+    /// [`Watchdog`](crate::watchdog::Watchdog).
     #[must_use]
     pub const fn is_healthy(&self, now_ns: u64, stuck_after_ns: u64) -> bool {
         now_ns.saturating_sub(self.updated_ns) <= stuck_after_ns
     }
 
-    /// Combines the telemetry of two kernels. Sums saturate; a side that has processed nothing does not contribute a minimum latency;
-    /// `sequence` and `updated_ns` are the later ones.
+    /// Combines the telemetry of two kernels. Sums saturate; `sequence` and `updated_ns` are the later ones.
     #[must_use]
     pub fn merge(&self, other: &Self) -> Self {
         let least = match (self.latency_min(), other.latency_min()) {
@@ -89,7 +86,7 @@ impl TelemetryBuffer<u64> {
     }
 }
 
-/// Prints the two depths separately, and no minimum if nothing was processed.
+/// Prints the two depths separately.
 impl fmt::Debug for TelemetryBuffer<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TelemetryBuffer")

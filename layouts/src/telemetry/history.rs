@@ -1,4 +1,4 @@
-//! [`History`]: the most recent snapshots, in a fixed-size buffer without an allocator.
+//! [`History`]: the most recent snapshots, without an allocator.
 
 use heapless::HistoryBuf;
 
@@ -28,8 +28,7 @@ impl<const N: usize> History<N> {
         Self { records: HistoryBuf::new() }
     }
 
-    /// Adds a snapshot; drops the oldest if there are more than `N`. Ignores a snapshot with the sequence of the latest record. A snapshot
-    /// of a new launch clears the history first.
+    /// Adds a snapshot and drops the oldest beyond `N`. Ignores the latest sequence; clears the history for a new launch.
     pub fn push(&mut self, snapshot: TelemetryBuffer<u64>) {
         match self.latest() {
             Some(latest) if snapshot.is_of_a_later_launch_than(latest) => self.records.clear(),
@@ -45,8 +44,8 @@ impl<const N: usize> History<N> {
         self.records.recent()
     }
 
-    /// Returns the messages per second over the last `window_ns` nanoseconds of the kernel's clock: from the oldest record within the
-    /// window to the latest. `None` if the window holds fewer than two records or the clock did not advance between them.
+    /// Returns the messages per second over the last `window_ns` of the kernel's clock: from the oldest record in the window to the latest.
+    /// `None` for fewer than two records or a clock that did not advance.
     #[must_use]
     pub fn rate_over(&self, window_ns: u64) -> Option<f64> {
         let latest = self.latest()?;

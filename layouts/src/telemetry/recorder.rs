@@ -5,7 +5,7 @@ use core::fmt;
 use super::Shared;
 use crate::{TelemetryBuffer, Word};
 
-/// The writer of a telemetry buffer. It accumulates privately; [`publish`](Self::publish) writes a record.
+/// The writer of a telemetry buffer; [`publish`](Self::publish) writes a record.
 ///
 /// ```
 /// use ringmem_layouts::HostWord;
@@ -45,7 +45,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Counts a batch of `messages`, `refused` of which were refused. Each took `latency_ns` from the poll that found it to its answer.
+    /// Counts a batch of `messages`, `refused` of which were refused, each of which took `latency_ns` from poll to answer.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;
@@ -59,8 +59,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.dropped = now.dropped.wrapping_add(refused);
     }
 
-    /// Sets the totals, for a caller that accumulates them itself: messages processed and refused, and the sum, minimum and maximum of
-    /// their latencies.
+    /// Sets the totals of a caller that counts itself: messages processed and refused, and the sum, minimum and maximum of their latencies.
     #[inline(always)]
     pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
         let least_ns = if processed == 0 { 0 } else { least_ns };
@@ -77,7 +76,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         };
     }
 
-    /// Returns when the last record was written, in nanoseconds; 0 before the first.
+    /// Returns the time of the last record in nanoseconds; 0 before the first.
     #[must_use]
     pub const fn updated_ns(&self) -> u64 {
         self.now.updated_ns
