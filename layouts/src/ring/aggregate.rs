@@ -1,11 +1,8 @@
-//! Many producers on one device that fill one SPSC ring, whose consumer is an ordinary SPSC consumer. Warps use it through
-//! `ringmem-kernels`.
+//! Many producers on one device that fill one SPSC ring. Warps use it through `ringmem-kernels`.
 //!
-//! 1. A producer reserves free slots by one read-modify-write of a counter in device memory. Across a bus there are only loads and stores.
-//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn). A producer that never publishes stops
-//!    all later ones, which need deadlines of their own; the ring is then unusable.
-//!
-//! Waiting is the caller's part.
+//! 1. A producer reserves free slots by one read-modify-write in device memory. Across a bus there are only loads and stores.
+//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. One that never
+//!    publishes stops all later ones, and the ring is unusable.
 //!
 //! # Orderings
 //!
@@ -25,10 +22,9 @@ use crate::ring::header::RingFlags;
 use crate::ring::slots::{Slots, geometry_of_both};
 use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
-/// The state shared by the producers: 128 bytes in device memory. Both counters begin at the ring's first index; zeroed memory is right for
-/// 0.
+/// The state shared by the producers, in device memory. Both counters begin at the ring's first index; zeroed memory is right for 0.
 ///
-/// Only producers store to the counters, which determine slot ownership; safe code can only load them.
+/// The counters determine slot ownership, so safe code can only load them.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
@@ -39,7 +35,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 pub struct Aggregate<C = u64> {
     /// The next unreserved slot. Written by any producer, when it reserves.
     reserved: C,
-    /// The next slot to be published. Written by the producer whose turn it is, after it has published.
+    /// The next slot to publish. Written by the producer whose turn it is, after it has published.
     published: C,
     /// Zero.
     _reserved: [C; 14],
@@ -53,7 +49,7 @@ crate::layout_table! {
 }
 
 impl<C: Word> Aggregate<C> {
-    /// Returns the state of a ring whose indices begin at `start`.
+    /// Returns the state of a ring that begins at `start`.
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         Self { reserved: C::new(start), published: C::new(start), _reserved: core::array::from_fn(|_| C::new(0)) }
@@ -107,7 +103,7 @@ pub struct Producer<'a, T, M: Machine, C> {
     // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released their previous contents.
     begin: u64,
     end: u64,
-    /// The consumer's index, as last polled.
+    /// As last polled.
     head: u64,
 }
 
@@ -132,11 +128,11 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         T: RingMessage,
     {
         let layout = geometry_of_both::<T, _>(RingFlags::SPSC, own, peer)?;
-        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        // SAFETY: the caller's promise; the capacity is a checked layout's.
         Ok(unsafe { Self::over(own, peer, slots, layout.capacity(), shared) })
     }
 
-    /// Attaches to a ring whose geometry the caller has checked.
+    /// Attaches without checking the geometry.
     ///
     /// # Safety
     ///
@@ -163,19 +159,19 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.slots.capacity()
     }
 
-    /// Returns the number of messages that wait for the consumer, as last polled; at most the capacity.
+    /// Returns the messages that wait for the consumer, as last polled; at most the capacity.
     #[must_use]
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
         self.end.wrapping_sub(self.head).min(self.capacity())
     }
 
-    /// Reserves up to `most` slots; returns the first index and the number, 0 if none is free. One lane calls it; the others that share
-    /// this end [`accept`](Self::accept) the result.
+    /// Reserves up to `most` slots; returns the first index and the number, perhaps 0. One lane calls it; the others
+    /// [`accept`](Self::accept) the result.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the consumer's index is out of range.
+    /// [`Corrupt`].
     #[inline(always)]
     pub fn reserve(&mut self, most: u64) -> Result<(u64, u64), Corrupt> {
         let capacity = self.capacity();
@@ -188,7 +184,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
             }
             let used = begin.wrapping_sub(self.head);
             if used > capacity {
-                // The head may be past slots that others have reserved and published since.
+                // The head may be past slots reserved and published since.
                 if self.shared.reserved.load() == begin {
                     return Err(Corrupt { head: self.head, tail: begin, capacity });
                 }
@@ -221,7 +217,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         unsafe { self.slots.row(self.begin, 0) }
     }
 
-    /// Returns whether all earlier reservations have been published.
+    /// Returns whether all earlier reservations are published.
     #[inline(always)]
     #[must_use]
     pub fn is_its_turn(&self) -> bool {
@@ -229,7 +225,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.shared.published.load_acquire() == self.begin
     }
 
-    /// Returns the word and the value that publish the reservation, for [`Word::publish_all`].
+    /// Returns word and value that publish the reservation, for [`Word::publish_all`].
     ///
     /// # Safety
     ///

@@ -1,12 +1,10 @@
 //! Names for the types of one kind of ring, in its module.
 
-/// For all ring modules: `$kind`, the slot of a host's ring, and the module's name.
 macro_rules! rings {
     ($kind:ident, $slot:ident, $module:literal) => {
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
         pub use host::*;
 
-        // One condition for all that needs host words.
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
         mod host {
             use core::mem::MaybeUninit;
@@ -28,14 +26,14 @@ macro_rules! rings {
             /// ```
             pub type RingIn<T, S> = crate::ring::RingIn<$kind, T, S>;
 
-            /// A ring of `N` values of any type, a power of two (checked at compile time). Dropping it drops the values left in it.
+            /// A ring of `N` values of any type, a power of two (checked at compile time).
             ///
             /// ```compile_fail
             #[doc = concat!("let ring = ringmem_layouts::ring::", $module, "::Ring::<u8, 6>::new(); // 6 is not a power of two")]
             /// ```
             pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<$slot<T>>; N]>;
 
-            /// A ring on the heap, with a capacity known at run time.
+            /// A ring on the heap, with a run-time capacity.
             ///
             /// ```
             #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
@@ -84,7 +82,7 @@ macro_rules! rings {
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
 
-            /// Allocates a ring of at least `capacity` slots (the next power of two); returns its ends, which share ownership of it.
+            /// Allocates a ring of at least `capacity` slots (the next power of two); its ends share ownership.
             ///
             /// ```
             #[doc = concat!("let (mut producer, mut consumer) = ringmem_layouts::ring::", $module, "::bounded::<String>(100);")]

@@ -1,4 +1,4 @@
-//! [`BatchProducer`] and [`BatchConsumer`]: ends that publish and release several messages at a time.
+//! [`BatchProducer`] and [`BatchConsumer`].
 
 use core::hint::cold_path;
 
@@ -9,16 +9,16 @@ use super::producer::Producer;
 use crate::{Machine, Word};
 
 impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
-    /// Publishes every `every` messages instead of each (at least 1).
+    /// Publishes every `every` messages, at least 1.
     pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, K, T, M> {
         BatchProducer::new(self, every)
     }
 }
 
-/// Publishes every `every` messages. Publishes earlier when the ring seems full, when the consumer has popped all published messages, on
-/// [`flush`](Self::flush) and on drop. It has no time limit: flush before you wait.
+/// Publishes every `every` messages, earlier when the ring seems full or the consumer has run dry, on [`flush`](Self::flush) and on drop.
+/// It has no time limit: flush before you wait.
 ///
-/// If it is forgotten, the producer's next publish or drop publishes the last messages.
+/// If it is forgotten, the producer's next publish or drop publishes the rest.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -61,7 +61,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
         K::fill(self.producer, value);
         let published = K::published(self.producer);
         let pending = self.producer.tail.wrapping_sub(published);
-        // A full ring is published at once, or both ends would wait for the messages of a forgotten batch. Relaxed: a hint only.
+        // At once when full, or both ends would wait for the messages of a forgotten batch. Relaxed: a hint only.
         if pending >= self.every || self.producer.free() == 0 || self.producer.port.own.consumer.head.load() == published {
             self.flush();
         }
@@ -82,10 +82,9 @@ impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M
 }
 
 impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Releases every `every` messages instead of each (at least 1).
+    /// Releases every `every` messages, at least 1.
     ///
-    /// For `Copy` values only: a forgotten batch's messages are released with the consumer's next release, on an empty ring, or on its
-    /// drop. If the consumer is forgotten too, the next consumer pops them again.
+    /// For `Copy` values only: if batch and consumer are forgotten, the next consumer pops unreleased messages again.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
     where
         T: Copy,
@@ -94,7 +93,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     }
 }
 
-/// Releases every `every` messages, when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+/// Releases every `every` messages, when the ring is empty, on [`flush`](Self::flush) and on drop.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -124,7 +123,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty or corrupt; earlier messages have been released.
+    /// [`PopError`]; earlier messages have been released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         if let Err(nothing) = K::next(self.consumer) {

@@ -10,7 +10,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty (also for `most == 0`), or corrupt.
+    /// [`PopError`]; empty also for `most == 0`.
     pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError> {
         match K::ready(self, most).map_err(PopError::Corrupt)? {
             0 => {
@@ -25,13 +25,13 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     pub fn front(&mut self) -> Result<&T, PopError>
     where
         M::Cell<T>: SliceCell<T>,
     {
         self.peek(1)?;
-        // SAFETY: the message is present and this end's until released, which takes `&mut`; the cell is plain bytes.
+        // SAFETY: present and this end's until released, which takes `&mut`; the cell is plain bytes.
         Ok(self.slot(0).with(|slot| unsafe { &*slot }))
     }
 }
@@ -58,7 +58,6 @@ pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
 }
 
 impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, M> {
-    /// `count` messages are present, at least one.
     #[inline(always)]
     pub(super) const fn new(consumer: &'c mut Consumer<'a, K, T, M>, count: u64) -> Self {
         Self { consumer, count }
@@ -71,7 +70,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         self.count
     }
 
-    /// Returns the message `offset` places after the first; `None` past the end.
+    /// Returns the message `offset` places after the first, if any.
     #[must_use]
     #[inline]
     pub fn get(&self, offset: u64) -> Option<&T>
@@ -91,27 +90,27 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         (0..self.count).map_while(|offset| self.get(offset))
     }
 
-    /// Like [`get`](Self::get), also for machines whose cells are not plain bytes.
+    /// Like [`get`](Self::get), also for cells that are not plain bytes.
     #[must_use]
     #[inline]
     pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
         if offset >= self.count {
             return None;
         }
-        // SAFETY: initialised and this end's by the invariant; nobody writes it until it is released.
+        // SAFETY: initialised and this end's by the invariant; nobody writes it until released.
         Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
     }
 
-    /// Drops the first `count` messages (at most all) in place and releases their slots together.
+    /// Drops the first `count` messages (at most all) and releases their slots together.
     ///
     /// If a drop panics, that message and those before it are released; the others stay.
     pub fn release(self, count: u64) {
         let guard = Release(self.consumer);
         for _ in 0..count.min(self.count) {
             let cell = guard.0.slot(0);
-            // First the index: a value whose drop panics is not dropped again.
+            // First: a value whose drop panics is not dropped again.
             guard.0.head = guard.0.head.wrapping_add(1);
-            // SAFETY: the slot was initialised and this end's, and the index has passed it.
+            // SAFETY: initialised and this end's; the index has passed it.
             cell.with_mut(|slot| unsafe { slot.drop_in_place() });
         }
     }
@@ -153,10 +152,9 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
     }
 }
 
-/// The messages of a chunk by value, in order. Messages that are not taken stay in the ring.
+/// The messages of a chunk by value, in order. Messages that are not taken stay.
 ///
-/// Each is released when taken, so forgetting the iterator duplicates none. `for_each`, `fold` and methods that use them (`sum`, `count`)
-/// release all taken messages together at their end or panic.
+/// Each is released when taken. `for_each`, `fold` and methods that use them (`sum`, `count`) release all together at their end or panic.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -185,7 +183,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
-        // Released first: a later consumer begins after the released slots.
+        // First: a later consumer begins after the released slots.
         K::release(self.consumer);
         Some(value)
     }
@@ -203,7 +201,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
 impl<K: OneConsumer<T, M>, T, M: Machine> ExactSizeIterator for Drain<'_, '_, K, T, M> {}
 impl<K: OneConsumer<T, M>, T, M: Machine> core::iter::FusedIterator for Drain<'_, '_, K, T, M> {}
 
-/// Calls `next`, which drops values, until it returns `false`. If a drop panics, the rest is dropped during unwinding, as in `Vec`.
+/// Calls `next`, which drops values, until it returns `false`, also after a panic, as `Vec` does.
 pub(super) fn drop_all(next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {

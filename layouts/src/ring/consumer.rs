@@ -33,11 +33,11 @@ pub struct Consumer<'a, K: OneConsumer<T, M>, T, M: Machine> {
     pub(super) head: u64,
 }
 
-// SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
+// SAFETY: it moves `T`s; words have their own operations.
 unsafe impl<K: OneConsumer<T, M>, T: Send, M: Machine> Send for Consumer<'_, K, T, M> {}
 
 impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a header followed by its slots.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         unsafe { Self::verified(header, header, slots.cast(), layout.capacity()) }
     }
 
-    /// Attaches to a ring with two headers: `own` is polled, `peer` is written.
+    /// Attaches to two headers: `own` is polled, `peer` is written.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         T: RingMessage,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
-        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        // SAFETY: the caller's promise; the capacity is a checked layout's.
         unsafe { Self::verified(own, peer, slots, layout.capacity()) }
     }
 
@@ -91,11 +91,11 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring whose geometry the caller has checked.
+    /// Attaches without checking the geometry.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the indices are further apart than the capacity.
+    /// [`Corrupt`].
     ///
     /// # Safety
     ///
@@ -118,14 +118,14 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         Ok(Self { port, slots, head, state: K::emptying(head, tail) })
     }
 
-    /// Marks this end as open, and as closed on drop, for the other end's `is_disconnected`.
+    /// Marks this end as open, until it is dropped.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
         self
     }
 
-    /// Returns whether all announced producers were dropped; messages published before can still be popped.
+    /// Returns whether all announced producers were dropped; their messages can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -181,7 +181,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         if let Err(nothing) = K::next(self) {
@@ -195,7 +195,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
 }
 
 impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Returns the payload of the slot `offset` places after the next one.
+    /// Returns the payload `offset` slots after the next.
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
@@ -205,8 +205,8 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 
 #[doc(hidden)]
 impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Returns the payload of the slots from the next one. For lanes that share one end: each holds an equal copy of its state, one polls
-    /// and publishes.
+    /// Returns the payload from the next slot on. For lanes that share one end: each holds an equal copy of its state, one polls and
+    /// publishes.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {
@@ -214,7 +214,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
         unsafe { self.slots.row(self.head, K::CELL) }
     }
 
-    /// Returns the word and the value that release the emptied slots, for [`Word::publish_all`](crate::Word::publish_all).
+    /// Returns word and value that release the emptied slots, for [`Word::publish_all`](crate::Word::publish_all).
     ///
     /// # Safety
     ///

@@ -17,11 +17,11 @@ use crate::attach::Corrupt;
 pub enum PushError<T> {
     /// The ring is full.
     Full(T),
-    /// The other side's index is out of range; `refresh` returns the indices.
+    /// The other side's index is out of range; see `refresh`.
     Corrupt(T),
 }
 
-/// The ring is full; the value is returned. Only ends that [own](super::Owned) their ring return it: their indices cannot be corrupt.
+/// The ring is full; the value is returned. For ends that [own](super::Owned) their ring, which cannot be corrupt.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Full, spsc};
@@ -36,7 +36,7 @@ pub enum PushError<T> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Full<T>(pub T);
 
-/// The ring is empty. Only ends that [own](super::Owned) their ring return it: their indices cannot be corrupt.
+/// The ring is empty. For ends that [own](super::Owned) their ring, which cannot be corrupt.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Empty, mpmc};

@@ -1,15 +1,14 @@
-//! A single-producer single-consumer queue with a flag in each slot: the consumer polls the slot itself.
+//! An SPSC queue with a flag in each slot: the consumer polls the slot itself.
 //!
 //! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
 //! 2. Wait-free, by loads and stores only.
-//! 3. A message and its flag travel together, which saves one read across a bus per message. Between two threads use
-//!    [`spsc`](crate::ring::spsc), which publishes less often.
+//! 3. A message travels with its flag, which saves one read across a bus per message. Between two threads use [`spsc`](crate::ring::spsc),
+//!    which publishes less often.
 //! 4. A batch is published with one release store: the flag of its first slot, stored last.
 //!
 //! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is identified by its first index: flags of older laps differ, and zeroed memory
-//! is empty. Flags identify stale slots but do not protect live ones: the producer polls the consumer's index before it writes.
-//!
-//! Flags separate the payloads, so there are no slices in place.
+//! is empty. Flags do not protect live slots: the producer polls the consumer's index before it writes. They separate the payloads, so
+//! there are no slices in place.
 //!
 //! # Orderings
 //!
@@ -17,7 +16,6 @@
 //! |---|---|---|
 //! | slot published | the producer's store of a slot's flag, a batch's first flag last | the consumer's load of it |
 //! | slot released | the store of `head` | the load of `head` in [`Producer::refresh`] |
-//! | end closed | the store of `owner` on drop of an announced end | the load of it in `is_disconnected` |
 //!
 //! ```
 //! use ringmem_layouts::ring::flagged::Ring;

@@ -12,7 +12,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]: too few free now, more than the ring has, or corrupt.
+    /// [`ReserveError`].
     pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError> {
         if self.free() < count {
             if count > self.capacity() {
@@ -27,8 +27,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Slots to be written in place, one after the other. Dropping the grant publishes the written slots, also on a panic; if it is forgotten,
-/// the producer's next publish or drop does.
+/// Slots to be written in place, in order. Dropping the grant publishes the written slots, also on a panic; if it is forgotten, the
+/// producer's next publish or drop does.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -69,7 +69,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         self.count == 0
     }
 
-    /// Returns the number of slots written so far, from the first.
+    /// Returns the number of slots written.
     #[must_use]
     pub const fn written(&self) -> u64 {
         self.count - self.end.wrapping_sub(self.producer.tail)
@@ -89,7 +89,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         Ok(())
     }
 
-    /// Writes from an iterator until it ends or all slots are written; returns the number written.
+    /// Writes from an iterator while there are values and slots; returns the number written.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
         let before = self.written();
         let mut values = values.into_iter();
@@ -100,12 +100,12 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         self.written() - before
     }
 
-    /// Publishes the written slots, like dropping the grant.
+    /// Publishes the written slots, as drop does.
     pub fn commit(self) {}
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
-    /// Marks the first `count` slots as written, after a use of [`as_mut_slices`](Self::as_mut_slices).
+    /// Marks the first `count` slots as written in [`as_mut_slices`](Self::as_mut_slices).
     ///
     /// # Safety
     ///
@@ -115,7 +115,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
         self.producer.tail = self.end.wrapping_sub(self.count).wrapping_add(count);
     }
 
-    /// Returns the unwritten slots as two runs: before the wrap and after it.
+    /// Returns the unwritten slots before the wrap and after it.
     pub fn as_mut_slices(&mut self) -> [&mut [MaybeUninit<T>]; 2] {
         let Producer { slots, tail, .. } = &*self.producer;
         let rest = self.end.wrapping_sub(*tail);

@@ -39,7 +39,7 @@ bitflags! {
     }
 }
 
-/// 384 bytes: the producer's line, the consumer's line, the constants. With `W = u64` it is a snapshot.
+/// The producer's line, the consumer's line, the constants. With `W = u64` it is a snapshot.
 ///
 /// ```
 /// use ringmem_layouts::{RingHeader, RingLayout};
@@ -78,11 +78,11 @@ pub struct RingHeader<W = u64> {
 pub struct ProducerLine<W = u64> {
     /// Index of the next slot to fill; free-running. Producer, at each publish.
     pub tail: W,
-    /// Owner of this end: in the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or the number of
-    /// handles. Written by this end.
+    /// In the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or the number of handles. Written by this
+    /// end.
     pub owner: W,
-    /// Consumers that sleep until a publish: their number in the low 32 bits, the number of wake-ups above. In the line that the producer
-    /// reads. Hosts of one coherence domain only; zero if all ends poll.
+    /// Consumers that sleep until a publish: their number in the low 32 bits, the number of wake-ups above. Here, where the producer reads
+    /// it. Hosts of one coherence domain only; zero if all ends poll.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -105,9 +105,9 @@ pub struct ProducerLine<W = u64> {
 pub struct ConsumerLine<W = u64> {
     /// Index of the next slot to empty; free-running. Consumer, at each release.
     pub head: W,
-    /// Owner of this end, encoded as the producer's. Written by this end.
+    /// Encoded as the producer's. Written by this end.
     pub owner: W,
-    /// Producers that sleep until a release, encoded as for consumers.
+    /// Producers that sleep until a release, likewise.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -194,14 +194,13 @@ unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ConstantLine<W> 
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RingHeader<W> {}
 
-/// Hash of the header's layout and the message's.
 pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
     AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(T::DESCRIPTOR.hash).finish()
 }
 
 impl<W: Word> RingHeader<W> {
-    /// Returns the header of an empty ring of `T` whose indices begin at `start`. Slots with words must be vacant: zeroed for start 0,
-    /// otherwise [`Slot::vacant`](super::Slot::vacant).
+    /// Returns the header of an empty ring of `T` that begins at `start`. Slots with words must be vacant: zeroed for start 0, otherwise
+    /// [`Slot::vacant`](super::Slot::vacant).
     #[must_use]
     pub fn new<T: RingMessage>(layout: &RingLayout, start: u64) -> Self {
         let zero = || W::new(0);
@@ -221,7 +220,7 @@ impl<W: Word> RingHeader<W> {
         }
     }
 
-    /// Writes the header of an empty ring of `T` into memory, the magic last. Slots as for [`new`](Self::new).
+    /// Writes the header of an empty ring of `T`, the magic last. Slots as for [`new`](Self::new).
     ///
     /// # Safety
     ///
@@ -247,7 +246,7 @@ impl<W: Word> RingHeader<W> {
         W::publish_all([(&constants.magic, MAGIC)]);
     }
 
-    /// Returns an SPSC ring's geometry, read once and checked against `T`.
+    /// Reads an SPSC ring's geometry once and checks it against `T`.
     ///
     /// # Errors
     ///
@@ -256,7 +255,7 @@ impl<W: Word> RingHeader<W> {
         self.geometry_of::<T>(RingFlags::SPSC)
     }
 
-    /// Returns the geometry of a ring of this kind, read once and checked against `T`.
+    /// Reads the geometry of a ring of this kind once and checks it against `T`.
     ///
     /// # Errors
     ///
@@ -296,7 +295,7 @@ impl<W: Word> RingHeader<W> {
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl RingHeader<crate::HostWord> {
-    /// Returns the header of a ring that is one value with its slots. Nothing attaches to it, so it has no ABI.
+    /// For a ring that is one value: nothing attaches to it, so it has no ABI.
     pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
         use crate::HostWord;
         const fn zeros<const N: usize>() -> [HostWord; N] {
@@ -319,7 +318,6 @@ impl RingHeader<crate::HostWord> {
     }
 }
 
-/// Returns the number of used slots if `tail` is within `capacity` of `head`.
 pub(super) const fn used(head: u64, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
     let used = tail.wrapping_sub(head);
     if used > capacity { Err(Corrupt { head, tail, capacity }) } else { Ok(used) }

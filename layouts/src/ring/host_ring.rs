@@ -15,7 +15,7 @@ use crate::{Host, HostWord, SlotCell, Word};
 
 /// A ring of values of any type whose slots are in `S`: in the ring itself, borrowed, or boxed.
 ///
-/// Dropping the ring drops the values left in it, also if one drop panics.
+/// Dropping it drops the values left, also if one drop panics.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -43,12 +43,9 @@ pub trait HostKind<T>: Kind<T, Host> {
     #[doc(hidden)]
     const CLEAR: MaybeUninit<Self::Slot>;
 
-    /// Writes the slots of an empty ring whose indices begin at `start`.
     #[doc(hidden)]
     fn clear(slots: &mut [MaybeUninit<Self::Slot>], start: u64);
 
-    /// Drops the values left in the ring.
-    ///
     /// # Safety
     ///
     /// As [`Producer::over`], and no end is attached.
@@ -85,8 +82,6 @@ unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, 
     drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
 }
 
-/// Drops the values of full slots.
-///
 /// # Safety
 ///
 /// As [`Producer::over`], and no end is attached.
@@ -99,16 +94,15 @@ unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>
         let slot = turns.slot(place);
         let word = Word::load(&slot.word);
         if word & 1 == 1 {
-            // First the word, so that nothing is dropped twice.
+            // First: nothing is dropped twice.
             Word::store(&slot.word, word - 1);
-            // SAFETY: a full word means that there is a value; no end is left to access it.
+            // SAFETY: a full word means a value; no end is left.
             slot.cell.with_mut(|value| unsafe { value.drop_in_place() });
         }
         true
     });
 }
 
-/// Writes slots that are free for their first index from `start` on.
 fn vacate<T>(slots: &mut [MaybeUninit<WordSlot<T>>], start: u64) {
     let capacity = slots.len() as u64;
     for (place, slot) in (0..capacity).zip(slots) {
@@ -160,8 +154,7 @@ macro_rules! many_producers {
 
 many_producers! { Mpsc Mpmc }
 
-// SAFETY: threads reach a `T` through ends only, of which each message has one at a time; `split` takes `&mut` for ends that must be
-// unique.
+// SAFETY: threads reach a `T` through ends only, one per message at a time; `split` takes `&mut` for ends that must be unique.
 unsafe impl<K: HostKind<T>, T: Send, S: Storage<K::Slot>> Sync for RingIn<K, T, S> {}
 
 impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
@@ -173,7 +166,7 @@ impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
         Self { header, slots: [const { K::CLEAR }; N], _values: PhantomData }
     }
 
-    /// Returns an empty ring whose indices begin at `start`; tests of the wrap begin near `u64::MAX`.
+    /// Returns an empty ring that begins at `start`; near `u64::MAX` for tests of the wrap.
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         let mut ring = Self::new();
@@ -200,7 +193,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
         Self::over_starting_at(slots, 0)
     }
 
-    /// Like [`over`](Self::over), with indices that begin at `start`.
+    /// Like [`over`](Self::over), beginning at `start`.
     ///
     /// # Errors
     ///
@@ -216,7 +209,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
 
 #[cfg(feature = "alloc")]
 impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> {
-    /// Allocates an empty ring of at least `capacity` slots: the next power of two.
+    /// Allocates an empty ring of at least `capacity` slots, a power of two.
     ///
     /// # Panics
     ///
@@ -230,12 +223,10 @@ impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> 
     }
 }
 
-/// `split` takes `&mut` for ends that must be unique.
 macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
-            /// Returns both ends, also for different threads. Cloneable ends may be requested again at any time, others when both are
-            /// dropped; remaining values stay.
+            /// Returns both ends. Cloneable ends may be requested again at any time, others when both are dropped; remaining values stay.
             pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Host>, $module::Consumer<'_, T, Host>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
@@ -244,7 +235,7 @@ macro_rules! split {
                 unsafe { $ends(header, slots, capacity) }
             }
 
-            /// Returns both ends, which share ownership of the ring. The last one drops the values left.
+            /// Returns both ends, which share ownership of the ring.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             #[must_use]
             pub fn into_ends(self) -> ($module::OwnedProducer<T>, $module::OwnedConsumer<T>)

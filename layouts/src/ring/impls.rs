@@ -86,7 +86,7 @@ impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
     }
 }
 
-/// A message, or the number that was overwritten before this reader read them.
+/// A message, or the number that was overwritten.
 impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     type Item = Result<T, lossy::Overrun>;
     #[inline]
@@ -103,7 +103,7 @@ impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     }
 }
 
-/// A value that is being overwritten is not new: its writer publishes a newer one.
+/// A value being overwritten is not new: its writer publishes a newer one.
 impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
     type Item = mailbox::New<T>;
     #[inline]
@@ -187,7 +187,6 @@ mod bounded {
     }
 }
 
-/// `Debug` with the results of these methods.
 macro_rules! shown {
     ($([$($generic:tt)*] $type:ty: $name:literal $($what:ident)*;)+) => {$(
         impl<$($generic)*> fmt::Debug for $type {

@@ -1,7 +1,6 @@
-//! [`Kind`]: the differences between the kinds of rings.
+//! [`Kind`]: the memory of an index, how an end learns the other end's progress, and how it publishes.
 //!
-//! A kind defines the memory of an index, how an end learns the other end's progress, and how it publishes. The traits are sealed, because
-//! the ownership of slots relies on them.
+//! The traits are sealed, because the ownership of slots relies on them.
 
 mod claimed;
 mod flagged;
@@ -19,7 +18,6 @@ use crate::attach::{AttachError, Corrupt};
 use crate::ring::error::PopError;
 use crate::{Machine, SlotCell};
 
-/// A kind of ring for messages `T` on machine `M`.
 pub trait Kind<T, M: Machine>: Sealed + Sized {
     const FLAGS: RingFlags;
 
@@ -36,23 +34,23 @@ pub trait Kind<T, M: Machine>: Sealed + Sized {
 pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     type Filling;
 
-    /// Returns the next index to fill and the consumer's index for a new producer.
+    /// The next index to fill and the consumer's, for a new producer.
     #[doc(hidden)]
     fn indices_to_fill(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>, slots: &Slots<'_, Self::Slot>) -> (u64, u64);
 
     #[doc(hidden)]
     fn filling(tail: u64) -> Self::Filling;
 
-    /// Polls the consumer's index when fewer slots are free than wanted; returns the number free. Publishes the slots of a forgotten grant
-    /// or batch: the consumer makes no room while it cannot see them.
+    /// Polls the consumer's index when fewer slots are free than wanted; returns the number free. Publishes a forgotten grant or batch,
+    /// without which the consumer makes no room.
     #[doc(hidden)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt>;
 
-    /// Writes the next slot, which is free, and advances the index.
+    /// Writes the next slot, which is free.
     #[doc(hidden)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T);
 
-    /// Publishes all filled slots, right after a `fill`.
+    /// Publishes right after a `fill`.
     #[doc(hidden)]
     fn publish(producer: &mut Producer<'_, Self, T, M>);
 
@@ -68,14 +66,14 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
         Self::flush(producer);
     }
 
-    /// Publishes the slots filled by a forgotten grant or batch.
+    /// Publishes a forgotten grant or batch.
     #[doc(hidden)]
     #[inline(always)]
     fn settle(producer: &mut Producer<'_, Self, T, M>) {
         Self::flush(producer);
     }
 
-    /// Returns the first unpublished index, while slots are held.
+    /// The first unpublished index, while slots are held.
     #[doc(hidden)]
     fn published(producer: &Producer<'_, Self, T, M>) -> u64;
 }
@@ -83,15 +81,14 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
 /// A kind with one consumer.
 pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     type Emptying;
-    /// Whether a new consumer announces itself.
     #[doc(hidden)]
     const ANNOUNCED: bool = false;
 
-    /// Returns the next index to empty and the end of the known messages for a new consumer.
+    /// The next index to empty and the end of known messages, for a new consumer.
     #[doc(hidden)]
     fn indices_to_empty(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64);
 
-    /// Checks every slot of a ring in foreign memory.
+    /// Checks every slot in foreign memory.
     #[doc(hidden)]
     fn verify(_: &RingHeader<M::Word>, _: &Slots<'_, Self::Slot>) -> Result<(), AttachError> {
         Ok(())
@@ -100,23 +97,21 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn emptying(head: u64, tail: u64) -> Self::Emptying;
 
-    /// Returns the number of messages in the ring, at most `most`.
     #[doc(hidden)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
 
-    /// Checks that there is a next message.
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError>;
 
-    /// Returns the number of consecutive available messages, up to `most`.
+    /// Returns the number of consecutive messages, up to `most`.
     #[doc(hidden)]
     fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt>;
 
-    /// Takes the next message, which is available, without releasing its slot.
+    /// Takes the next message, which is available, without releasing it.
     #[doc(hidden)]
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
-        // SAFETY: callers have checked that it is available; advancing ensures that it is read once.
+        // SAFETY: available, as callers have checked; advancing ensures that it is read once.
         let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { place.read() });
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -138,19 +133,19 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
         Self::release_kept(consumer);
     }
 
-    /// Releases the slots taken by a forgotten batch: the producer waits for them.
+    /// Releases a forgotten batch, for which the producer waits.
     #[doc(hidden)]
     #[inline(always)]
     fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
         Self::release_kept(consumer);
     }
 
-    /// Returns the first unreleased index, while slots are held.
+    /// The first unreleased index, while slots are held.
     #[doc(hidden)]
     fn released(consumer: &Consumer<'_, Self, T, M>) -> u64;
 }
 
-/// A kind whose messages can be borrowed in place: only its own ends access the slots.
+/// A kind whose messages can be borrowed: only its own ends access the slots.
 pub trait InPlace: Sealed {}
 
 mod sealed {

@@ -1,4 +1,4 @@
-//! [`RingLayout`]: offsets and sizes of a ring.
+//! [`RingLayout`].
 
 use core::fmt;
 
@@ -79,7 +79,7 @@ impl RingLayout {
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the requested value.
+    /// [`LayoutError`].
     pub const fn of<T: RingMessage>(capacity: u64) -> Result<Self, LayoutError> {
         Self::of_kind::<T>(RingFlags::SPSC, capacity)
     }
@@ -88,7 +88,7 @@ impl RingLayout {
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with the requested value.
+    /// [`LayoutError`].
     pub const fn of_kind<T: RingMessage>(kind: RingFlags, capacity: u64) -> Result<Self, LayoutError> {
         const SPSC: u64 = RingFlags::SPSC.bits();
         const FRAMED: u64 = RingFlags::FRAMED.bits();
@@ -106,7 +106,7 @@ impl RingLayout {
         } else if bits == SLOTTED[0] || bits == SLOTTED[1] || bits == SLOTTED[2] {
             (size_of::<Slot<u64, T>>() as u64, align_of::<Slot<u64, T>>() as u64)
         } else if bits == WORDS[0] || bits == WORDS[1] {
-            // A sequence number, then the payload in whole words.
+            // Sequence number and payload in whole words.
             (8 + (size_of::<T>() as u64).next_multiple_of(8), 8)
         } else {
             return Err(LayoutError::UnknownKind { kind: bits });
@@ -114,7 +114,7 @@ impl RingLayout {
         let header = size_of::<RingHeader<u64>>() as u64;
         let line = align_of::<RingHeader<u64>>() as u64;
         let align = if slot_align > line { slot_align } else { line };
-        // 384 is a multiple of 128: slots follow at once unless more aligned.
+        // 384 is a multiple of 128: no gap unless more aligned.
         let slots_offset = header.next_multiple_of(align);
         let too_large = Err(LayoutError::TooLarge { capacity, slot_size });
         let Some(slots) = capacity.checked_mul(slot_size) else { return too_large };

@@ -1,12 +1,12 @@
 //! The latest value: one writer, any number of readers, no waiting.
 //!
 //! 1. [`Writer::publish`] always succeeds. Readers write nothing.
-//! 2. [`Reader::latest`] returns the newest whole value and its version, which begins at 1 and never decreases for a reader.
+//! 2. [`Reader::latest`] returns the newest whole value and its version, which never decreases for a reader.
 //! 3. [`Reader::take_new`] returns each version at most once, with the number of skipped ones.
-//! 4. A writer that died while it wrote blocks no reader: the previous value is in another slot.
+//! 4. A writer that died while it wrote blocks no reader.
 //!
-//! It is a [`lossy`] ring of at least two slots of which only the newest is read, with the same protocol and trust. A reader is
-//! [`Busy`](LatestError::Busy) only if the writer wrote all slots while it read one, [`TRIES`] times in a row: more slots help.
+//! It is a [`lossy`] ring of at least two slots of which only the newest is read. A reader is [`Busy`](LatestError::Busy) only if the
+//! writer wrote all slots while it read one, [`TRIES`] times in a row: more slots help.
 //!
 //! ```
 //! use ringmem_layouts::ring::mailbox::{LatestError, Mailbox, New};
@@ -43,7 +43,7 @@ pub use super::lossy::{LatestError, TRIES};
 /// ```
 pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 
-/// Reads the latest value. Any number per mailbox; a clone starts at the same version.
+/// Reads the latest value. Any number per mailbox.
 ///
 /// ```
 /// use ringmem_layouts::ring::mailbox::Mailbox;
@@ -77,7 +77,7 @@ pub struct New<T> {
     pub version: u64,
     /// The value.
     pub value: T,
-    /// Versions between the last one that this reader saw, or found when it attached, and this one.
+    /// Versions between the last one seen, or found on attaching, and this one.
     pub skipped: u64,
 }
 
@@ -87,7 +87,7 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
     }
 }
 
-/// At least two: with one slot, a writer that died while it wrote would leave nothing to read.
+/// With one slot, a writer that died while it wrote would leave nothing to read.
 fn capacity_of(layout: RingLayout) -> Result<u64, AttachError> {
     match layout.capacity() {
         1 => Err(AttachError::Capacity { got: 1 }),
@@ -96,7 +96,7 @@ fn capacity_of(layout: RingLayout) -> Result<u64, AttachError> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
-    /// Attaches to a mailbox in one piece of memory: header, then slots.
+    /// Attaches to a header followed by its slots.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         Ok(Self(unsafe { lossy::Writer::over(header, slots.cast(), capacity) }))
     }
 
-    /// Attaches to a mailbox with separate header and slots.
+    /// Attaches to a header and separate slots.
     ///
     /// # Errors
     ///
@@ -121,15 +121,15 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the header,
-    /// and readers read them.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the
+    /// header, and readers read them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
         // SAFETY: the caller's promise.
         Ok(Self(unsafe { lossy::Writer::over(header, slots, capacity) }))
     }
 
-    /// Marks this end as open, and as closed on drop, for the readers' `is_disconnected`.
+    /// Marks this end as open, until it is dropped.
     #[must_use]
     pub fn announce(self) -> Self {
         Self(self.0.announce())
@@ -147,13 +147,13 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.0.capacity()
     }
 
-    /// Returns whether nothing was published yet.
+    /// Returns whether nothing was published.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.version() == 0
     }
 
-    /// Returns the last published version; 0 before the first.
+    /// Returns the last version; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.written()
@@ -161,7 +161,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a mailbox in one piece of memory: header, then slots. A present value counts as new.
+    /// Attaches to a header followed by its slots. A present value counts as new.
     ///
     /// # Errors
     ///
@@ -171,14 +171,14 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise; loads only need memory that is valid for reads.
+        // SAFETY: the caller's promise; loads only need reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
         let capacity = capacity_of(layout)?;
         // SAFETY: the caller's promise; the geometry was checked against `len`.
         Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots.cast(), capacity) }))
     }
 
-    /// Attaches to a mailbox with separate header and slots, as [`from_raw`](Self::from_raw).
+    /// Attaches to a header and separate slots, as [`from_raw`](Self::from_raw).
     ///
     /// # Errors
     ///
@@ -186,7 +186,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole words only.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole
+    /// words only.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
         // SAFETY: the caller's promise.
@@ -202,7 +203,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`LatestError`]: nothing was published, or the writer overwrote it [`TRIES`] times.
+    /// [`LatestError`].
     #[inline]
     pub fn latest(&self) -> Result<(u64, T), LatestError> {
         self.0.latest()
@@ -214,44 +215,44 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.0.capacity()
     }
 
-    /// Returns the last published version; 0 before the first.
+    /// Returns the last version; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.0.written()
     }
 
-    /// Returns whether nothing was published yet.
+    /// Returns whether nothing was published.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.version() == 0
     }
 
-    /// Returns whether there is a value that this reader has not taken.
+    /// Returns whether there is an untaken value.
     #[must_use]
     #[inline]
     pub fn changed(&self) -> bool {
         self.0.poll() != self.0.head()
     }
 
-    /// Returns the latest value, if this reader has not taken it yet.
+    /// Returns the latest value, if this reader has not taken it.
     ///
     /// # Errors
     ///
-    /// [`LatestError`]: nothing new was published, or the writer overwrote it [`TRIES`] times.
+    /// [`LatestError`].
     #[inline]
     pub fn take_new(&mut self) -> Result<New<T>, LatestError> {
         let (version, value, skipped) = self.0.pop_latest()?;
         Ok(New { version, value, skipped })
     }
 
-    /// Returns whether the writer announced itself and was dropped; its last value can still be read.
+    /// Returns whether the announced writer was dropped; its last value can still be read.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.0.is_disconnected()
     }
 }
 
-/// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time).
+/// Header and slots in one value. `N` is a power of two and at least 2 (checked at compile time).
 ///
 /// ```compile_fail
 /// let mailbox = ringmem_layouts::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
@@ -307,14 +308,13 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
         Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
     }
 
-    /// Returns the writer and a reader; clone the reader for more. When all are dropped, the mailbox can be split again; it keeps its
-    /// value.
+    /// Returns the writer and a reader; clone the reader for more. When all are dropped, the mailbox, with its value, can be split again.
     pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))
     }
 
-    /// Like [`split`](Self::split), with ends that share ownership of the mailbox.
+    /// Like [`split`](Self::split), with shared ownership.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
     pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
@@ -325,7 +325,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 }
 
-/// Allocates a mailbox; returns its writer and a reader, which share ownership of it. Clone the reader for more.
+/// Allocates a mailbox; its writer and reader share ownership. Clone the reader for more.
 ///
 /// ```
 /// let (mut writer, mut reader) = ringmem_layouts::ring::mailbox::channel::<u64>();

@@ -3,13 +3,14 @@
 //! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
 //! 2. An end does not trust the other end's words: an index outside the ring is [`Corrupt`](crate::attach::Corrupt); geometry is read once,
 //!    checked and kept.
-//! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one
-//!    header. Across a bus each side keeps the header that it polls in its own memory, so only writes cross the bus.
+//! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one.
+//!    Across a bus each side keeps the header that it polls, so only writes cross.
+//! 4. A dropped end releases its word `owner`, if it announced itself; `is_disconnected` acquires it.
 //!
 //! | ring | producers | consumers | polled word |
 //! |---|---|---|---|
 //! | [`spsc`] | one | one | the other end's index |
-//! | [`flagged`] | one | one | a flag in each slot; across a bus one read fewer for each message |
+//! | [`flagged`] | one | one | a flag in each slot |
 //! | [`mpsc`] | many | one | a word in each slot |
 //! | [`mpmc`] | many | many | a word in each slot |
 //! | [`framed`] | one | one | the other end's index; messages of any length |

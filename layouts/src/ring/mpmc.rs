@@ -1,17 +1,16 @@
 //! A multi-producer multi-consumer queue with a sequence number in each slot. Lock-free.
 //!
 //! 1. Every value is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. `push` and `pop` return at once if the ring is full or empty, and retry only if another handle won. Abandoned slots are skipped at
-//!    most once each.
+//! 2. `push` and `pop` return at once if the ring is full or empty, and retry only if another handle won.
 //! 3. [`Producer::push_slice`], [`Producer::reserve`] and [`Consumer::take`] claim several slots with one compare-exchange.
-//! 4. An end without handles is closed: the other end's `is_disconnected` returns true.
+//! 4. An end without handles is closed.
 //!
 //! # Effects of a stalled handle
 //!
 //! A producer that stops between claim and publish blocks the messages *after* its slots: consumers find the ring empty there. A consumer
 //! that stops between claim and release blocks the producers one lap later: they find the ring full there. No handle spins on a stalled
-//! one, and all continue when it does. A handle that never continues (killed thread, forgotten grant or batch) stalls the ring permanently.
-//! A *dropped* grant, also by a panic, abandons its unwritten slots. Until consumers skip them, they take up room and count in `len`.
+//! one. A handle that never continues (killed thread, forgotten grant or batch) stalls the ring permanently. A *dropped* grant, also by a
+//! panic, gives up its unwritten slots. They take up room and count in `len` until consumers skip them.
 //!
 //! # Orderings
 //!
@@ -19,10 +18,8 @@
 //! |---|---|---|
 //! | slot published | the producer's store of the slot's word | a consumer's load of it |
 //! | slot released | the consumer's store of the slot's word | a producer's load of it |
-//! | end closed | the exchange of `owner` by the last handle | the load of it in `is_disconnected` |
 //!
-//! Claims order nothing: they only assign slots. Compare-exchanges across a bus between CPU and GPU need the hardware's promise:
-//! [`SystemAtomics`].
+//! Claims order nothing. Compare-exchanges across a bus between CPU and GPU need the hardware's promise: [`SystemAtomics`].
 //!
 //! ```
 //! use ringmem_layouts::ring::mpmc::Ring;
@@ -53,7 +50,7 @@ use crate::{Machine, RingMessage};
 super::alias::rings! { Mpmc, WordSlot, "mpmc" }
 super::alias::many_producers! { MPMC, "mpmc" }
 
-/// Writes an empty MPMC ring of `T` whose indices begin at `start` into memory.
+/// Writes an empty MPMC ring of `T` that begins at `start`.
 ///
 /// # Errors
 ///

@@ -1,8 +1,7 @@
 //! A multi-producer single-consumer queue with a sequence number in each slot. Lock-free.
 //!
-//! 1. Every value is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. The producers and the orderings are those of an [MPMC ring](crate::ring::mpmc), including the effects of stalled handles.
-//! 3. The single consumer uses no compare-exchange, reads messages in place, and takes any number of them.
+//! 1. Order, producers and orderings are those of an [MPMC ring](crate::ring::mpmc), including the effects of stalled handles.
+//! 2. The single consumer uses no compare-exchange, reads messages in place, and takes any number of them.
 //!
 //! ```
 //! use ringmem_layouts::ring::mpsc::Ring;
@@ -25,7 +24,7 @@ super::alias::rings! { Mpsc, WordSlot, "mpsc" }
 super::alias::one_consumer! { Mpsc, "mpsc" }
 super::alias::many_producers! { MPSC, "mpsc" }
 
-/// Writes an empty MPSC ring of `T` whose indices begin at `start` into memory.
+/// Writes an empty MPSC ring of `T` that begins at `start`.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@
 //!
 //! 1. The last end drops the ring and its remaining values.
 //! 2. The reference count changes only when an end is cloned or dropped.
-//! 3. It has the operations of its kind. Other methods are called inside [`Owned::with`], which lets no borrow of the ring escape.
+//! 3. It has the operations of its kind, and others through [`Owned::with`], which lets no borrow of the ring escape.
 //!
 //! ```
 //! use ringmem_layouts::ring::spsc;
@@ -45,13 +45,13 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
 // Implemented for every lifetime, not only `'static`: the state of an `async` block has fresh lifetimes, about which the compiler knows
-// nothing when it checks `Send`. For the same reason only `end` and `with` have this bound.
+// nothing when it checks `Send`. So only `end` and `with` have this bound.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
 }
 
-/// A ring end that shares ownership of its ring. `E` is the bare end; its lifetime stands for the ring's.
+/// A ring end that shares ownership of its ring. The lifetime of `E`, the bare end, stands for the ring's.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpsc;
@@ -73,7 +73,7 @@ pub struct Owned<E> {
     ring: Arc<dyn Held>,
 }
 
-/// A ring that its ends keep alive; never accessed through this trait.
+/// A ring kept alive, never accessed.
 trait Held: Send + Sync {}
 impl<R: Send + Sync> Held for R {}
 
@@ -82,8 +82,7 @@ where
     R: Send + Sync + 'static,
 {
     let place = Arc::into_raw(Arc::new(ring)).cast_mut();
-    // SAFETY: just created, and exclusive: the other reference to the ring does not access it; `split` returns bare ends, which `Owned`
-    // keeps from outliving the ring.
+    // SAFETY: just created, and exclusive: the other reference does not access the ring; `Owned` keeps the bare ends from outliving it.
     let (producer, consumer) = split(unsafe { &mut *place });
     // SAFETY: from `into_raw`, once.
     let ring: Arc<dyn Held> = unsafe { Arc::from_raw(place.cast_const()) };
@@ -95,12 +94,11 @@ impl<E: Reborrow> Owned<E> {
     #[must_use]
     pub fn end(&self) -> &E::At<'_> {
         let end = core::ptr::from_ref(&self.end).cast::<E::At<'_>>();
-        // SAFETY: by `Reborrow` the types differ only in a lifetime, which may be shortened. The borrow is as long as `self`'s; the ring
-        // lives longer.
+        // SAFETY: by `Reborrow` the types differ only in a lifetime, which may be shortened; the ring outlives the borrow of `self`.
         unsafe { &*end }
     }
 
-    /// Calls `act` with the bare end. No borrow of the ring can leave `act`.
+    /// Calls `act` with the bare end; no borrow of the ring can leave it.
     ///
     /// ```compile_fail
     /// let (mut producer, _consumer) = ringmem_layouts::ring::spsc::Ring::<u8, 4>::new().into_ends();
@@ -150,7 +148,7 @@ impl<E: PushBytes> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`framed::PushError`]: full, too large, or corrupt.
+    /// [`framed::PushError`].
     #[inline]
     pub fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
         self.end.push_bytes(message)
@@ -162,7 +160,7 @@ impl<E: PopBytes> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`framed::PopError`]: empty, too small a buffer, or corrupt.
+    /// [`framed::PopError`].
     #[inline]
     pub fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
         self.end.pop_bytes(into)
@@ -170,7 +168,7 @@ impl<E: PopBytes> Owned<E> {
 }
 
 impl<E: Publish> Owned<E> {
-    /// Publishes one value over the oldest.
+    /// Overwrites the oldest value and publishes.
     #[inline]
     pub fn publish(&mut self, value: E::Item) {
         self.end.publish(value);
@@ -182,7 +180,7 @@ impl<E: Follow> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`Empty`]: there is no new value.
+    /// [`Empty`].
     #[inline]
     pub fn follow(&mut self) -> Result<E::Item, Empty> {
         self.end.follow().map_err(|_| Empty)
@@ -204,13 +202,13 @@ pub trait Bounded {
 }
 
 impl<E: Bounded> Owned<E> {
-    /// Returns the capacity of the ring: slots, or bytes for [`framed`].
+    /// Returns the capacity: slots, or bytes for [`framed`].
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.end.capacity()
     }
 
-    /// Returns the number of values in the ring, as far as this end knows; bytes with their lengths for [`framed`].
+    /// Returns the number of values, as far as this end knows; bytes with their lengths for [`framed`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.end.len()
@@ -229,7 +227,6 @@ impl<E: Bounded> Owned<E> {
     }
 }
 
-/// Another handle of a cloneable end.
 impl<E: Clone> Clone for Owned<E> {
     fn clone(&self) -> Self {
         Self { end: self.end.clone(), ring: Arc::clone(&self.ring) }

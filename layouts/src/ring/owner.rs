@@ -10,7 +10,7 @@ const STATE: u64 = 3;
 /// One generation of a single owner, or one of many handles.
 const ONE: u64 = 4;
 
-/// Opens the single owner's next generation. Orders no memory; published data is ordered by other words.
+/// Opens the single owner's next generation. Other words order published data.
 pub(super) fn open<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
     owner.store(generation.wrapping_add(ONE) | OPEN);
@@ -22,7 +22,7 @@ pub(super) fn close<W: Word>(owner: &W) {
     owner.store_release(generation | CLOSED);
 }
 
-/// Returns whether the end is closed. Its published messages are visible then.
+/// If closed, the end's published messages are visible.
 pub(super) fn is_closed<W: Word>(owner: &W) -> bool {
     // SYNC POINT: end closed. Pairs with close and leave.
     owner.load_acquire() & STATE == CLOSED

@@ -2,8 +2,7 @@
 
 use core::hint::spin_loop;
 
-/// Executes `hints` spin hints, and keeps speculative loads from starting early: they would fetch the line that the wait leaves to the
-/// other end.
+/// Executes `hints` spin hints, and keeps speculative loads from fetching the line that the wait leaves to the other end.
 #[inline(always)]
 pub(super) fn pause(hints: u32) {
     for _ in 0..hints {
@@ -16,9 +15,8 @@ pub(super) fn pause(hints: u32) {
     }
 }
 
-/// An end that often finds a few new messages, and never none, moves the line of the other end's index back and forth for each one. If
-/// messages are that dense, a wait before the poll makes both ends faster. A wait is tried now and then, kept while it pays, and tried less
-/// often if it does not.
+/// An end that often finds a few new messages, and never none, moves the line of the other end's index back and forth for each one. Then a
+/// wait before the poll makes both faster. It is tried now and then, kept while it pays, and tried less often if it does not.
 ///
 /// Two threads, 8-byte messages, each published: 24 ns without this, 4 ns with it (docs/internals/rings.md). One thread that alternates
 /// push and pop pays six instructions.
@@ -26,22 +24,21 @@ pub(super) fn pause(hints: u32) {
 pub(super) struct Pace {
     /// The index from which a poll is preceded by a wait, or follows one.
     due: u64,
-    /// Spin hints before the next poll, 0 if no wait is tried; above [`BITS`](Self::BITS), slots from a failed wait to the next try. One
-    /// word, because an end in registers has none to spare.
+    /// Spin hints before the next poll, or 0; above [`BITS`](Self::BITS), slots from a failed wait to the next try. One word, because an
+    /// end in registers has none to spare.
     state: u32,
 }
 
 impl Pace {
-    /// Width of the hints in `state`.
     const BITS: u32 = 8;
     /// First wait: about one transfer of a line between cores and back.
     const FIRST: u32 = 16;
     const LONGEST: u32 = 64;
-    /// Messages in a poll that show that the other end is well ahead; at most a quarter of the ring.
+    /// Messages in a poll of an end that is well ahead; at most a quarter of the ring.
     const PLENTY: u64 = 256;
     /// Bytes of a slot that is worth one hint.
     const SMALL: usize = 32;
-    /// Slots from a poll that found nothing to the next wait: the other end waits for this one, so do not delay.
+    /// Slots from an empty poll to the next wait: an end that is waited for must not delay.
     const SOON: u64 = 4;
     /// Least and greatest slots between tries.
     const PATIENCE: [u32; 2] = [64, 1 << 13];
@@ -58,20 +55,18 @@ impl Pace {
         self.state & ((1 << Self::BITS) - 1)
     }
 
-    /// Returns whether a poll at `index` follows a [`wait`](Self::wait); pass its result to [`seen`](Self::seen).
+    /// Whether a poll at `index` follows a [`wait`](Self::wait); then call [`seen`](Self::seen).
     #[inline(always)]
     pub(super) const fn is_due(&self, index: u64) -> bool {
         index.wrapping_sub(self.due) as i64 >= 0
     }
 
-    /// Waits before a poll, if a wait is tried.
     #[cold]
     pub(super) fn wait(self) {
         pause(self.pauses());
     }
 
-    /// Updates the pace after a poll at `index` that found `found` of `mask + 1` slots of `T`. By value, so that an end can live in
-    /// registers.
+    /// Updates the pace after a poll of `mask + 1` slots of `T`. By value, so that an end can live in registers.
     #[cold]
     pub(super) fn seen<T>(self, index: u64, mask: u64, found: u64) -> Self {
         // A slot of several lines takes as long as several slots.
@@ -101,7 +96,6 @@ mod tests {
 
     const CAPACITY: u64 = 1024;
 
-    /// Polls and finds `found`; returns the index after them.
     fn look(pace: &mut Pace, index: u64, found: u64) -> u64 {
         if pace.is_due(index) {
             *pace = pace.seen::<u64>(index, CAPACITY - 1, found);
@@ -109,7 +103,6 @@ mod tests {
         index.wrapping_add(found)
     }
 
-    /// Returns the number of polls until a wait is tried.
     fn tried_after(pace: &mut Pace, index: &mut u64, found: u64) -> u64 {
         (1..=100_000)
             .find(|_| {

@@ -44,7 +44,7 @@ pub struct Counts {
     pub overwritten: u64,
 }
 
-/// A producer that can take a queued message out, to make room.
+/// A producer that can take a queued message out.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Evict, mpmc};
@@ -119,12 +119,12 @@ impl<E: Push> OverflowPolicy<E> {
         Self { end, policy, counts: Counts { taken: 0, refused: 0, dropped: 0, overwritten: 0 } }
     }
 
-    /// Pushes a value; calls `lost` with each value that is lost by it.
+    /// Pushes a value; calls `lost` with each value lost.
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value: the ring refused it or is corrupt. An end that overwrites refuses the value while a stalled handle
-    /// holds the oldest slot: a consumer that is taking its value, or a producer that has not published.
+    /// [`PushError`] with the value. An end that overwrites is full while a stalled handle holds the oldest slot: a consumer that is taking
+    /// its value, or a producer that has not published.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
         let mut again = true;
         loop {
@@ -146,7 +146,7 @@ impl<E: Push> OverflowPolicy<E> {
                 Policy::OverwriteOldest(evict) => evict(&mut self.end),
             };
             let Some(oldest) = oldest else {
-                // A consumer may have made room in between: retry once.
+                // A consumer may have made room: retry once.
                 if core::mem::take(&mut again) && matches!(self.policy, Policy::OverwriteOldest(_)) {
                     value = back;
                     continue;
@@ -157,7 +157,7 @@ impl<E: Push> OverflowPolicy<E> {
             again = true;
             self.counts.overwritten += 1;
             lost(oldest);
-            // Another producer may win the room: then the next oldest is evicted.
+            // If another producer wins the room, the next oldest is evicted.
             value = back;
         }
     }

@@ -35,11 +35,11 @@ pub struct Producer<'a, K: OneProducer<T, M>, T, M: Machine> {
     pub(super) end: u64,
 }
 
-// SAFETY: a producer moves `T`s, and its words are accessed by their own operations.
+// SAFETY: it moves `T`s; words have their own operations.
 unsafe impl<K: OneProducer<T, M>, T: Send, M: Machine> Send for Producer<'_, K, T, M> {}
 
 impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
-    /// Attaches to a ring in one piece of memory: header, then slots. Reads every slot once if slots have flags.
+    /// Attaches to a header followed by its slots. Reads every slot once if slots have flags.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring with two headers: `own` is polled, `peer` is written. Reads every slot once if slots have flags.
+    /// Attaches to two headers: `own` is polled, `peer` is written. Reads every slot once if slots have flags.
     ///
     /// # Errors
     ///
@@ -73,15 +73,15 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         T: RingMessage,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
-        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        // SAFETY: the caller's promise; the capacity is a checked layout's.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring whose geometry the caller has checked. Reads every slot once if slots have flags.
+    /// Attaches without checking the geometry.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the indices are further apart than the capacity.
+    /// [`Corrupt`].
     ///
     /// # Safety
     ///
@@ -100,14 +100,14 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         Ok(Self { port: Port::new(own, peer), slots, tail, end: head.wrapping_add(capacity), state: K::filling(tail) })
     }
 
-    /// Marks this end as open, and as closed on drop, for the other end's `is_disconnected`.
+    /// Marks this end as open, until it is dropped.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
         self
     }
 
-    /// Returns whether the consumer announced itself and was dropped.
+    /// Returns whether the announced consumer was dropped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -153,7 +153,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.tail
     }
 
-    /// Returns the number of slots that this end knows to be free; [`refresh`](Self::refresh) polls.
+    /// Returns the slots known to be free; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
     pub const fn free(&self) -> u64 {
@@ -164,7 +164,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
+    /// [`Corrupt`]; this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         let head = self.polled();
@@ -219,7 +219,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if it is outside the ring; nothing changes.
+    /// [`Corrupt`]; nothing changes.
     ///
     /// # Safety
     ///
@@ -229,7 +229,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
         self.accepted(head)
     }
 
-    /// Returns the payload of the slots from the next one.
+    /// Returns the payload from the next slot on.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {
@@ -237,7 +237,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
         unsafe { self.slots.row(self.tail, K::CELL) }
     }
 
-    /// Returns the payload of the slot `offset` places after the next one.
+    /// Returns the payload `offset` slots after the next.
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {

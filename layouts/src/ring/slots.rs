@@ -1,4 +1,4 @@
-//! The slots of a ring, and how a ring is found in memory.
+//! The slots of a ring.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -36,25 +36,25 @@ pub struct Slot<W, C> {
 }
 
 impl<W, C> Slot<W, C> {
-    /// Returns a slot in which nothing was stored; its word is 0.
+    /// Returns a slot in which nothing was stored: the word is 0.
     pub const fn new(zero: W, cell: C) -> Self {
         Self { word: zero, cell }
     }
 }
 
 impl<W: Word, C> Slot<W, C> {
-    /// Returns the free slot at `place` of an MPSC or MPMC ring of `capacity` slots whose indices begin at `start`.
+    /// Returns the free slot at `place` of an MPSC or MPMC ring that begins at `start`.
     pub fn vacant(cell: C, place: u64, capacity: u64, start: u64) -> Self {
         Self { word: W::new(free(first_use(start, place, capacity), capacity)), cell }
     }
 }
 
-/// Returns the word of a slot that is free for `index`: twice the first index of its lap.
+/// The word of a slot that is free for `index`: twice its lap's first index.
 pub(super) const fn free(index: u64, capacity: u64) -> u64 {
     (index & !(capacity - 1)) << 1
 }
 
-/// Returns the first index from `start` on that uses the slot at `place`.
+/// The first index from `start` on at `place`.
 pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
     start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
@@ -99,12 +99,12 @@ impl<C> Clone for Row<'_, C> {
 impl<C> Copy for Row<'_, C> {}
 
 impl<'a, C> Row<'a, C> {
-    /// Returns the cell `offset` places after the first, for any offset.
+    /// Returns the cell `offset` places on, for any offset.
     #[inline(always)]
     #[must_use]
     pub const fn at(&self, offset: u64) -> &'a C {
         let place = self.first.wrapping_add(offset) & self.mask;
-        // SAFETY: below the capacity, so a cell is valid there by the invariant.
+        // SAFETY: below the capacity; valid by the invariant.
         unsafe { self.base.byte_add(place as usize * self.stride).as_ref() }
     }
 }
@@ -145,11 +145,11 @@ impl<'a, C> Slots<'a, C> {
 
     #[inline(always)]
     pub(super) const fn at(&self, index: u64) -> &'a C {
-        // SAFETY: the masked index is below the capacity; valid by the invariant.
+        // SAFETY: masked, so below the capacity; valid by the invariant.
         unsafe { self.base.add((index & self.mask) as usize).as_ref() }
     }
 
-    /// Returns the slots from `index` on as `D`s, each `offset` bytes after a slot's start.
+    /// The slots as `D`s, each `offset` bytes after a slot's start.
     ///
     /// # Safety
     ///
@@ -161,20 +161,19 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    /// Prefetches a slot's line, if the machine can.
     #[inline(always)]
     pub(super) fn prefetch(&self, index: u64) {
         prefetch::<false>(core::ptr::from_ref(self.at(index)).cast());
     }
 
-    /// Prefetch distance in slots: a kilobyte. Small slots share lines; slots of many lines are streams that the hardware prefetches.
+    /// A kilobyte in slots. Small slots share lines; the hardware prefetches slots of many lines.
     const AHEAD: Option<u64> = match size_of::<C>() {
         64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),
         _ => None,
     };
 
-    /// Prefetches a later slot before `index`, the first of `ready`, is used: lines that are prefetched come from the other core in
-    /// parallel. Only ready slots: another one's line would be taken from the other end.
+    /// Prefetches a slot after `index`, the first of `ready`: prefetched lines come from the other core in parallel. Only a ready slot: the
+    /// line of another would be taken from the other end.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
         if let Some(ahead) = const { Self::AHEAD }
@@ -187,22 +186,21 @@ impl<'a, C> Slots<'a, C> {
         }
     }
 
-    /// Returns the values from `index` up to the wrap.
+    /// The values from `index` up to the wrap.
     #[inline(always)]
     pub(super) fn run<T>(&self, index: u64) -> NonNull<T>
     where
         C: SliceCell<T>,
     {
-        // SAFETY: as in `at`; a `SliceCell` has the bytes of its `T`, at its start.
+        // SAFETY: as in `at`; a `SliceCell` has the bytes of its `T`.
         unsafe { self.base.add((index & self.mask) as usize) }.cast()
     }
 
-    /// Returns the slots of `count` indices, at most the capacity: up to the wrap, and after it.
     #[inline(always)]
     pub(super) fn runs(&self, index: u64, count: u64) -> [&'a [C]; 2] {
         let count = count.min(self.capacity());
         let first = self.before_wrap(index, count);
-        // SAFETY: `first` slots from the masked index are before the wrap, and the rest is at most the capacity; valid by the invariant.
+        // SAFETY: `first` slots are before the wrap, the rest is at most the capacity; valid by the invariant.
         unsafe {
             let here = self.base.add((index & self.mask) as usize);
             [
@@ -212,7 +210,6 @@ impl<'a, C> Slots<'a, C> {
         }
     }
 
-    /// Returns how many of `count` slots are before the wrap.
     #[inline(always)]
     pub(super) const fn before_wrap(&self, index: u64, count: u64) -> u64 {
         let room = self.capacity() - (index & self.mask);
@@ -238,8 +235,6 @@ pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
 /// Header, layout and first slot.
 type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
 
-/// Finds a ring of `T` in memory: header, then slots.
-///
 /// # Safety
 ///
 /// `len` bytes at `base` are valid for reads and writes for `'a`, initialised, and shared only by a ring's protocol.
@@ -260,7 +255,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     if len < size_of::<RingHeader<M::Word>>() as u64 {
         return Err(AttachError::TooSmall { needed: size_of::<RingHeader<M::Word>>() as u64, got: len });
     }
-    // SAFETY: aligned and long enough, checked above; a header is words, valid for any bytes.
+    // SAFETY: aligned and long enough, checked above; words are valid for any bytes.
     let header = unsafe { base.cast::<RingHeader<M::Word>>().as_ref() };
     let layout = header.geometry_of::<T>(kind)?;
     if !is_aligned(address, layout.align()) {
@@ -277,7 +272,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
 #[inline(always)]
 fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-    // SAFETY: hints, which read nothing and fault nowhere. Assembly, because the intrinsic would make the second a read's.
+    // SAFETY: hints, which read nothing and never fault. Assembly, because the intrinsic would make the second a read's.
     unsafe {
         if TO_WRITE {
             core::arch::asm!("prefetchw [{}]", in(reg) line.addr(), options(nomem, nostack, preserves_flags));

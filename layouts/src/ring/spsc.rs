@@ -5,8 +5,6 @@
 //! 3. `push` and `pop` publish at once; [`Producer::batch`] and [`Consumer::batch`] publish several messages at a time.
 //! 4. Grants ([`Producer::reserve`], [`Consumer::peek`]) work in place.
 //!
-//! `is_disconnected` reports ends that announced themselves and were dropped.
-//!
 //! # Two threads
 //!
 //! ```
@@ -23,7 +21,6 @@
 //! |---|---|---|
 //! | slot published | the store of `tail` | the load of `tail` in [`Consumer::poll`] |
 //! | slot released | the store of `head` | the load of `head` in [`Producer::poll`] |
-//! | end closed | the store of `owner` on drop of an [`announce`](Producer::announce)d end | the load of it in `is_disconnected` |
 
 #[cfg(target_has_atomic = "64")]
 pub mod untrusted;

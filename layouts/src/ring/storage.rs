@@ -1,4 +1,4 @@
-//! [`Storage`]: memory for the slots of a [`RingIn`](super::RingIn). For framed and lossy rings slots are words.
+//! [`Storage`]: memory for the slots (or words) of a ring.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::mem::MaybeUninit;
@@ -36,7 +36,7 @@ pub type BareSlot<T> = HostCell<T>;
 /// ```
 pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 
-/// Memory for the slots `C` of a ring: inline, borrowed or owned. Its initial contents do not matter.
+/// Memory for the slots `C` of a ring, with any contents.
 ///
 /// # Safety
 ///
@@ -78,7 +78,7 @@ pub(super) fn slots_of<C>(storage: &impl Storage<C>) -> (NonNull<C>, u64) {
     (NonNull::from(slots).cast(), slots.len() as u64)
 }
 
-/// Returns the next power of two, at least `least`; on overflow a size that no allocator has.
+/// The next power of two, at least `least`; on overflow a size that no allocator has.
 #[cfg(feature = "alloc")]
 pub(super) const fn power_of_two(count: usize, least: usize) -> usize {
     let count = if count < least { least } else { count };

@@ -1,4 +1,4 @@
-//! Traits over the ends of all rings, for waiting and generic code.
+//! Traits over the ends of all rings.
 
 use super::error::{PopError, PushError};
 use super::{RingHeader, framed};
@@ -29,12 +29,11 @@ pub trait End: Sized {
     /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
 
-    /// Drops the end, then calls `after` with the wait word of the other side, which is still valid: sleepers must wake after this end is
-    /// closed.
+    /// Drops the end, then calls `after` with the other side's wait word, still valid: sleepers must wake after this end is closed.
     fn leave(self, after: impl FnOnce(&Self::Word));
 }
 
-/// The wait words: the number of sleepers in the low 32 bits, the number of wake-ups above.
+/// The wait words: sleepers in the low 32 bits, wake-ups above.
 ///
 /// ```
 /// use ringmem_layouts::ring::{End, spsc};
@@ -47,15 +46,14 @@ pub trait End: Sized {
 /// ```
 #[derive(Debug)]
 pub struct WaitWords<'a, W> {
-    /// The other side's word: read after each publish or release.
+    /// The other side's: read after each publish or release.
     pub theirs: &'a W,
-    /// This side's word: a sleeper counts itself here.
+    /// This side's: a sleeper counts itself here.
     pub ours: &'a W,
 }
 
 impl<'a, W> WaitWords<'a, W> {
-    /// Returns the words of a producer if `FILLS`, else of a consumer. An end reads the word in the header that it polls, and counts itself
-    /// in the one that it writes.
+    /// An end reads the word in the header that it polls, and counts itself in the one that it writes.
     pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
         if FILLS {
             Self { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }
@@ -114,7 +112,7 @@ pub trait Pop: End {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     fn pop(&mut self) -> Result<Self::Item, PopError>;
 }
 
@@ -162,7 +160,7 @@ pub trait PushBytes: End {
 /// # Ok::<(), PopError>(())
 /// ```
 pub trait PopBytes: End {
-    /// Pops one message into the beginning of `into` and releases its frame; returns its length in bytes.
+    /// Pops one message into the beginning of `into`; returns its length in bytes.
     ///
     /// # Errors
     ///
@@ -170,7 +168,7 @@ pub trait PopBytes: End {
     fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError>;
 }
 
-/// A writer that overwrites, so it never waits for readers.
+/// A writer that overwrites.
 ///
 /// ```
 /// use ringmem_layouts::ring::{Publish, lossy, mailbox};
@@ -188,7 +186,7 @@ pub trait Publish {
     /// The type of the messages.
     type Item;
 
-    /// Publishes one value over the oldest.
+    /// Overwrites the oldest value and publishes.
     fn publish(&mut self, value: Self::Item);
 }
 
@@ -215,14 +213,14 @@ pub trait Follow {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     fn follow(&mut self) -> Result<Self::Item, PopError>;
 
-    /// Returns whether the writer announced itself and was dropped.
+    /// Returns whether the announced writer was dropped.
     fn is_disconnected(&self) -> bool;
 }
 
-/// A borrowed end closes only when its owner drops it: until then `leave` wakes a sleeper in vain, once.
+/// A borrowed end is not closed, so `leave` wakes a sleeper in vain, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {

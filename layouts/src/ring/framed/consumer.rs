@@ -22,7 +22,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         self.capacity() - self.len()
     }
 
-    /// Returns the bytes that this end knows to wait, lengths and padding included; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes known to wait, lengths and padding included; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.distance(self.seen) as usize * WORD
@@ -32,14 +32,14 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
+    /// [`Corrupt`]; this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.look()?;
         Ok(self.available())
     }
 
-    /// Pops one message into the beginning of `into` and releases its frame; returns its length in bytes.
+    /// Pops one message into the beginning of `into`; returns its length in bytes.
     ///
     /// # Errors
     ///
@@ -58,18 +58,18 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     #[inline]
     pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError> {
         let found = self.find()?;
         Ok(Frame { consumer: self, found, slack: 0 })
     }
 
-    /// Returns all available messages in place; they stay until [`Chunk::release`].
+    /// Returns all messages in place; they stay until [`Chunk::release`].
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     pub fn peek_many(&mut self) -> Result<Chunk<'_, 'a, M>, PopError> {
         if let Err(corrupt) = self.refresh() {
             return Err(self.nothing(PopError::Corrupt(corrupt)));
@@ -80,7 +80,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(Chunk { consumer: self, next, seen: Cell::new(0) })
     }
 
-    /// Releases every `every` messages instead of each (at least 1).
+    /// Releases every `every` messages, at least 1.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, M> {
         self.publish_pending();
         BatchConsumer { consumer: self, slack: every.max(1) - 1 }
@@ -98,7 +98,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         find(self.slots, self.index, self.seen).map_err(|refused| self.nothing(refused))
     }
 
-    /// Releases a batch's frames: the producer may wait for them.
+    /// Releases a batch's frames, for which the producer may wait.
     #[cold]
     fn nothing(&mut self, refused: PopError) -> PopError {
         self.publish_pending();
@@ -121,7 +121,6 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(len)
     }
 
-    /// Releases after an emptied frame if `slack` others are pending.
     #[inline(always)]
     pub(super) fn settle(&mut self, slack: u64) {
         if self.pending >= slack {
@@ -132,9 +131,9 @@ impl<'a, M: Machine> Consumer<'a, M> {
     }
 }
 
-/// Releases every `every` messages, when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+/// Releases every `every` messages, when the ring is empty, on [`flush`](Self::flush) and on drop.
 ///
-/// If it is forgotten, the consumer's next release releases the last frames.
+/// If it is forgotten, the consumer's next release releases the rest.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -151,7 +150,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
 /// ```
 pub struct BatchConsumer<'c, 'a, M: Machine> {
     consumer: &'c mut Consumer<'a, M>,
-    /// Pending messages allowed besides the next one.
+    /// Pending messages allowed besides the next.
     slack: u64,
 }
 
@@ -160,7 +159,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]; unless it is `TooSmall`, earlier messages have been released.
+    /// [`PopError`]; unless `TooSmall`, earlier messages have been released.
     #[inline]
     pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
     where
@@ -171,7 +170,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
         Ok(len)
     }
 
-    /// Returns the next message in place; its frame is released with its batch.
+    /// Returns the next message in place; releases its frame with its batch.
     ///
     /// # Errors
     ///

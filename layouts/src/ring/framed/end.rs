@@ -33,9 +33,7 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
     // the capacity before it, and the words between are initialised and its own.
     /// The next word.
     pub(super) index: u64,
-    /// The other end's index, as last polled.
     pub(super) seen: u64,
-    /// This end's index, as last published.
     pub(super) published: u64,
     /// Unpublished messages of a batch.
     pub(super) pending: u64,
@@ -73,11 +71,11 @@ pub type Producer<'a, M> = End<'a, M, true>;
 /// ```
 pub type Consumer<'a, M> = End<'a, M, false>;
 
-// SAFETY: it moves plain words, and shares its own by their own accesses.
+// SAFETY: it moves plain words; words have their own operations.
 unsafe impl<M: Machine, const FILLS: bool> Send for End<'_, M, FILLS> {}
 
 impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a header followed by its slots.
     ///
     /// # Errors
     ///
@@ -94,7 +92,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to a ring with two headers: `own` is polled, `peer` is written.
+    /// Attaches to two headers: `own` is polled, `peer` is written.
     ///
     /// # Errors
     ///
@@ -110,7 +108,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         slots: NonNull<M::Cell<u64>>,
     ) -> Result<Self, AttachError> {
         let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
-        // SAFETY: the caller's promise; a layout's capacity is a power of two that fits memory.
+        // SAFETY: the caller's promise; the capacity is a checked layout's.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -132,14 +130,14 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         Ok(end)
     }
 
-    /// Marks this end as open, and as closed on drop, for the other end's `is_disconnected`.
+    /// Marks this end as open, until it is dropped.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
         self
     }
 
-    /// Returns whether the other end announced itself and was dropped; messages published before can still be popped.
+    /// Returns whether the announced other end was dropped; its messages can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -149,20 +147,20 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         self.port.wait_words()
     }
 
-    /// Returns the bytes of the ring, lengths and padding included.
+    /// Returns the size of the ring in bytes.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.slots.capacity() as usize * WORD
     }
 
-    /// Returns the bytes of the largest message: half of the capacity, less 8.
+    /// Returns the size of the largest message: half of the capacity, less 8 bytes.
     #[must_use]
     #[inline(always)]
     pub const fn largest(&self) -> usize {
         largest(self.slots.capacity()) as usize
     }
 
-    /// Returns the bytes in the ring, lengths, padding and an unfinished batch included; at most the capacity.
+    /// Returns the used bytes, with lengths, padding and an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.distance(self.poll()).min(self.slots.capacity()) as usize * WORD

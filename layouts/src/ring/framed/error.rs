@@ -72,7 +72,7 @@ pub enum PopError {
     },
     /// The producer's index is out of range.
     Corrupt(Corrupt),
-    /// An invalid length or marker. Later messages cannot be found.
+    /// An invalid length or marker; later messages are lost.
     BadFrame {
         /// Index of the word.
         index: u64,

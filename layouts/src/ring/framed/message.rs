@@ -9,7 +9,7 @@ use super::{SKIP, WORD, frame, largest};
 use crate::ring::slots::Slots;
 use crate::{Machine, SliceCell, SlotCell};
 
-/// A waiting message in place; its first byte is 8-byte aligned.
+/// A waiting message in place, 8-byte aligned.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -42,7 +42,7 @@ impl<'m, M: Machine> Message<'m, M> {
         self.len == 0
     }
 
-    /// Returns the cell of the bytes from `8 * place`; `None` past the end. For machines whose cells are not plain bytes.
+    /// Returns the cell of the bytes from `8 * place`, for machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&'m M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.slots.at(self.payload.wrapping_add(place as u64)))
@@ -88,7 +88,7 @@ pub struct Frame<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
     // INVARIANT: the result of `find`; the consumer has not moved since, because it is borrowed.
     pub(super) found: Found,
-    /// Pending messages allowed besides this one.
+    /// Pending messages allowed besides this.
     pub(super) slack: u64,
 }
 
@@ -100,7 +100,7 @@ impl<M: Machine> Frame<'_, '_, M> {
         Message { slots: self.consumer.slots, payload: self.found.payload, len: self.found.len }
     }
 
-    /// Takes the message and releases its frame: at once, or with its batch.
+    /// Takes the message and releases its frame, at once or with its batch.
     #[inline]
     pub fn release(self) {
         self.consumer.index = self.found.next;
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// The messages that were available when it was created, read in order and released together. Dropping it releases none.
+/// The messages available when it was created, read in order and released together. Dropping it releases none.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -146,7 +146,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: `Empty` after the last one, or corrupt.
+    /// [`PopError`].
     #[inline]
     pub fn next(&self) -> Result<Message<'_, M>, PopError> {
         let Consumer { slots, seen: tail, .. } = *self.consumer;
@@ -159,7 +159,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
         Ok(Message { slots, payload, len })
     }
 
-    /// Releases the frames of the messages that [`next`](Self::next) has returned; returns their number.
+    /// Releases the messages that [`next`](Self::next) has returned; returns their number.
     pub fn release(self) -> u64 {
         let messages = self.seen.get();
         if messages > 0 {
@@ -176,10 +176,9 @@ pub(super) struct Found {
     pub(super) next: u64,
 }
 
-/// Returns the message at `head`, which is not `tail`.
 #[inline(always)]
 pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
-    // SAFETY: the words from `head` to `tail` are initialised and the consumer's, by its invariant; callers stay within them.
+    // SAFETY: the words from `head` to `tail` are initialised and the consumer's, by its invariant.
     let read = |index| slots.at(index).with(|word| unsafe { word.read() });
     let mut start = head;
     let mut word = read(start);

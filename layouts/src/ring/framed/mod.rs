@@ -1,14 +1,13 @@
-//! A single-producer single-consumer queue of messages of any length, each contiguous, written and read in place.
+//! An SPSC queue of messages of any length, each contiguous, written and read in place.
 //!
 //! 1. Every message is popped once, in order and with its length, which may be 0.
 //! 2. Messages are 8-byte aligned.
 //! 3. The largest message, [`Producer::largest`], fits an empty ring at every position. A longer one returns [`PushError::TooLarge`].
 //! 4. Wait-free: every operation on one message takes a bounded number of steps.
-//! 5. A length is read once and checked against the published words, the wrap and the largest message before any byte is read:
-//!    [`PopError::BadFrame`].
-//! 6. A dropped or forgotten grant publishes nothing; an unreleased message stays in the ring.
+//! 5. A length is read once and checked before any byte is read: [`PopError::BadFrame`].
+//! 6. A dropped or forgotten grant publishes nothing; an unreleased message stays.
 //!
-//! It does not count messages: `free`, `available` and `len` are bytes, including lengths and padding.
+//! `free`, `available` and `len` are bytes, including lengths and padding.
 //!
 //! ```
 //! use ringmem_layouts::ring::framed::{PopError, Ring};
@@ -31,8 +30,7 @@
 //!
 //! # The bytes
 //!
-//! A slot is a word of 8 bytes, and an index counts words: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]).
-//! So an index cannot point into a word.
+//! An index counts words of 8 bytes: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]).
 //!
 //! | in the slots | words | contents |
 //! |---|---:|---|
@@ -41,8 +39,8 @@
 //! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!
 //! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. With `n` of half the capacity this
-//! always fits; one word more may not: from the middle of the ring, half is skipped. A marker is published with its frame and skips less
-//! than half of the ring; any other marker is corrupt.
+//! always fits; one word more may not. A marker is published with its frame and skips less than half of the ring; any other marker is
+//! corrupt.
 //!
 //! # Orderings
 //!
@@ -50,7 +48,6 @@
 //! |---|---|---|
 //! | frame published | the store of `tail` | the load of `tail` after all known messages |
 //! | frame released | the store of `head` | the load of `head` when room is short |
-//! | end closed | the store of `owner` on drop of an [`announce`](Producer::announce)d end | the load of it in `is_disconnected` |
 
 mod consumer;
 mod end;
@@ -78,12 +75,12 @@ use crate::attach::AttachError;
 
 /// Bytes of a word.
 const WORD: usize = 8;
-/// Words of the smallest ring: a length, and one more so that half of them is not none.
+/// A length, and one more so that half of them is not none.
 const SMALLEST: u64 = 2;
 /// Instead of a length: skip to the wrap.
 const SKIP: u64 = u64::MAX;
 
-/// Returns the layout of a framed ring of `bytes` bytes, a power of two of at least 16.
+/// Returns the layout of a ring of `bytes` bytes, a power of two of at least 16.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;
@@ -109,7 +106,7 @@ const fn largest(capacity: u64) -> u64 {
     capacity * (WORD as u64 / 2) - WORD as u64
 }
 
-/// Words of a frame; `bytes` is at most the largest message, so nothing overflows.
+/// Words of a frame of at most the largest message, so nothing overflows.
 #[inline(always)]
 const fn frame(bytes: u64) -> u64 {
     (bytes + 2 * WORD as u64 - 1) / WORD as u64

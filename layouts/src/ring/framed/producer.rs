@@ -16,7 +16,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.index
     }
 
-    /// Returns the bytes that this end knows to be free, not always contiguous; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes known to be free, not always contiguous; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn free(&self) -> usize {
         self.free_words() as usize * WORD
@@ -31,7 +31,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
+    /// [`Corrupt`]; this end keeps its last index.
     pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.look()?;
         Ok(self.free())
@@ -79,7 +79,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         (taken, Ok(()))
     }
 
-    /// Reserves room for a message of up to `len` bytes, to be written in place.
+    /// Reserves room for a message of up to `len` bytes, written in place.
     ///
     /// # Errors
     ///
@@ -90,13 +90,13 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(Grant { producer: self, start, len, slack: 0 })
     }
 
-    /// Publishes every `every` messages instead of each (at least 1).
+    /// Publishes every `every` messages, at least 1.
     pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, M> {
         self.publish_pending();
         BatchProducer { producer: self, slack: every.max(1) - 1 }
     }
 
-    /// Returns the index of a frame for `len` bytes, which ends before the wrap and the consumer's first word.
+    /// The index of a frame, which ends before the wrap and the consumer's first word.
     #[inline(always)]
     fn make_room(&mut self, len: usize) -> Result<u64, PushError> {
         if len > self.largest() {
@@ -112,7 +112,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(self.index.wrapping_add(skipped))
     }
 
-    /// Polls for free words. Publishes a batch's messages first: the consumer cannot free them before.
+    /// Publishes a batch first: the consumer cannot free unpublished messages.
     #[inline(never)]
     fn look_for_room(&mut self, words: u64) -> Result<(), PushError> {
         self.publish_pending();
@@ -141,7 +141,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.slots.run::<u64>(start.wrapping_add(1)).cast()
     }
 
-    /// Ends the unpublished frame at `start`, from `make_room` for at least `len` bytes.
+    /// Ends the frame at `start`, which `make_room` returned for at least `len` bytes.
     #[inline(always)]
     fn fill(&mut self, start: u64, len: usize) {
         if start != self.index {
@@ -153,7 +153,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.index = start.wrapping_add(frame(len as u64));
     }
 
-    /// Publishes after a filled frame if `slack` others are pending, or the consumer has run dry.
+    /// Publishes if `slack` others are pending, or the consumer has run dry.
     #[inline(always)]
     fn settle(&mut self, slack: u64) {
         // Relaxed: a hint only.
@@ -165,7 +165,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     }
 }
 
-/// Room for one message, published by `commit` only. Its initial contents are initialised but not necessarily zero.
+/// Room for one message, published by `commit` only. Initialised, but not necessarily zero.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;
@@ -185,7 +185,7 @@ pub struct Grant<'p, 'a, M: Machine> {
     // INVARIANT: the result of `make_room` for `len`; the producer, which is borrowed, has not moved since.
     start: u64,
     len: usize,
-    /// Pending messages allowed besides this one.
+    /// Pending messages allowed besides this.
     slack: u64,
 }
 
@@ -202,13 +202,13 @@ impl<M: Machine> Grant<'_, '_, M> {
         self.len == 0
     }
 
-    /// Returns the cell of the granted bytes from `8 * place`; `None` past the end. For machines whose cells are not plain bytes.
+    /// Returns the cell of the granted bytes from `8 * place`, for machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.producer.slots.at(self.start.wrapping_add(1 + place as u64)))
     }
 
-    /// Publishes a message of the first `used` bytes, at most all: at once, or with its batch.
+    /// Publishes a message of the first `used` bytes, at most all, at once or with its batch.
     #[inline]
     pub fn commit(self, used: usize) {
         self.producer.fill(self.start, used.min(self.len));
@@ -223,8 +223,8 @@ where
     type Target = [u8];
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant `len` bytes before the wrap are free and so this end's, as long as this grant is borrowed; initialised
-        // since the ring was attached.
+        // SAFETY: by the invariant `len` bytes before the wrap are free and so this end's while borrowed; initialised since the ring was
+        // attached.
         unsafe { core::slice::from_raw_parts(self.producer.payload(self.start).as_ptr(), self.len) }
     }
 }
@@ -243,7 +243,7 @@ where
 /// Publishes every `every` messages, when the ring looks full, when the consumer has run dry, on [`flush`](Self::flush) and on drop. It has
 /// no time limit: flush before you wait.
 ///
-/// If it is forgotten, the producer's next publish publishes the last messages.
+/// If it is forgotten, the producer's next publish publishes the rest.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -261,7 +261,7 @@ where
 /// ```
 pub struct BatchProducer<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
-    /// Pending messages allowed besides the next one.
+    /// Pending messages allowed besides the next.
     slack: u64,
 }
 
@@ -270,7 +270,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]; unless it is `TooLarge`, earlier messages have been published.
+    /// [`PushError`]; unless `TooLarge`, earlier messages have been published.
     #[inline]
     pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
     where

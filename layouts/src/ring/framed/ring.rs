@@ -22,7 +22,7 @@ use crate::{Host, HostWord, SlotCell};
 /// ```
 pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 
-/// A ring on the heap, with a capacity known at run time.
+/// A ring on the heap, with a run-time capacity.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Boxed;
@@ -70,7 +70,7 @@ pub struct RingIn<S: Storage<BareSlot<u64>>> {
 #[repr(C, align(8))]
 pub struct Inline<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
 
-// SAFETY: the bytes are the words, except a remainder of less than one.
+// SAFETY: the bytes are the words, but for a remainder.
 unsafe impl<const BYTES: usize> Storage<BareSlot<u64>> for Inline<BYTES> {}
 
 impl<const BYTES: usize> AsRef<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
@@ -126,7 +126,7 @@ pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 // SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
 
-/// Has its messages' ABI, because others may attach to a ring in one piece.
+/// Has its messages' ABI: others may attach to a ring in one piece.
 const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
     let mut header = RingHeader::inline(RingFlags::FRAMED, words, WORD, offset, start);
     header.constants.abi = HostWord::new(abi_of::<u64>());
@@ -142,7 +142,7 @@ impl<const BYTES: usize> Ring<BYTES> {
         Self::starting_at(0)
     }
 
-    /// Returns an empty ring whose indices, in words, begin at `start`.
+    /// Returns an empty ring that begins at word `start`.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         const {
@@ -164,7 +164,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         Self::over_starting_at(words, 0)
     }
 
-    /// Like [`over`](Self::over), with indices that begin at `start`.
+    /// Like [`over`](Self::over), beginning at `start`.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 
-    /// Returns both ends, also for two threads. When both are dropped, the ring can be split again, with its remaining messages.
+    /// Returns both ends. When both are dropped, the ring can be split again, with its remaining messages.
     pub fn split(&mut self) -> (Producer<'_, Host>, Consumer<'_, Host>) {
         let Self { header, words } = &*self;
         let (slots, capacity) = slots_of(words);
@@ -206,7 +206,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
 
 #[cfg(feature = "alloc")]
 impl Boxed {
-    /// Allocates a ring of at least `bytes` bytes: the next power of two, at least 16.
+    /// Allocates a ring of at least `bytes` bytes: a power of two, at least 16.
     ///
     /// # Panics
     ///
@@ -220,8 +220,8 @@ impl Boxed {
     }
 }
 
-/// Allocates a ring of at least `bytes` bytes (the next power of two); returns its ends, which share ownership of it. A message takes its
-/// bytes, rounded up to 8, and 8 for its length; the largest is half of the capacity, less 8.
+/// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership. A message takes its bytes, rounded up to
+/// 8, and 8 for its length; the largest is half of the capacity, less 8.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);

@@ -1,7 +1,6 @@
-//! The slot protocol of MPSC and MPMC rings: a sequence number in each slot.
+//! The slot protocol of MPSC and MPMC rings.
 //!
-//! The word of a slot is `lap << 1 | full`, where a lap is identified by its first index, which takes only a mask to compute. For index
-//! `i`:
+//! The word of a slot is `lap << 1 | full`, where a lap is identified by its first index (a mask computes it). For index `i`:
 //!
 //! | word | the slot is |
 //! |---|---|
@@ -9,8 +8,7 @@
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
 //! | `lap(i + capacity) << 1`, or later | past `i`: its message was taken, or its producer gave the slot up |
 //!
-//! Slots are contiguous. A line for each, or adjacent indices in different lines, was measured and not faster; claims of many slots then
-//! touch more lines.
+//! Slots are contiguous. A line for each, or adjacent indices in different lines, was measured and not faster.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -75,7 +73,6 @@ impl<T, M: Machine> Kind<T, M> for Mpmc {
     }
 }
 
-/// A ring with sequence numbers in its slots.
 pub(in crate::ring) struct Turns<'a, T, M: Machine> {
     pub(in crate::ring) header: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
@@ -115,14 +112,12 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
     }
 
-    /// Reads every slot once, and rejects words of wrong laps: a handle would skip such slots one by one, practically forever. Handles may
-    /// be active.
+    /// Rejects words of wrong laps, which a handle would skip one by one, practically forever. Handles may be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
-        /// Bound on the distance of valid indices.
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
         let capacity = slots.capacity();
-        // Acquire: each slot's state when the tail passed it, or a later one, is visible.
+        // Acquire: shows each slot's state when the tail passed it, or a later one.
         let (head, tail) = (header.consumer.head.load(), header.producer.tail.load_acquire());
         let corrupt = Err(AttachError::Corrupt(Corrupt { head, tail, capacity }));
         if tail.wrapping_sub(head).wrapping_add(NEVER) > 2 * NEVER {
@@ -133,7 +128,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
             let word = slots.at(place).word.load_acquire();
             let now = header.producer.tail.load();
             let [next, latest] = [tail, now].map(|tail| self.free(first_use(tail, place, capacity)));
-            // The word is that of the lap before the next claim, or free for that claim.
+            // The word is that of the lap before the next claim, or free for it.
             if self.is_before(word, next.wrapping_sub(2 * capacity)) || self.is_before(latest, word) {
                 return corrupt;
             }
@@ -141,7 +136,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Ok(self)
     }
 
-    /// Takes `values.len()` messages from `index` on, and releases their slots.
+    /// Takes `values.len()` messages and releases their slots.
     ///
     /// # Safety
     ///
@@ -191,7 +186,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         (word.wrapping_sub(other) as i64) < 0
     }
 
-    /// Returns the number of consecutive slots from `index` on, up to `most`, whose words equal `wanted`.
+    /// The number of consecutive slots, up to `most`, with the words wanted.
     #[inline(always)]
     pub(in crate::ring) fn look(&self, index: u64, most: u64, wanted: impl Fn(u64) -> u64) -> Look {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
@@ -207,8 +202,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// Returns where a consumer continues after a slot that was given up. No message is more than a capacity before the tail: a slot is not
-    /// claimed again before it is free.
+    /// Where a consumer continues after a slot that was given up. No message is more than a capacity before the tail: a slot is not claimed
+    /// again before it is free.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);
@@ -216,7 +211,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
-    /// Returns the number of messages, including those being written or read; at most the capacity.
+    /// Includes messages being written or read; at most the capacity.
     pub(in crate::ring) fn len(&self) -> u64 {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
@@ -225,7 +220,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
     }
 
-    /// Returns how many of `most` slots from `index` on have the word `word`.
     #[inline]
     pub(in crate::ring) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
         let mut found = 0;
@@ -241,8 +235,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         found
     }
 
-    /// Returns the slots of `count` indices, at most the capacity, in two runs with their first indices. A run is within one lap, so all
-    /// its slots have one wanted word.
+    /// A run is within one lap, so all its slots have one wanted word.
     #[inline(always)]
     pub(in crate::ring) fn runs(&self, index: u64, count: u64) -> [(u64, TurnSlots<'a, T, M>); 2] {
         let [here, rest] = self.slots.runs(index, count);
@@ -254,34 +247,30 @@ type TurnSlots<'a, T, M> = &'a [TurnSlot<T, M>];
 
 pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<T>>;
 
-/// Writes a value and publishes it with the word `full`.
-///
 /// # Safety
 ///
 /// The caller claimed the slot for the index of that word and has not written it.
 #[inline(always)]
 pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
-    // SAFETY: a claimed slot was free, so no other handle accesses it until its word is full.
+    // SAFETY: claimed, so no other handle accesses it until its word is full.
     slot.cell.with_mut(|place| unsafe { place.write(value) });
     // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
     slot.word.store_release(full);
 }
 
-/// Takes a message and releases its slot with the word `taken`.
-///
 /// # Safety
 ///
 /// The caller claimed the slot when it was full, for the index of that word, and has not taken its message.
 #[inline(always)]
 pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
-    // SAFETY: full when it was claimed, acquired by the claimer; no other handle accesses it until its word is free.
+    // SAFETY: full when claimed, acquired by the claimer; no other handle accesses it until its word is free.
     let value = slot.cell.with(|place| unsafe { place.read() });
     // SYNC POINT: slot released. Pairs with Turns::run.
     slot.word.store_release(taken);
     value
 }
 
-/// Writes an empty ring of `T` whose indices begin at `start` into memory.
+/// Writes an empty ring of `T` that begins at `start`.
 ///
 /// # Errors
 ///
@@ -314,8 +303,8 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     Ok(())
 }
 
-/// Waits longer each time another handle wins the index: an immediate retry would take the lines from the winner. Not the first time: an
-/// idle handle's hint is stale without contention.
+/// Waits longer each time another handle wins: an immediate retry would take the lines from the winner. Not the first time: an idle
+/// handle's hint is stale without contention.
 pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
@@ -330,7 +319,7 @@ impl Backoff {
 }
 
 /// Claims indices of `word`, first from `hint`, its last known value: reading the slot before the exchange takes the word's line once, or
-/// not at all if there is nothing. Returns `None` if `look` finds nothing; past an index that was given up, the word advances to `after`.
+/// not at all if there is nothing. Past an index that was given up, the word advances to `after`.
 #[inline(always)]
 pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
@@ -369,7 +358,6 @@ pub(in crate::ring) fn claim<W: RmwWord>(
 }
 
 pub(in crate::ring) enum Look {
-    /// This many indices may be claimed.
     Claim(u64),
     /// The ring is full, or empty.
     NotYet,
@@ -417,7 +405,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
             if turns.is_before(word, turns.full(consumer.head)) {
                 return Err(PopError::Empty);
             }
-            // A slot that was given up is already free for the next lap. Release the taken slots first, in order.
+            // Such a slot is already free for the next lap: release the taken slots first, in order.
             Self::release(consumer);
             consumer.head = turns.after_given_up(consumer.head);
             consumer.state.released = consumer.head;
@@ -437,7 +425,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     #[inline(always)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>) {
         if consumer.state.released.wrapping_add(1) == consumer.head {
-            // The common case: nothing else is held.
+            // The common case.
             consumer.release_one();
         } else {
             while consumer.state.released != consumer.head {
@@ -478,13 +466,13 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         self.state.released = index.wrapping_add(1);
     }
 
-    /// Only for `len` and for the hints of batches; the slots' words hand the slots over.
+    /// For `len` and hints only: the slots' words hand the slots over.
     #[inline(always)]
     fn tell(&self) {
         self.port.peer.consumer.head.store(self.head);
     }
 
-    /// Like [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    /// Like [`from_raw`](Self::from_raw), between CPU and GPU.
     ///
     /// # Errors
     ///
@@ -497,11 +485,11 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     where
         T: RingMessage,
     {
-        // SAFETY: the caller's promise; the proof makes one domain of them.
+        // SAFETY: the caller's promise; the proof makes them one domain.
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pops consecutive waiting values, as many as fit, and releases their slots; returns how many.
+    /// Pops consecutive values, as many as fit, and releases their slots; returns how many.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,
@@ -516,7 +504,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         let turns = self.turns();
         let count = turns.run(self.head, values.len() as u64, |index| turns.full(index));
         Mpsc::release_kept(self);
-        // SAFETY: their words are full, which `run` has acquired, and this consumer is the only one.
+        // SAFETY: `run` has acquired their full words, and this is the only consumer.
         unsafe { turns.take_run(self.head, &mut values[..count as usize]) };
         self.head = self.head.wrapping_add(count);
         self.state.released = self.head;
@@ -525,7 +513,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     }
 }
 
-/// Proof that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
+/// Proof that compare-exchange on a ring's words is atomic between a CPU and a GPU.
 ///
 /// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`; only a probe of the device may create one.
 ///
@@ -553,7 +541,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
 pub struct SystemAtomics(());
 
 impl SystemAtomics {
-    /// Asserts that such compare-exchanges are atomic.
+    /// Asserts that they are atomic.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! [`Flagged`]: a flag in each slot, the consumer's index in the header.
+//! [`Flagged`].
 
 use core::mem::offset_of;
 
@@ -63,7 +63,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // A producer may have left flags after a message that it never published: the next message would publish them.
+        // A producer may have left flags after a message that it never published, which the next message would publish.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
@@ -88,10 +88,10 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     #[inline(always)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         let slot = producer.slots.at(producer.tail);
-        // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
+        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers have checked.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         if producer.tail != producer.state.published {
-            // The consumer reads it only after it has acquired the flag of the first.
+            // Read only after the first flag was acquired.
             slot.word.store(full(producer.tail, producer.slots.capacity()));
         }
         producer.tail = producer.tail.wrapping_add(1);
@@ -121,9 +121,8 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 }
 
-/// Consecutive messages from the consumer's head on with the flags of their indices are its own.
+/// Consecutive messages from the head on with the flags of their indices are the consumer's.
 pub struct Emptying {
-    /// The index that the producer knows.
     released: u64,
 }
 
@@ -141,7 +140,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
         Emptying { released: head }
     }
 
-    /// A taken slot that is not released has a flag of another lap.
+    /// A taken, unreleased slot has a flag of another lap.
     #[inline]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
         (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
@@ -188,7 +187,7 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the consumer's index is outside the ring; nothing was pushed.
+    /// [`Corrupt`]; nothing was pushed.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
     where
         T: Copy,
@@ -206,7 +205,7 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
 }
 
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
-    /// Pops waiting values, as many as fit, and releases their slots together; returns how many.
+    /// Pops values, as many as fit, and releases their slots together; returns how many.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,
@@ -219,7 +218,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
         count as usize
     }
 
-    /// Returns whether the message `offset` places after the next is available, if those before it are.
+    /// Returns whether the message `offset` after the next is available, if those before it are.
     #[inline(always)]
     #[must_use]
     pub fn is_there(&self, offset: u64) -> bool {
@@ -231,8 +230,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
 
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
-    /// Sets the flag of the slot `offset` places after the next one. It is read only after the flag of the batch's first slot, which
-    /// [`publication`](Self::publication) sets.
+    /// Sets the flag of the slot `offset` places after the next one; the flag in [`publication`](Self::publication) makes it visible.
     ///
     /// # Safety
     ///
@@ -243,7 +241,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
         self.slots.at(index).word.store(full(index, self.capacity()));
     }
 
-    /// Returns the word and the value that publish a batch from the next slot on, for [`Word::publish_all`].
+    /// Returns word and value that publish a batch, for [`Word::publish_all`].
     ///
     /// # Safety
     ///
@@ -268,7 +266,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
 
 #[doc(hidden)]
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
-    /// Counts `count` slots as emptied, without releasing them.
+    /// Counts `count` slots as emptied, unreleased.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! [`Indexed`]: both indices in the header, slots without flags.
+//! [`Indexed`].
 
 use core::hint::cold_path;
 
@@ -12,7 +12,7 @@ use crate::ring::slots::Slots;
 use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
 use crate::{Machine, SliceCell, SlotCell, Word};
 
-/// The kind of [`spsc`](crate::ring::spsc) rings; `A` defines how payload is written and read.
+/// The kind of [`spsc`](crate::ring::spsc) rings; `A` accesses the payload.
 ///
 /// ```
 /// use ringmem_layouts::Host;
@@ -43,7 +43,7 @@ pub trait Access<T, M: Machine>: Sealed {
     unsafe fn read(cell: &M::Cell<T>) -> T;
 }
 
-/// Payload is moved as a `T`: the other end is trusted not to access it meanwhile.
+/// The other end is trusted not to access payload meanwhile.
 pub struct Plain(());
 
 impl Sealed for Plain {}
@@ -76,9 +76,8 @@ impl<A: Access<T, M>, T, M: Machine> Kind<T, M> for Indexed<A> {
 
 pub struct Filling {
     pace: Pace,
-    /// A grant or batch was begun and has not ended; if it was forgotten, its messages are unpublished.
+    /// A grant or batch has not ended; if forgotten, its messages are unpublished.
     is_held: bool,
-    /// Meanwhile, the index that the consumer knows.
     published: u64,
 }
 
@@ -110,7 +109,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
         let head = producer.polled();
         if due {
             cold_path();
-            // None was free, so the free slots begin at `end`.
+            // None was free: the free slots begin at `end`.
             let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
             producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
         }
@@ -120,7 +119,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     #[inline(always)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         producer.slots.prefetch_ahead::<true>(producer.tail, producer.free());
-        // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
+        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers have checked.
         unsafe { A::write(producer.slots.at(producer.tail), value) };
         producer.tail = producer.tail.wrapping_add(1);
     }
@@ -155,7 +154,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn settle(producer: &mut Producer<'_, Self, T, M>) {
-        // Unconditional: one field less that a loop of pushes keeps in a register.
+        // Unconditional: one field less in a loop's registers.
         if producer.state.is_held {
             Self::publish(producer);
         }
@@ -169,12 +168,10 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
 pub struct Emptying {
     pace: Pace,
-    /// The producer's index, as last polled.
     // INVARIANT: tail - head <= capacity, wrapping, and the slots from head up to tail are initialised and this end's.
     tail: u64,
-    /// A batch was begun and has not ended; if it was forgotten, its slots are unreleased.
+    /// A batch has not ended; if forgotten, its slots are unreleased.
     is_held: bool,
-    /// Meanwhile, the index that the producer knows.
     released: u64,
 }
 
@@ -203,10 +200,10 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
             return Ok(());
         }
         let tail = consumer.poll_paced();
-        // One message, behind a near producer, is the path with the fewest instructions.
+        // One message, behind a near producer, has the fewest instructions.
         if tail != consumer.head.wrapping_add(1) {
             cold_path();
-            // One comparison for empty and corrupt: zero less one is the greatest number.
+            // One comparison for empty and corrupt: zero wraps.
             if tail.wrapping_sub(consumer.head).wrapping_sub(1) > consumer.slots.mask() {
                 // Loads the slot's line while the index is polled.
                 consumer.slots.prefetch(consumer.head);
@@ -228,8 +225,8 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
         consumer.slots.prefetch_ahead::<false>(consumer.head, consumer.available());
-        // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have checked;
-        // advancing ensures that it is read once.
+        // SAFETY: by the invariant the slot is initialised and this end's while `available` is not 0, as callers have checked; advancing
+        // ensures that it is read once.
         let value = unsafe { A::read(consumer.slots.at(consumer.head)) };
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -265,7 +262,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Unconditional: one field less that a loop of pops keeps in a register.
+        // Unconditional: one field less in a loop's registers.
         if consumer.state.is_held {
             Self::release(consumer);
         }
@@ -287,7 +284,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the consumer's index is outside the ring; nothing was pushed.
+    /// [`Corrupt`]; nothing was pushed.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
     where
         T: Copy,
@@ -314,7 +311,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
 }
 
 impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
-    /// Returns the number of messages that this end knows to wait; [`refresh`](Self::refresh) polls.
+    /// Returns the messages known to wait; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
     pub const fn available(&self) -> u64 {
@@ -325,7 +322,7 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
+    /// [`Corrupt`]; this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         let tail = self.polled();
@@ -370,11 +367,11 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
-    /// Pops waiting values, as many as fit, and releases their slots together; returns how many.
+    /// Pops values, as many as fit, and releases their slots together; returns how many.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring; nothing was popped.
+    /// [`Corrupt`]; nothing was popped.
     pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt>
     where
         T: Copy,
@@ -399,11 +396,11 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(count as usize)
     }
 
-    /// Returns all available messages in place, as two runs: before the wrap and after it.
+    /// Returns all messages in place: before the wrap and after it.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
+    /// [`Corrupt`].
     pub fn as_slices(&mut self) -> Result<[&[T]; 2], Corrupt> {
         if self.refresh()? == 0 {
             Indexed::settle_kept(self);
@@ -411,7 +408,6 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(self.runs(self.available()))
     }
 
-    /// Returns `count` available messages as two runs.
     pub(in crate::ring) fn runs(&self, count: u64) -> [&[T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: u64| {
@@ -424,8 +420,8 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
 
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
-    /// Counts `count` slots as filled, without publishing. For lanes that share one end: each holds an equal copy of its state, one polls
-    /// and publishes.
+    /// Counts `count` slots as filled, unpublished. For lanes that share one end: each holds an equal copy of its state, one polls and
+    /// publishes.
     ///
     /// # Safety
     ///
@@ -436,7 +432,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
         self.tail = self.tail.wrapping_add(count);
     }
 
-    /// Returns the word and the value that publish the filled slots, for [`Word::publish_all`].
+    /// Returns word and value that publish the filled slots, for [`Word::publish_all`].
     ///
     /// # Safety
     ///
@@ -461,7 +457,7 @@ impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if it is outside the ring; nothing changes.
+    /// [`Corrupt`]; nothing changes.
     ///
     /// # Safety
     ///
@@ -471,7 +467,7 @@ impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
         self.accepted(tail)
     }
 
-    /// Counts `count` slots as emptied, without releasing them.
+    /// Counts `count` slots as emptied, unreleased.
     ///
     /// # Safety
     ///

@@ -22,12 +22,12 @@ use crate::attach::Corrupt;
 pub enum ReadError {
     /// Nothing new was published.
     Empty,
-    /// Messages were overwritten. The reader continues at the oldest one that may be available.
+    /// Messages were overwritten; the reader continues at the oldest that may be available.
     Overrun {
         /// Number of messages, at least 1.
         lost: u64,
     },
-    /// The writer's index went backwards; the reader stays until [`Reader::skip`](super::Reader::skip).
+    /// The writer's index went backwards; call [`Reader::skip`](super::Reader::skip).
     Corrupt(Corrupt),
 }
 

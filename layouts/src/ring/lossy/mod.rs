@@ -4,8 +4,8 @@
 //! 2. For each reader, every message is either read once, in order and whole, or counted as lost: read + lost = written.
 //! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the message that it was overwriting.
 //!    [`Reader::latest`] retries [`TRIES`] times, then returns [`LatestError::Busy`].
-//! 4. Messages are copied word by word; there is no in-place access. With a malicious writer, a reader gets some message or an error, and
-//!    stays within the memory.
+//! 4. Messages are copied word by word, never in place. With a malicious writer, a reader gets some message or an error, and stays within
+//!    the memory.
 //!
 //! ```
 //! use ringmem_layouts::ring::lossy::{ReadError, Ring};
@@ -23,22 +23,19 @@
 //!
 //! # The protocol
 //!
-//! The header is [`RingHeader`](crate::RingHeader) with [`RingFlags::LOSSY`](crate::ring::RingFlags::LOSSY). `producer.tail` is the index
-//! of the next message; `consumer.head` is the first index, and constant. A slot is a word `sequence` and the payload in words,
-//! zero-padded.
+//! `producer.tail` is the index of the next message; `consumer.head` is the constant first index. A slot is a word `sequence` and the
+//! payload in words, zero-padded.
 //!
 //! To write message `i`: store `i + 1` to its slot's `sequence`, then each word of payload with release, then publish `tail`. To read it
 //! once `tail` has passed it: load each word of payload with acquire, then check that `sequence` is still `i + 1`.
 //!
-//! A seqlock stores the sequence twice. Here `tail` is the second store: a reader that has acquired a tail past `i` sees all of message
-//! `i`, or a word of a later one, which makes the later `sequence` visible. So a slot may hold any bytes before its first message, and no
-//! two laps have equal sequences.
+//! A seqlock stores the sequence twice; here `tail` is the second store. A reader that has acquired a tail past `i` sees all of message
+//! `i`, or a word of a later one, which makes the later `sequence` visible. So a slot may hold any bytes before its first message.
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|
 //! | message published | the store of `tail` | the load of `tail` in [`Reader::poll`] |
 //! | slot overwritten | each store of payload, after `sequence` | each load of payload, before `sequence` |
-//! | end closed | the store of `owner` on drop of an [`announce`](Writer::announce)d writer | the load of it in `is_disconnected` |
 
 mod error;
 mod reader;

@@ -1,4 +1,4 @@
-//! [`Reader`]: the reader of lossy rings.
+//! [`Reader`].
 
 use core::ptr::NonNull;
 
@@ -13,7 +13,7 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 /// Attempts of [`Reader::latest`] before [`LatestError::Busy`].
 pub const TRIES: u32 = 128;
 
-/// Reads each message once, or counts it as lost. Any number per ring; a clone continues independently from the same message.
+/// Reads each message once, or counts it as lost. Any number per ring; a clone continues from the same message.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::{ReadError, Ring};
@@ -33,13 +33,12 @@ pub struct Reader<'a, T, M: Machine> {
     // INVARIANT: tail - head <= capacity, wrapping.
     /// The next message.
     head: u64,
-    /// The writer's index, as last polled.
     tail: u64,
     /// Overwritten before they were read.
     lost: u64,
 }
 
-// SAFETY: it is handed copies of `T`s, and its words are shared by their own accesses.
+// SAFETY: it copies `T`s; words have their own operations.
 unsafe impl<T: Send, M: Machine> Send for Reader<'_, T, M> {}
 
 impl<T, M: Machine> Clone for Reader<'_, T, M> {
@@ -49,8 +48,7 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a ring in one piece of memory, header, then slots, at the oldest message; for the newest or the next,
-    /// [`skip`](Self::skip).
+    /// Attaches to a header followed by its slots, at the oldest message; for a newer one, [`skip`](Self::skip).
     ///
     /// # Errors
     ///
@@ -60,13 +58,13 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise; loads only need memory that is valid for reads.
+        // SAFETY: the caller's promise; loads only need reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
         // SAFETY: the caller's promise; the geometry was checked against `len`.
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
-    /// Attaches to a ring with separate header and slots, as [`from_raw`](Self::from_raw).
+    /// Attaches to a header and separate slots, as [`from_raw`](Self::from_raw).
     ///
     /// # Errors
     ///
@@ -95,13 +93,13 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         reader
     }
 
-    /// Returns whether the writer announced itself and was dropped; its published messages can still be read.
+    /// Returns whether the announced writer was dropped; its messages can still be read.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         owner::is_closed(&self.header.producer.owner)
     }
 
-    /// Returns the number of messages that wait for this reader; at most the capacity.
+    /// Returns the messages that wait for this reader, at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.poll().wrapping_sub(self.head).min(self.capacity())
@@ -131,7 +129,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.head
     }
 
-    /// Returns the number of messages lost to this reader so far.
+    /// Returns the messages lost to this reader.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
@@ -149,7 +147,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`ReadError`]: empty, overrun, or corrupt.
+    /// [`ReadError`].
     #[inline]
     pub fn pop(&mut self) -> Result<T, ReadError> {
         let value = self.peek()?;
@@ -173,7 +171,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads available messages, as many as fit; returns their number. The next call reports an overrun after the first of them.
+    /// Reads messages, as many as fit; returns their number. The next call reports an overrun after the first of them.
     ///
     /// # Errors
     ///
@@ -201,7 +199,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(count)
     }
 
-    /// Skips all but the newest `keep` messages; returns the number skipped, which count neither as read nor as lost. Recovers from
+    /// Skips all but the newest `keep` messages, which then count neither as read nor as lost; returns the number skipped. Recovers from
     /// [`Corrupt`].
     pub fn skip(&mut self, keep: u64) -> u64 {
         self.tail = self.poll();
@@ -212,13 +210,13 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         waiting - kept
     }
 
-    /// Returns a copy of the newest message and its number, from 1; it is not marked as read.
+    /// Returns a copy of the newest message and its number, from 1; it stays unread.
     ///
     /// With a capacity of 1 it is `Busy` whenever the writer writes.
     ///
     /// # Errors
     ///
-    /// [`LatestError`]: nothing was published, or it was being overwritten [`TRIES`] times.
+    /// [`LatestError`].
     pub fn latest(&self) -> Result<(u64, T), LatestError> {
         for _ in 0..TRIES {
             let tail = self.poll();
@@ -233,7 +231,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Err(LatestError::Busy)
     }
 
-    /// Reads the newest message and skips those before it, which it counts; `Empty` if it was read before.
+    /// Reads the newest message; counts those that it skips.
     pub(in crate::ring) fn pop_latest(&mut self) -> Result<(u64, T, u64), LatestError> {
         if self.poll() == self.head {
             return Err(LatestError::Empty);
@@ -245,7 +243,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok((number, value, passed))
     }
 
-    /// Polls the writer's index and skips lost messages; `gone` is 1 if the next message is known to be lost.
+    /// Polls and skips lost messages; `gone` is 1 if the next message is known to be lost.
     fn look(&mut self, gone: u64) -> Result<(), ReadError> {
         let tail = self.poll();
         let ahead = tail.wrapping_sub(self.head);

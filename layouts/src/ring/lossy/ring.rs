@@ -25,7 +25,7 @@ use crate::{Host, HostWord, RingMessage};
 /// ```
 pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
 
-/// A ring on the heap, with a capacity known at run time.
+/// A ring on the heap, with a run-time capacity.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::Boxed;
@@ -118,7 +118,7 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 #[repr(C, align(8))]
 pub struct Inline<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
 
-/// At least the bytes of a slot's words: an array length cannot be computed from `T` yet.
+/// At least a slot's words: an array length cannot be computed from `T` yet.
 #[repr(C)]
 struct Room<T> {
     sequence: [u8; 8],
@@ -155,7 +155,7 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
         Self::starting_at(0)
     }
 
-    /// Returns an empty ring whose indices begin at `start`.
+    /// Returns an empty ring that begins at `start`.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         Self::of_kind(RingFlags::LOSSY, start)
@@ -183,7 +183,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         Self::over_starting_at(words, 0)
     }
 
-    /// Like [`over`](Self::over), with indices that begin at `start`.
+    /// Like [`over`](Self::over), beginning at `start`.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         (writer.announce(), reader)
     }
 
-    /// Like [`split`](Self::split), with ends that share ownership of the ring.
+    /// Like [`split`](Self::split), with shared ownership.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
     pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
@@ -225,7 +225,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
 
 #[cfg(feature = "alloc")]
 impl<T: RingMessage> Boxed<T> {
-    /// Allocates a ring of at least `capacity` messages: the next power of two.
+    /// Allocates a ring of at least `capacity` messages, a power of two.
     ///
     /// # Panics
     ///
@@ -240,8 +240,8 @@ impl<T: RingMessage> Boxed<T> {
     }
 }
 
-/// Allocates a ring of at least `capacity` messages (the next power of two); returns its writer and a reader, which share ownership of it.
-/// Clone the reader for more.
+/// Allocates a ring of at least `capacity` messages (the next power of two); its writer and reader share ownership. Clone the reader for
+/// more.
 ///
 /// ```
 /// let (mut writer, mut reader) = ringmem_layouts::ring::lossy::bounded::<u64>(100);

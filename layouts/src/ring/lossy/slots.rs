@@ -52,7 +52,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
     #[inline(always)]
     fn slot(&self, index: u64) -> (&'a W, &'a [W]) {
         let first = (index & self.mask) as usize * words_of::<T>();
-        // SAFETY: the masked index is below the capacity, so the slot is valid by the invariant.
+        // SAFETY: masked, so below the capacity; valid by the invariant.
         let first = unsafe { self.base.add(first) };
         // SAFETY: it begins with the sequence.
         let sequence = unsafe { first.as_ref() };
@@ -61,7 +61,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         (sequence, payload)
     }
 
-    /// Stores message `index` over its slot. Only the writer calls it.
+    /// Only the writer calls it.
     #[inline]
     pub(super) fn write(&self, index: u64, value: &T) {
         let (sequence, payload) = self.slot(index);
@@ -80,7 +80,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         }
     }
 
-    /// Returns message `index`, which was published; `None` if it was overwritten.
+    /// Returns message `index`, which was published, unless overwritten.
     #[inline]
     pub(super) fn read(&self, index: u64) -> Option<T> {
         let (sequence, payload) = self.slot(index);

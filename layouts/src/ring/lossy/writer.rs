@@ -1,4 +1,4 @@
-//! [`Writer`]: the end that never waits.
+//! [`Writer`].
 
 use core::ptr::NonNull;
 
@@ -28,11 +28,11 @@ pub struct Writer<'a, T, M: Machine> {
     published: u64,
 }
 
-// SAFETY: it copies `T`s, and its words are accessed by their own operations.
+// SAFETY: it copies `T`s; words have their own operations.
 unsafe impl<T: Send, M: Machine> Send for Writer<'_, T, M> {}
 
 impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a header followed by its slots.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
-    /// Attaches to a ring with separate header and slots.
+    /// Attaches to a header and separate slots.
     ///
     /// # Errors
     ///
@@ -68,14 +68,14 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// As `new`, for any kind; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
-        // Overwrites unpublished messages of an earlier writer.
+        // Unpublished messages of an earlier writer are overwritten.
         let tail = header.producer.tail.load();
         // SAFETY: the caller's promise.
         let cells = unsafe { Cells::new(slots, capacity) };
         Self { port: Port::new(header, header), cells, tail, published: tail }
     }
 
-    /// Marks this end as open, and as closed on drop, for the readers' `is_disconnected`.
+    /// Marks this end as open, until it is dropped.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
@@ -94,19 +94,19 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.tail
     }
 
-    /// Returns the number of messages ever written, including an unfinished batch.
+    /// Returns the number of messages written, including an unfinished batch.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.tail.wrapping_sub(self.port.own.consumer.head.load())
     }
 
-    /// Returns the number of messages for a new reader, including an unfinished batch; at most the capacity.
+    /// Returns the number of messages in the ring, including an unfinished batch.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.written().min(self.capacity())
     }
 
-    /// Returns whether nothing was ever written.
+    /// Returns whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.written() == 0
@@ -129,9 +129,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.publish();
     }
 
-    /// Publishes every `every` messages, at least 1 and at most the capacity.
-    ///
-    /// Messages overwrite published ones before they are published themselves: readers have `every` slots less.
+    /// Publishes every `every` messages, at least 1 and at most the capacity: readers have as many slots less.
     pub fn batch(&mut self, every: u64) -> BatchWriter<'_, 'a, T, M> {
         self.publish();
         let every = every.clamp(1, self.capacity());
@@ -155,10 +153,10 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     }
 }
 
-/// Publishes every `every` messages, on [`flush`](Self::flush) and on drop. It cannot know whether readers have run dry: flush before you
+/// Publishes every `every` messages, on [`flush`](Self::flush) and on drop. It does not notice readers that have run dry: flush before you
 /// wait.
 ///
-/// If it is forgotten, the writer's next publish publishes the last messages.
+/// If it is forgotten, the writer's next publish publishes the rest.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::Ring;

@@ -52,7 +52,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         count as usize
     }
 
-    /// Claims up to `most` messages for this handle with one compare-exchange.
+    /// Claims up to `most` messages with one compare-exchange.
     ///
     /// # Errors
     ///
@@ -73,9 +73,9 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     }
 }
 
-/// An iterator over claimed messages. Dropping it drops the rest of them.
+/// An iterator over claimed messages. Dropping it drops the rest.
 ///
-/// Forgetting it stalls the ring at the remaining slots. Dropping the ring drops their values.
+/// Forgetting it stalls the ring at the rest.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc;
@@ -104,7 +104,7 @@ impl<T, M: Machine> Iterator for Taken<'_, '_, T, M> {
             return None;
         }
         let index = self.next;
-        // First the index, so that no message is taken twice.
+        // First: no message is taken twice.
         self.next = index.wrapping_add(1);
         // SAFETY: by the invariant.
         Some(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })

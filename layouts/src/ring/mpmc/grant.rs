@@ -6,8 +6,8 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, to be written in order. Each is published when written. Dropping the grant, also by a panic, gives up the unwritten ones;
-/// forgetting it stalls the ring at them.
+/// Claimed slots, written in order and published at once. Dropping the grant, also by a panic, gives up the unwritten ones; forgetting it
+/// stalls the ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc::Ring;
@@ -67,20 +67,20 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         let index = self.next;
         self.next = index.wrapping_add(1);
         let slot = self.turns.slot(index);
-        // SAFETY: claimed and not written, by the invariant; no other handle accesses it until its word is full.
+        // SAFETY: claimed and not written, by the invariant; this handle's until its word is full.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
         slot.word.store_release(self.turns.full(index));
         Ok(())
     }
 
-    /// Writes from an iterator until it ends or all slots are written; returns the number written.
+    /// Writes from an iterator while there are values and slots; returns the number written.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
         let before = self.written();
         let mut values = values.into_iter();
         while self.next != self.end {
             let Some(value) = values.next() else { break };
-            // Cannot fail: the loop has checked for room.
+            // Cannot fail: the loop checks for room.
             let _ = self.write(value);
         }
         self.written() - before
@@ -99,16 +99,15 @@ impl<T, M: Machine<Word: RmwWord>> Drop for Grant<'_, '_, T, M> {
     }
 }
 
-/// Marks a claimed slot as one that consumers skip.
 fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     // SYNC POINT: slot released. Pairs with Turns::run: a producer of the next lap comes after this one's claim.
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-/// Claims several slots at a time and publishes its messages when they are full, when the consumers have run dry, on [`flush`](Self::flush)
-/// and on drop. It has no time limit: flush before you wait.
+/// Claims several slots at a time and publishes when they are full, when the consumers have run dry, on [`flush`](Self::flush) and on drop.
+/// It has no time limit: flush before you wait.
 ///
-/// Its claimed slots block later messages of other producers, so `flush` and drop give up unused slots. Forgetting it stalls the ring.
+/// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones. Forgetting it stalls the ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc::Ring;
@@ -147,7 +146,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.next == self.end {
-            // The last claim is published by now.
+            // The last claim is published.
             let Some((first, count)) = claim_free(self.turns, self.hint, self.every) else { return Err(PushError::Full(value)) };
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));
         }
@@ -162,7 +161,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
         Ok(())
     }
 
-    /// Publishes pending messages and gives up the unused claims.
+    /// Publishes pending messages and gives up unused slots.
     pub fn flush(&mut self) {
         self.publish();
         while self.end != self.next {

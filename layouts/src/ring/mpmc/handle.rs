@@ -1,4 +1,4 @@
-//! [`Handle`]: one of many at an end.
+//! [`Handle`].
 
 use core::ptr::NonNull;
 
@@ -8,7 +8,7 @@ use crate::ring::kind::Turns;
 use crate::ring::{RingFlags, Slot, WaitWords, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
-/// One of many at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is the ring's, MPMC or MPSC.
+/// One of many at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is MPMC or MPSC.
 ///
 /// ```
 /// use ringmem_layouts::Host;
@@ -29,11 +29,11 @@ pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS
     pub(super) hint: u64,
 }
 
-// SAFETY: a handle moves `T`s in or out, and its words are accessed by their own operations.
+// SAFETY: it moves `T`s; words have their own operations.
 unsafe impl<T: Send, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Send for Handle<'_, T, M, KIND, FILLS> {}
 
 impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handle<'a, T, M, KIND, FILLS> {
-    /// Attaches to a ring in one piece of memory: header, then slots. Reads every slot once.
+    /// Attaches to a header followed by its slots. Reads every slot once.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         Ok(Self::at(turns))
     }
 
-    /// Attaches to a header and separate slots, made by [`Slot::vacant`] or written by `format`. Reads every slot once.
+    /// Attaches to a header and separate slots, from [`Slot::vacant`] or `format`. Reads every slot once.
     ///
     /// # Errors
     ///
@@ -66,12 +66,12 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         T: RingMessage,
     {
         let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
-        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        // SAFETY: the caller's promise; the capacity is a checked layout's.
         let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
         Ok(Self::at(turns))
     }
 
-    /// Like [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    /// Like [`from_raw`](Self::from_raw), between CPU and GPU.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     where
         T: RingMessage,
     {
-        // SAFETY: the caller's promise; the proof makes one domain of them.
+        // SAFETY: the caller's promise; the proof makes them one domain.
         unsafe { Self::from_raw(base, len) }
     }
 
@@ -109,7 +109,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         self.turns.capacity()
     }
 
-    /// Returns the approximate number of messages, at most the capacity.
+    /// Returns the approximate number of messages.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.turns.len()
@@ -133,7 +133,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         self.capacity() - self.len()
     }
 
-    /// Returns whether all handles of the other end were dropped; messages published before can still be popped.
+    /// Returns whether all handles of the other end were dropped; their messages can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         let header = self.turns.header;

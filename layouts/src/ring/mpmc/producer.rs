@@ -39,9 +39,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         Ok(())
     }
 
-    /// Pushes the first of `values`, as many as fit into consecutive free slots, with one compare-exchange; returns how many.
-    ///
-    /// Fewer than all does not mean that the ring is full.
+    /// Pushes the first of `values`, as many as fit into consecutive free slots, with one compare-exchange; returns how many. Fewer does
+    /// not mean that the ring is full.
     pub fn push_slice(&mut self, values: &[T]) -> usize
     where
         T: Copy,
@@ -67,7 +66,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
     ///
     /// # Errors
     ///
-    /// [`ReserveError`]: too few free now, or more than the capacity.
+    /// [`ReserveError`].
     pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError> {
         if count > self.capacity() {
             return Err(ReserveError::TooLarge { capacity: self.capacity() });
@@ -94,7 +93,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         Ok(Grant::new(turns, first, count))
     }
 
-    /// Claims up to `every` slots at a time (at least 1) and publishes them together.
+    /// Claims and publishes up to `every` slots at a time (at least 1).
     pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, T, M> {
         BatchProducer::new(&self.turns, &mut self.hint, every.max(1))
     }
@@ -106,7 +105,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
 }
 
 impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
-    /// Takes the oldest message if the ring is full and no consumer has claimed it: the message in the slot of the next push.
+    /// Takes the oldest message if the ring is full and no consumer has claimed it.
     pub fn evict(&mut self) -> Option<T> {
         let turns = &self.turns;
         let oldest = turns.header.producer.tail.load().wrapping_sub(turns.capacity());
@@ -116,18 +115,17 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
         }
         let mut head = oldest;
         while let Err(found) = turns.header.consumer.head.compare_exchange(head, oldest.wrapping_add(1)) {
-            // Everything before the oldest was given up: otherwise its slot could not have been claimed again.
+            // Everything before it was given up: otherwise its slot could not have been claimed again.
             if oldest.wrapping_sub(found) as i64 <= 0 {
                 return None;
             }
             head = found;
         }
-        // SAFETY: claimed just now as a consumer does, when its slot was full.
+        // SAFETY: claimed as a consumer does, when its slot was full.
         Some(unsafe { take::<T, M>(turns.slot(oldest), turns.taken(oldest)) })
     }
 }
 
-/// Claims from 1 to `most` consecutive free slots.
 #[inline(always)]
 pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: u64) -> Option<(u64, u64)> {
     claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)), |index| index.wrapping_add(1))

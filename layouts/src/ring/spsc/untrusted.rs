@@ -1,10 +1,9 @@
 //! An SPSC ring with an untrusted peer: a process that may write anything at any time.
 //!
-//! 1. Constants are read once, checked and kept. An end's own index is read only when it attaches.
-//! 2. The other end's index is read once per operation; one that exceeds the capacity is [`Corrupt`]. Any other is accepted: then messages
-//!    are any bytes, which are valid for a [`RingMessage`].
-//! 3. Payload is copied by relaxed atomic accesses. There is no in-place access, because a reference to memory that another process writes
-//!    is undefined behaviour.
+//! 1. Constants and an end's own index are read on attaching only, checked and kept.
+//! 2. The other end's index is read once per operation; one that exceeds the capacity is [`Corrupt`]. Any other is accepted: messages are
+//!    any bytes, which are valid for a [`RingMessage`].
+//! 3. Payload is copied by relaxed atomic accesses; a reference to it would be undefined behaviour.
 //!
 //! The layout is that of [`spsc`](super), which the other end may use.
 
@@ -18,7 +17,7 @@ use crate::ring::Indexed;
 use crate::ring::kind::{Access, OneConsumer, OneProducer, Sealed};
 use crate::{Host, HostWord, ReadOnly, RingHeader, RingMessage, SlotCell};
 
-/// Atomic access to payload, because the other end may write it at any time.
+/// Atomic access to payload, which the other end may write at any time.
 ///
 /// ```
 /// use ringmem_layouts::Host;
@@ -73,7 +72,7 @@ pub type Producer<'a, T> = crate::ring::Producer<'a, Indexed<Bytewise>, T, Host>
 pub type Consumer<'a, T> = crate::ring::Consumer<'a, Indexed<Bytewise>, T, Host>;
 
 impl<'a, T: RingMessage> Producer<'a, T> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a header followed by its slots.
     ///
     /// # Errors
     ///
@@ -92,7 +91,7 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the consumer's index is outside the ring; nothing was pushed.
+    /// [`Corrupt`]; nothing was pushed.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt> {
         let wanted = values.len() as u64;
         if self.free() < wanted {
@@ -108,7 +107,7 @@ impl<'a, T: RingMessage> Producer<'a, T> {
         Ok(count)
     }
 
-    /// Returns the words of the ring, for loads only; they remain untrusted.
+    /// Returns the untrusted words of the ring, for loads only.
     ///
     /// ```compile_fail,E0277
     /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
@@ -123,7 +122,7 @@ impl<'a, T: RingMessage> Producer<'a, T> {
 }
 
 impl<'a, T: RingMessage> Consumer<'a, T> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a header followed by its slots.
     ///
     /// # Errors
     ///
@@ -137,11 +136,11 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pops waiting values, as many as fit, and releases their slots together; returns how many.
+    /// Pops values, as many as fit, and releases their slots together; returns how many.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring; nothing was popped.
+    /// [`Corrupt`]; nothing was popped.
     pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt> {
         let count = Indexed::ready(self, values.len() as u64)? as usize;
         for value in &mut values[..count] {
@@ -153,7 +152,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
         Ok(count)
     }
 
-    /// Returns the words of the ring, for loads only; they remain untrusted.
+    /// Returns the untrusted words of the ring, for loads only.
     ///
     /// ```compile_fail,E0277
     /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
@@ -167,10 +166,9 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     }
 }
 
-/// Safe code must not store to the header: the other end may trust this program.
+/// No stores by safe code: the other end may trust this program.
 const fn read_only(header: &RingHeader<HostWord>) -> &RingHeader<ReadOnly<HostWord>> {
-    // SAFETY: `ReadOnly` is transparent and a header is `repr(C)`, generic in its words only, so the layouts are equal. The result only
-    // loads, for the same lifetime.
+    // SAFETY: `ReadOnly` is transparent and a header is `repr(C)`, generic in its words only: equal layouts. The result only loads.
     unsafe { &*core::ptr::from_ref(header).cast() }
 }
 
@@ -183,7 +181,7 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
         let (words, last) = rest.as_chunks::<8>();
         let after = first.len() + size_of_val(words);
         for (place, byte) in first.iter().enumerate().chain(last.iter().enumerate().map(|(place, byte)| (after + place, byte))) {
-            // SAFETY: `place` is below the size of a `T`, so within the slot, which is mapped.
+            // SAFETY: `place` is below the size of a `T`, so within the mapped slot.
             let place = unsafe { AtomicU8::from_ptr(slot.add(place)) };
             place.store(*byte, Relaxed);
         }
@@ -203,7 +201,7 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
         let (words, last) = rest.as_chunks_mut::<8>();
         let after = before + size_of_val(words);
         for (place, byte) in first.iter_mut().enumerate().chain(last.iter_mut().enumerate().map(|(place, byte)| (after + place, byte))) {
-            // SAFETY: `place` is below the size of a `T`, so within the slot, which is mapped.
+            // SAFETY: `place` is below the size of a `T`, so within the mapped slot.
             let place = unsafe { AtomicU8::from_ptr(slot.add(place)) };
             *byte = place.load(Relaxed);
         }
@@ -216,7 +214,7 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
     }
 }
 
-/// Bytes of a slot before its first whole word. Equal at both ends, because rings are 128-byte aligned.
+/// Bytes before a slot's first whole word; equal at both ends, because rings are 128-byte aligned.
 #[inline(always)]
 fn before_words<T>(slot: *mut u8) -> usize {
     if size_of::<T>().is_multiple_of(8) { 0 } else { (slot.addr().wrapping_neg() & 7).min(size_of::<T>()) }
