@@ -13,7 +13,7 @@ pub use crate::image::{HOLD, INCREMENT};
 /// Time limit of [`hold`], longer than any check takes.
 const LONGEST_NS: u64 = 90_000_000_000;
 
-/// Stores 1 to the first of two words, and exits when the second is not 0. Only lane 0 works.
+/// Stores 1 to the first word, and exits when the second is not 0. Only lane 0 works.
 ///
 /// # Safety
 ///
@@ -37,7 +37,7 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
     }
 }
 
-/// Adds 1 to each of `count` bytes, wrapping. Launch one group: every group works on all bytes.
+/// Adds 1 to each of `count` bytes, wrapping. For launches of one group.
 ///
 /// # Safety
 ///
@@ -49,7 +49,7 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
     while i < count {
         // SAFETY: within the bytes.
         let byte = unsafe { first.add(i as usize) };
-        // SAFETY: mapped, and accessed by this lane only, by the caller's promise.
+        // SAFETY: mapped; only this lane accesses it, by the caller's promise.
         let value = unsafe { byte.read() };
         // SAFETY: as above.
         unsafe { byte.write(value.wrapping_add(1)) };

@@ -50,7 +50,7 @@ unsafe impl<T> SlotCell<T> for DeviceCell<T> {
 // SAFETY: `repr(transparent)` over `UnsafeCell<T>`.
 unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
 
-// The same hash as `u64`; layouts are checked with this word too. SAFETY: transparent over a word of 64 bits.
+// The same hash as `u64`, for the checks below. SAFETY: transparent over a word of 64 bits.
 unsafe impl Layout for DeviceWord {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }
@@ -74,11 +74,11 @@ mod rustc {
 
     use super::Device;
 
-    /// A shared word at system scope, the scope of rustc's atomics on nvptx64.
+    /// A shared word at system scope, as rustc's atomics on nvptx64.
     #[repr(transparent)]
     pub struct DeviceWord(AtomicU64);
 
-    // SAFETY: loads and stores of 64 bits at system scope; a fence before relaxed stores releases each of them.
+    // SAFETY: 64-bit accesses at system scope; a fence before relaxed stores releases each of them.
     unsafe impl Word for DeviceWord {
         fn new(value: u64) -> Self {
             Self(AtomicU64::new(value))
@@ -167,7 +167,7 @@ mod rustc {
         }
         #[inline(always)]
         fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes that have not exited call it; an exited one counts as "no".
+            // SAFETY: all lanes call it that have not exited, which count as "no".
             unsafe { vote_ballot_sync(ALL, answer) }
         }
         #[inline(always)]
@@ -186,7 +186,7 @@ mod rustc {
         #[inline(always)]
         fn now_ns(&self) -> u64 {
             let now: u64;
-            // SAFETY: reads a special register; volatile, so readings are never merged.
+            // SAFETY: reads a special register; volatile: readings never merge.
             unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
             now
         }
@@ -199,8 +199,8 @@ mod rustc {
         }
     }
 
-    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and the number of its grid. Launches can
-    /// run concurrently: a block whose row was overwritten finds another number, and reports nothing.
+    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and its grid. A block whose row another
+    /// launch has overwritten reports nothing.
     static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
 
     /// A number unique in the context.
@@ -226,19 +226,19 @@ mod rustc {
         if place != 0 && grid == grid_number() {
             // SAFETY: a kernel of this block remembered it and has not exited.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
-            // SAFETY: the only kernel on the block; this panicking lane exits below.
+            // SAFETY: the only kernel on the block; this lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
         }
         // SAFETY: ends this lane.
         unsafe { asm!("exit;", options(noreturn, nostack)) }
     }
 
-    // Rust has no atomic of two words on this target.
+    // Rust has no two-word atomic here.
     impl Pairs for Device {
         #[inline(always)]
         fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed at system scope, so there is no data race.
+            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed at system scope, so no data race.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }
@@ -253,12 +253,12 @@ mod rustc {
         }
     }
 
-    // SAFETY: single atomic operations at device scope, where the counters are; `red` returns nothing.
+    // SAFETY: single atomic operations at device scope, the scope of the counters.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
             let found: u64;
-            // SAFETY: a live word; atomic, so there is no data race. A generic address would be slower than the global window's.
+            // SAFETY: a live word; atomic, so no data race. A generic address would be slower than the global window's.
             unsafe {
                 asm!(
                     "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
@@ -301,7 +301,7 @@ pub mod rust_cuda {
     #[repr(transparent)]
     pub struct DeviceWord(UnsafeCell<u64>);
 
-    // SAFETY: system-scope loads and stores of 64 bits; a fence before relaxed stores releases each of them.
+    // SAFETY: 64-bit accesses at system scope; a fence before relaxed stores releases each of them.
     unsafe impl Word for DeviceWord {
         fn new(value: u64) -> Self {
             Self(UnsafeCell::new(value))
@@ -331,13 +331,13 @@ pub mod rust_cuda {
         }
     }
 
-    /// Hash of the layouts of this image; the host compares it when it loads the image.
+    /// Hash of this image's layouts, for the host to compare.
     #[cfg(target_os = "cuda")]
     #[unsafe(no_mangle)]
     #[used]
     pub static RINGMEM_ABI: u64 = ABI.hash;
 
-    // `cuda_std`'s shuffles and votes are inline assembly, which is not marked convergent.
+    // `cuda_std`'s shuffles and votes are not marked convergent.
     #[cfg(target_os = "cuda")]
     #[allow(improper_ctypes)]
     unsafe extern "C" {
@@ -356,7 +356,7 @@ pub mod rust_cuda {
     #[cfg(target_os = "cuda")]
     const CLAMP: u32 = 31;
 
-    /// The 32 lanes of a warp; one lane when checked on a host, where it never runs.
+    /// The 32 lanes of a warp; one when checked on a host.
     pub struct Warp;
 
     #[cfg(target_os = "cuda")]

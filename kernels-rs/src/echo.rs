@@ -34,7 +34,7 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
     }
 }
 
-/// Runs the kernel `echo_split` on any machine.
+/// Runs `echo_split` on any machine.
 ///
 /// # Safety
 ///
@@ -59,7 +59,7 @@ pub unsafe fn echo_split<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, &Launch { split: Some(split), ..*launch }, &mut Handle::<true>) }
 }
 
-/// Runs the kernel `echo_aggregated` on any machine.
+/// Runs `echo_aggregated` on any machine.
 ///
 /// # Safety
 ///

@@ -2,8 +2,7 @@
 //!
 //! 1. Neighbouring lanes access neighbouring 16 bytes; each lane issues four loads before its first store.
 //! 2. Addresses that are not aligned to 16 bytes are processed by single elements.
-//! 3. The result does not depend on the number of groups. Nothing waits.
-//! 4. If an address is unmapped, or not aligned to its elements, the kernel does nothing; the host must validate addresses.
+//! 3. If an address is unmapped, or not aligned to its elements, the kernel does nothing; the host must validate addresses.
 
 use ringmem_layouts::Machine;
 use ringmem_layouts::kernel::DevicePointer;
@@ -13,7 +12,7 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
-/// Loads before the first store: keep the bus busy and fit registers.
+/// Loads before the first store: they fit registers.
 const UNROLL: u64 = 4;
 
 /// The widest access that every architecture supports.
@@ -23,7 +22,7 @@ struct Words(u64, u64);
 #[repr(C, align(16))]
 struct Floats(f32, f32, f32, f32);
 
-/// Calls `step` with this lane's indices below `count`, [`UNROLL`] at a time.
+/// Calls with this lane's indices below `count`.
 #[inline(always)]
 fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
     let stride = lanes.groups() * u64::from(L::WIDTH);
@@ -39,7 +38,7 @@ fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as us
     }
 }
 
-/// Loads and stores each index below `count`. Values are scalars or tuples: a struct would go through local memory.
+/// Values are scalars or tuples: a struct would go through local memory.
 #[inline(always)]
 fn move_each<V, L: Lanes>(lanes: &L, count: u64, load: impl Fn(u64) -> V, store: impl Fn(u64, V)) {
     let four = |[a, b, c, d]: [u64; UNROLL as usize]| {
@@ -56,7 +55,7 @@ const fn is_wide(places: u64) -> bool {
     places.is_multiple_of(16)
 }
 
-/// Runs the kernel [`COPY`] on any machine.
+/// Runs [`COPY`] on any machine.
 ///
 /// # Safety
 ///
@@ -68,7 +67,7 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
     let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
     let load_wide = |index: u64| {
-        // SAFETY: below the count of whole pieces, nonzero only if both addresses are aligned to 16.
+        // SAFETY: below the whole pieces, of which there are some only if both addresses are aligned to 16.
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
@@ -82,7 +81,7 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     move_each(lanes, bytes - whole * 16, load, store);
 }
 
-/// Runs the kernel [`FILL`] on any machine.
+/// Runs [`FILL`] on any machine.
 ///
 /// # Safety
 ///
@@ -93,7 +92,7 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let Some(bytes) = count.checked_mul(8) else { return };
     let Some(target) = machine.at(to, bytes, 8) else { return };
     let target = target.cast::<u64>();
-    // At most one word up to a multiple of 16, then pieces, then at most one word.
+    // At most one word, then aligned pieces, then at most one word.
     let before = if is_wide(to) { 0 } else { count.min(1) };
     let (pieces, after) = ((count - before) / 2, (count - before) % 2);
     // SAFETY: within the words.
@@ -113,7 +112,7 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     }
 }
 
-/// Runs the kernel [`VECTOR_ADD`] on any machine.
+/// Runs [`VECTOR_ADD`] on any machine.
 ///
 /// # Safety
 ///
@@ -136,7 +135,7 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
     let whole = if is_wide(sums | a | b) { count / 4 } else { 0 };
     let (wide_to, wide_left, wide_right) = (to.cast::<Floats>(), left.cast::<Floats>(), right.cast::<Floats>());
     let sum_of_four = |index: u64| {
-        // SAFETY: below the count of whole pieces, nonzero only if all addresses are aligned to 16.
+        // SAFETY: below the whole pieces, of which there are some only if all addresses are aligned to 16.
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };

@@ -1,10 +1,10 @@
 //! `histogram`: counts the bytes of chunks in device memory and computes their checksum.
 //!
-//! 1. Data are 8-byte little-endian words, the last one zero-padded. A message names a range of words and the index of its first word in
-//!    the whole input.
-//! 2. Each lane counts in its own tables, which are then added to the totals: no atomics.
-//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words;
-//!    chunks may be summed in any order.
+//! 1. Data are little-endian 64-bit words, zero-padded. A message names a range of words and the index of its first word in the whole
+//!    input.
+//! 2. Each lane counts in its own tables: no atomics.
+//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`: it detects swapped words, in
+//!    any order of chunks.
 //!
 //! Source of splitmix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
 
@@ -49,7 +49,7 @@ pub struct Counted {
     pub checksum: u64,
 }
 
-/// The largest chunk in bytes; a table's 32-bit counters cannot overflow.
+/// The largest chunk in bytes, for which 32-bit counters cannot overflow.
 pub const LONGEST: u64 = 1 << 30;
 
 const TABLES: usize = 32;
@@ -80,7 +80,7 @@ pub const fn splitmix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Tables per lane. A single thread uses one per byte of a word: runs of equal bytes do not wait for each other's store.
+/// A single thread uses a table per byte of a word: runs of equal bytes do not wait for each other's store.
 const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }
@@ -91,7 +91,7 @@ struct Share {
     width: u32,
 }
 
-/// Counts this lane's share of `length` bytes; returns its share of the checksum.
+/// Counts this lane's share; returns its share of the checksum.
 ///
 /// # Safety
 ///
@@ -140,7 +140,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
     sum
 }
 
-/// Adds this lane's share of all tables to the totals and zeroes them.
+/// Adds this lane's share of the tables to the totals.
 ///
 /// # Safety
 ///
@@ -195,7 +195,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
             let accepted = inside && chunk.offset % 8 == 0 && chunk.length <= LONGEST;
             if accepted {
-                // SAFETY: in bounds and aligned, as checked; the host leaves a chunk alone until it is answered.
+                // SAFETY: checked bounds and alignment; the host leaves a chunk alone until it is answered.
                 unsafe {
                     let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
                     let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
@@ -221,7 +221,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// Runs the kernel [`HISTOGRAM`] on any machine, over `length` bytes at `data`.
+/// Runs [`HISTOGRAM`] on any machine, over `length` bytes at `data`.
 ///
 /// # Safety
 ///
@@ -246,7 +246,7 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut handle) }
 }
 
-/// Counts host memory: a reference for the kernel. Adds to `work`'s totals and returns the checksum.
+/// Counts host memory, as a reference. Adds to `work`'s totals and returns the checksum.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) -> u64 {

@@ -1,4 +1,4 @@
-//! [`Simulated`] and [`Single`]: a kernel that runs on a host thread.
+//! [`Simulated`] and [`Single`]: a kernel on a host thread.
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use ringmem_layouts::{Host, HostWord, Machine, Word};
 use crate::Lanes;
 use crate::probe::Pairs;
 
-/// The machine of a simulated device: it translates addresses, and its words are host atomics.
+/// A simulated device: it translates addresses, and its words are host atomics.
 pub struct Simulated<'a>(pub &'a dyn KernelHost);
 
 impl Machine for Simulated<'_> {
@@ -57,7 +57,7 @@ impl Lanes for Single<'_> {
 }
 
 impl Pairs for Simulated<'_> {
-    // Two accesses; the flag is stored last and loaded first.
+    // The flag is stored last and loaded first.
     fn load_pair(pair: &[HostWord; 2]) -> [u64; 2] {
         let flag = Word::load_acquire(&pair[1]);
         [Word::load(&pair[0]), flag]

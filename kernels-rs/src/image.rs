@@ -17,7 +17,7 @@ kernels! {
     /// Returns each message.
     pub persistent fn echo(Echo) -> Echo = Handle::<true>;
 
-    /// [`ECHO`] between rings with a header on each side: also takes the addresses of a [`Split`](crate::Split).
+    /// [`ECHO`] between rings with two headers: see [`Split`](crate::Split).
     pub persistent fn echo_split(
         input_peer: DevicePointer<RingHeader<u64>>,
         input_slots: DevicePointer<Echo>,
@@ -28,10 +28,10 @@ kernels! {
     /// [`ECHO`] between rings with a flag in each slot.
     pub flagged fn echo_flagged(Echo) -> Echo = Handle::<true>;
 
-    /// [`ECHO`] for groups that share one output ring and the state `shared`.
+    /// [`ECHO`] for groups that share one output ring and `shared`.
     pub persistent fn echo_aggregated(shared: DevicePointer<Aggregate<u64>>) = echo::echo_aggregated;
 
-    /// [`ECHO`] without counters, clock, heartbeat and telemetry while it is busy, to measure their cost.
+    /// [`ECHO`] without accounts while it is busy: see [`Handler`](crate::Handler).
     pub persistent fn echo_bare(Echo) -> Echo = Handle::<false>;
 
     /// Counts bytes.

@@ -1,37 +1,33 @@
-//! [`Lanes`]: the threads that execute one kernel function together.
-//!
-//! Kernels are generic over it, to run on a warp and on one host thread. Implement it only for a new kind of device.
+//! [`Lanes`]: the threads that execute one kernel function together, so that it runs on a warp and on one host thread. Implement it only for a new kind of device.
 
-/// A warp, or a single thread as a warp of one lane.
-///
-/// Every lane calls every method, in the same order.
+/// A warp, or a thread as a warp of one lane. Every lane calls every method, in the same order.
 pub trait Lanes {
     /// The number of lanes.
     const WIDTH: u32;
 
-    /// Returns the index of this lane, below `WIDTH`. Only lane 0 accesses shared words.
+    /// Returns the index of this lane. Only lane 0 accesses shared words.
     fn lane(&self) -> u32;
     /// Returns the index of this group of lanes (block).
     fn group(&self) -> u64;
     /// Returns the number of groups of the launch.
     fn groups(&self) -> u64;
-    /// Returns the value of lane 0 in every lane. It orders no memory access: call [`barrier`](Self::barrier) after it.
+    /// Returns lane 0's value in every lane. It orders no memory access: call [`barrier`](Self::barrier) after it.
     fn broadcast(&self, value: u64) -> u64;
-    /// Returns the wrapping sum over all lanes in every lane.
+    /// Returns the wrapping sum over all lanes.
     fn sum(&self, value: u64) -> u64;
-    /// Returns a mask whose bit `i` is lane `i`'s answer; 0 for an exited lane.
+    /// Returns a mask whose bit `i` is lane `i`'s answer; 0 if exited.
     fn ballot(&self, answer: bool) -> u32;
-    /// Waits for all lanes. Writes before it are visible to every lane after it.
+    /// Waits for all lanes; makes their earlier writes visible.
     fn barrier(&self);
     /// Pauses between two polls, after `times` consecutive pauses.
     fn pause(&self, times: u32);
     /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Sets the control block (0 for none) and the launch for panics. Lane 0 calls it.
+    /// Sets the control block (0 for none) and launch for panics. Lane 0 calls it.
     fn remember(&self, control: u64, epoch: u32);
 }
 
-/// Returns the nanoseconds to sleep after `times` polls without result. The limit bounds the delay of a message that arrives meanwhile.
+/// Returns the nanoseconds to sleep after `times` polls without result.
 #[must_use]
 pub const fn back_off_ns(times: u32) -> u32 {
     match times {

@@ -5,16 +5,16 @@
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for answers and
 //!    released slots.
 //! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded together with the poll of the rings, to save a round trip of the
-//!    bus. The kernel acts on a new command before the next round. The heartbeat is stored in the same rounds, and with each timed batch.
+//!    bus. The kernel acts on a new command before the next round. The heartbeat is stored then, and with each timed batch.
 //! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
-//!    and on leaving, unless the epoch is over. Only the count in flight is stored for each batch. After a panic the counters may lack the
-//!    last batches; the rings' indices do not.
+//!    and on leaving, unless the epoch is over. The count in flight is stored for each batch. After a panic the counters, but not the
+//!    rings' indices, may lack the last batches.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving.
 //! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
 //!    the batches that are stored together stands for the others. A time is at most 4.29 s.
-//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (then without further stores), and after the
-//!    launch's idle limit.
+//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (without further stores), and after the launch's
+//!    idle limit.
 
 mod batch;
 mod each;
@@ -34,34 +34,32 @@ pub use batch::Batch;
 pub use each::{Each, Fold, Typed};
 use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
-/// Rounds (batches or dry polls) between two reads of the command, and from the first dry poll to telemetry.
+/// Rounds (batches or dry polls) between reads of the command, and from the first dry poll to telemetry.
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
-/// Rounds of a busy kernel whose counters are stored together: a multiple of [`COMMAND_POLL_ROUNDS`].
+/// Rounds of a busy kernel whose counters are stored together.
 pub const ACCOUNT_ROUNDS: u64 = 128;
 /// The longest time of these rounds, except the last.
 pub const ACCOUNT_NS: u32 = 1_000_000;
-/// Age of a telemetry record after which a busy kernel writes the next.
+/// Age at which a busy kernel renews its telemetry.
 pub const TELEMETRY_NS: u64 = 1_000_000;
 
-/// The work of a persistent kernel on a batch of messages.
-///
-/// For a function of one message and one answer, use [`kernels!`](crate::kernels) instead.
+/// The work of a persistent kernel on a batch of messages. For a function of one message and one answer, use [`kernels!`](crate::kernels).
 pub trait Handler<M: Machine, L: Lanes> {
     /// The type of its messages.
     type Input: RingMessage;
     /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters, clock, heartbeat and telemetry are stored while there is work. Otherwise the host cannot observe progress.
+    /// Whether counters, clock, heartbeat and telemetry are stored while there is work: the host's only view of progress.
     const ACCOUNTS: bool = true;
 
-    /// Answers every message of a batch, on every lane. Returns how many messages this lane refused.
+    /// Answers every message of a batch, on every lane. Returns the number that this lane refused.
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
 }
 
 /// The arguments that every persistent kernel takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch {
-    /// Device address of the first control block; group `g` takes the `g`-th.
+    /// Device address of the first control block; group `g` uses the `g`-th.
     pub controls: u64,
     /// Launch generation.
     pub epoch: u32,
@@ -69,14 +67,14 @@ pub struct Launch {
     pub idle_ns: u64,
     /// The most messages popped together, at least 1.
     pub batch: u64,
-    /// Addresses of rings with two headers, for a launch of one group; `None` if each ring is in one piece.
+    /// Rings with two headers, for a launch of one group; `None` if each ring is in one piece.
     pub split: Option<Split>,
-    /// Hash of the kernel's layouts. The kernel leaves with [`Fault::Abi`] if its control block has another.
+    /// Hash of the kernel's layouts, which its control block must have: else [`Fault::Abi`].
     pub abi: u64,
 }
 
 impl Launch {
-    /// Converts the arguments of every persistent kernel, for rings in one piece.
+    /// Converts a persistent kernel's arguments, for rings in one piece.
     #[must_use]
     #[inline(always)]
     pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64, abi: u64) -> Self {
@@ -125,7 +123,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
     unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
-/// Like [`persistent`], between [`flagged`](ringmem_layouts::ring::flagged) rings: one poll reads a message and its flag.
+/// Like [`persistent`], between [`flagged`](ringmem_layouts::ring::flagged) rings.
 ///
 /// # Safety
 ///
@@ -181,7 +179,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         lanes.remember((&raw const *block) as u64, launch.epoch);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
-    // Lane 0 decides for all. After its epoch a kernel writes nothing, not even a fault.
+    // Lane 0 decides for all. After its epoch a kernel writes nothing.
     let verdict = match leader && control.is_current() {
         true if control.agree(launch.abi) => Verdict::Run,
         true => Verdict::OtherAbi,
@@ -193,7 +191,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise about what the block names.
         let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
-        // Each lane has attached by itself; if the rings changed meanwhile, lanes may disagree: all run, or none.
+        // Lanes may disagree if the rings changed meanwhile: all run, or none.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
             Ok((rings, recorder)) if all => {
@@ -224,7 +222,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     }
 }
 
-/// Reports a fault and leaves: for a kernel whose own arguments are wrong.
+/// Reports a fault in the kernel's own arguments and leaves.
 ///
 /// # Safety
 ///
@@ -239,11 +237,10 @@ pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Laun
     leave_with(&mut control, lanes.lane() == 0, fault);
 }
 
-/// Returns the address of this group's control block, if the launch has any.
 #[inline(always)]
 fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Option<NonNull<u8>> {
     let size = size_of::<ControlBlock<u64>>() as u64;
-    // `at` on a GPU rejects only null, which a later group's address is not.
+    // `at` on a GPU rejects only null: not a later group's address.
     if launch.controls == 0 {
         return None;
     }
@@ -296,7 +293,7 @@ where
 struct Times {
     /// Begin of the timed batch.
     begun_ns: u64,
-    /// Delay from there to the next account; 0 while each batch is timed.
+    /// Delay to the next account; 0 while each batch is timed.
     due_after_ns: u32,
     /// Ends of [`ACCOUNT_ROUNDS`] rounds since a dry one.
     wet: u32,
@@ -321,7 +318,7 @@ impl Times {
         (now_ns as u32).wrapping_sub(self.begun_ns as u32) >= self.due_after_ns
     }
 
-    /// Counts the messages since the last call; the last batch ended just before.
+    /// Counts the messages since the last call.
     #[inline(always)]
     fn count(&mut self, taken: u64, now_ns: u64) {
         let messages = taken.wrapping_sub(self.counted);
@@ -391,8 +388,7 @@ where
                         self.account(now);
                     }
                     if looks {
-                        // In flight together with the poll of the rings, and compared a round later, which saves two round trips of the
-                        // bus.
+                        // In flight together with the poll of the rings, and compared a round later: saves two round trips of the bus.
                         glance = self.control.glance();
                     } else if phase == 1 && self.control.is_news(glance, self.acted) {
                         if let Some(told) = self.look() {
@@ -461,7 +457,7 @@ where
                     }
                     return;
                 }
-                // Every lane counts rounds equally; lane 0's clock decides for all.
+                // Rounds are equal on every lane; lane 0's clock decides.
                 if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
                     let now = self.lanes.now_ns();
                     // Once, after as many dry rounds.
@@ -473,13 +469,13 @@ where
                     }
                 }
                 self.lanes.pause(idle_times);
-                // Wraps to a long pause, never to a short one.
+                // Wraps to a long pause.
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
         }
     }
 
-    /// Times the batch before, and settles if due. Lane 0 only.
+    /// Lane 0 only: times the batch before, and settles if due.
     #[inline(always)]
     fn account(&mut self, now_ns: u64) {
         self.times.count(self.rings.taken(), now_ns);
@@ -495,7 +491,7 @@ where
         }
     }
 
-    /// Acts on a new command; returns a changed mode. Lane 0 only.
+    /// Lane 0 only: acts on a new command; returns a changed mode.
     #[inline(always)]
     fn look(&mut self) -> Option<Mode> {
         if !self.control.is_current() {
@@ -521,7 +517,7 @@ where
         })
     }
 
-    /// The strongest command wins; an error is the reason to leave, `None` for a command. Lane 0 only.
+    /// Lane 0 only: the strongest command wins. An error is the reason to leave, `None` for a command.
     #[inline(always)]
     fn obey(&mut self, bits: u32) -> Result<(), Option<Fault>> {
         let Some(command) = Command::from_bits(bits) else {
@@ -550,7 +546,7 @@ where
         Ok(())
     }
 
-    /// Stores the counters up to now, without the last `unanswered` messages. Lane 0 only.
+    /// Lane 0 only: stores the counters, without the last `unanswered` messages.
     #[inline(always)]
     fn settle(&mut self, now_ns: u64, unanswered: u64) {
         let taken = self.rings.taken().wrapping_sub(unanswered);
@@ -578,7 +574,7 @@ where
         self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
     }
 
-    /// Leaves with a fault or, for `None`, as commanded. Lane 0 only.
+    /// Lane 0 only: leaves with a fault or, for `None`, as commanded.
     #[inline(always)]
     fn leave(&mut self, fault: Option<Fault>) {
         if !self.leader {

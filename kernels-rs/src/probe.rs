@@ -1,6 +1,4 @@
-//! Benchmark kernels: the latency of a word between host and device, the cost of a barrier, and the order of accesses.
-//!
-//! Only lane 0 works. Every wait times out after `idle_ns` nanoseconds.
+//! Benchmark kernels: the latency of a word between host and device, the cost of a barrier, and the order of accesses. Only lane 0 works.
 
 use core::ptr::NonNull;
 
@@ -12,9 +10,9 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
 
-/// Offset in bytes of the words that the host writes.
+/// Offset of the words that the host writes, in bytes.
 pub const HOST_LINE: u64 = 0;
-/// Offset in bytes of the words that the device writes.
+/// Offset of the words that the device writes, in bytes.
 pub const DEVICE_LINE: u64 = 128;
 /// Size in bytes of a probe's memory, aligned to 128.
 pub const BYTES: u64 = 512;
@@ -30,7 +28,7 @@ pub mod mode {
     pub const PUBLISH: u64 = 1;
     /// A release store of one word.
     pub const RELEASE: u64 = 2;
-    /// A relaxed store of two words, 16 bytes: the payload with its flag.
+    /// A relaxed store of two words, 16 bytes: payload and flag.
     pub const PAIR: u64 = 3;
 }
 
@@ -60,8 +58,8 @@ unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M
     Some(unsafe { Lines { host: host.as_ref(), device: device.as_ref() } })
 }
 
-/// Answers `rounds` numbers from the host, from `start`, with equal numbers. In [`mode::PAIR`] the payload is the number's complement; if
-/// it does not match the flag, the answer's payload is 0.
+/// Answers `rounds` numbers from the host, from `start`, with equal numbers, until `idle_ns` without one. In [`mode::PAIR`] the payload is
+/// the number's complement; if it does not match the flag, the answer's payload is 0.
 ///
 /// # Safety
 ///
@@ -135,8 +133,8 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
     M::Word::publish_all([(&lines.host[0], took.max(1))]);
 }
 
-/// Stores each number from 1 to `count` to a payload word, then to a flag in another line: with a barrier between them in
-/// [`mode::PUBLISH`], without one in [`mode::RELAXED`]. A host that reads a flag ahead of its payload has observed reordered stores.
+/// Stores each number from 1 to `count` to a payload word, then to a flag in another line, with a barrier between them in
+/// [`mode::PUBLISH`]. A host that reads a flag ahead of its payload has observed reordered stores.
 ///
 /// # Safety
 ///
@@ -160,9 +158,9 @@ pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, word
     }
 }
 
-/// Loads a flag, then a payload in another line, until the flag is `last`: with an acquire between them in [`mode::PUBLISH`], without one
-/// in [`mode::RELAXED`]. The host stores each number to the payload first. Finally writes to the device's line how often the flag was
-/// ahead, and to the host's line the number of loads, at least 1.
+/// Loads a flag, then a payload in another line, until the flag is `last` or `idle_ns` are over, with an acquire between them in
+/// [`mode::PUBLISH`]. The host stores each number to the payload first. Finally writes to the device's line how often the flag was ahead,
+/// and to the host's line the number of loads.
 ///
 /// # Safety
 ///

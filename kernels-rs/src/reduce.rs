@@ -1,8 +1,8 @@
 //! `reduce`: sum, minimum and maximum of the numbers in chunks of device memory.
 //!
 //! 1. A chunk is a run of little-endian words, integers or floats. Each has its own answer; the host [joins](Reduced::join) them in order.
-//! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), and the rows are added in order at the end. This order does not depend on the
-//!    number of lanes, so a sum of floats has the same bits on device and host.
+//! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), then the rows are added in order. So a sum of floats has the same bits for
+//!    any number of lanes.
 //! 3. Minimum and maximum of floats follow [`f64::total_cmp`].
 
 use core::ptr::NonNull;
@@ -50,7 +50,7 @@ impl Number {
         }
     }
 
-    /// Maps a word to a key ordered as the numbers are; [`word`](Self::word) is the inverse.
+    /// Maps a word to a key ordered as the numbers; [`word`](Self::word) is the inverse.
     #[inline(always)]
     const fn key(self, word: u64) -> u64 {
         match self {
@@ -116,7 +116,7 @@ impl Reduced {
     /// The result for no numbers.
     pub const NONE: Self = Self { id: 0, status: 0, count: 0, sum: 0, least: 0, greatest: 0, _reserved: [0; 2] };
 
-    /// Combines this result with that of the numbers that follow (`next`); for floats the order matters. Keeps `id` and `status`.
+    /// Combines this result with that of the numbers that follow; keeps `id` and `status`. For floats the order matters.
     #[must_use]
     pub fn join(self, number: Number, next: Self) -> Self {
         match (self.count, next.count) {
@@ -174,8 +174,6 @@ pub struct Rows {
     pub rows: [Row; WIDTH],
 }
 
-/// Reduces this lane's rows.
-///
 /// # Safety
 ///
 /// `words` words at `data` are aligned, valid for reads and not written meanwhile. `rows` are accessed only by lanes of one group of this
@@ -183,7 +181,7 @@ pub struct Rows {
 #[inline(always)]
 unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
     if width as usize == WIDTH {
-        // A full warp has one row per lane, in registers.
+        // A row per lane, in registers.
         let mut row = Row::NONE;
         let mut i = u64::from(lane);
         while i < words {
@@ -217,8 +215,6 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
     }
 }
 
-/// Combines the rows in order.
-///
 /// # Safety
 ///
 /// The rows have been written, and nothing writes to them.
@@ -261,7 +257,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let accepted = inside && (chunk.offset | chunk.length) % 8 == 0;
             let number = if accepted { Number::of(chunk.number) } else { None };
             if let Some(number) = number {
-                // SAFETY: in bounds and aligned, as checked; the host leaves a chunk alone until it is answered, and every lane runs this.
+                // SAFETY: checked bounds and alignment; the host leaves a chunk alone until it is answered, and every lane runs this.
                 unsafe {
                     let data = self.data.add(chunk.offset as usize).cast();
                     add_up(lanes.lane(), L::WIDTH, data, chunk.length / 8, number, self.rows);
@@ -270,7 +266,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             lanes.barrier();
             if lanes.lane() == 0 {
                 let answer = match number {
-                    // SAFETY: every row has been written, and the other lanes wait at the next barrier.
+                    // SAFETY: every row is written; the other lanes wait at the next barrier.
                     Some(number) => unsafe { settle(self.rows, chunk.length / 8, number, chunk.id) },
                     None => Reduced { id: chunk.id, status: 1, ..Reduced::NONE },
                 };
@@ -285,7 +281,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// Runs the kernel [`REDUCE`] on any machine, over `length` bytes at `data`.
+/// Runs [`REDUCE`] on any machine, over `length` bytes at `data`.
 ///
 /// # Safety
 ///
@@ -315,7 +311,7 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
 pub fn reference(words: &[u64], number: Number) -> Reduced {
     let mut rows = [Row::NONE; WIDTH];
     let (data, place, count) = (NonNull::from(words).cast(), NonNull::from(&mut rows).cast(), words.len() as u64);
-    // SAFETY: the words are borrowed, and the rows are local; the one lane covers all rows.
+    // SAFETY: the words are borrowed, the rows are local, and the one lane covers all rows.
     unsafe { add_up(0, 1, data, count, number, place) };
     // SAFETY: written just now.
     unsafe { settle(place, count, number, 0) }

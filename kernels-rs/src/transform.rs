@@ -1,7 +1,5 @@
-//! `transform`: changes each byte of chunks in device memory, in place.
-//!
-//! 1. A chunk begins at a multiple of 16. A lane processes 16 bytes at a time, and the rest byte by byte.
-//! 2. Eight bytes are added at once, with their highest bits computed separately: no carry crosses a byte.
+//! `transform`: changes each byte of chunks in device memory, in place, 16 at a time. Eight are added at once, with their highest bits
+//! computed separately: no carry crosses a byte.
 
 use core::ptr::NonNull;
 
@@ -104,8 +102,6 @@ pub struct Applied {
 #[repr(C, align(16))]
 struct Sixteen([u64; 2]);
 
-/// Changes this lane's share of `length` bytes.
-///
 /// # Safety
 ///
 /// `length` bytes at `data`, aligned to 16, are valid for reads and writes. Meanwhile only lanes of one group of this width access them,
@@ -153,7 +149,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length) && chunk.offset % 16 == 0;
             let operation = if inside { Operation::of(chunk.operation) } else { None };
             if let Some(operation) = operation {
-                // SAFETY: in bounds and aligned, as checked; the host leaves a chunk alone until it is answered, and every lane runs this.
+                // SAFETY: checked bounds and alignment; the host leaves a chunk alone until it is answered, and every lane runs this.
                 unsafe { change(lanes.lane(), L::WIDTH, self.data.add(chunk.offset as usize), chunk.length, operation) };
             }
             if lanes.lane() == 0 {
@@ -168,7 +164,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// Runs the kernel [`TRANSFORM`] on any machine, over `length` bytes at `data`.
+/// Runs [`TRANSFORM`] on any machine, over `length` bytes at `data`.
 ///
 /// # Safety
 ///

@@ -50,7 +50,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Many near the ends of the range or powers of two.
     fn values() -> impl Strategy<Value = u64> {
         prop_oneof![any::<u64>(), 0..10_000_u64, (0..10_000_u64).prop_map(|below| u64::MAX - below), (0..64_u32).prop_map(|bit| 1 << bit)]
     }

@@ -62,7 +62,7 @@ pub enum AttachError {
         /// The kind found.
         got: u64,
     },
-    /// The capacity is not a power of two, exceeds the address space, differs in the ring's other header, or is 1 in a mailbox.
+    /// Not a power of two, too large, different in the ring's other header, or 1 in a mailbox.
     Capacity {
         /// The capacity found.
         got: u64,

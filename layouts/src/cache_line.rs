@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// A `T` in 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
+/// A `T` in 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one line.
 ///
 /// ```
 /// use ringmem_layouts::CacheLineAligned;
@@ -16,8 +16,8 @@ use crate::{Field, Layout, LayoutDescriptor, check};
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
 ///
-/// Wrapped arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes have no padding, so they are
-/// [`DeviceBytes`](crate::DeviceBytes); other wrapped types are not.
+/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes have no padding, so they are [`DeviceBytes`](crate::DeviceBytes);
+/// other wrapped types are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct CacheLineAligned<T>(T);

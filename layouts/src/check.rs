@@ -1,8 +1,7 @@
-//! Compile-time checks for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table).
-//!
-//! `#[track_caller]` moves the compiler's error to the macro call, which has the span of the field.
+//! Compile-time checks for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table). `#[track_caller]` moves the
+//! compiler's error to the macro call, with the field's span.
 
-/// A message built in a constant, of at most 512 bytes.
+/// A message of at most 512 bytes.
 struct Text {
     bytes: [u8; 512],
     length: usize,
@@ -51,7 +50,7 @@ pub const fn offset(name: &str, field: &str, at: usize, declared: usize) {
     }
 }
 
-/// Checks that the field that ends at `end` is followed, at `next`, by a field or the end of the struct.
+/// A field ends at `end`; the next, or the struct's end, is at `next`.
 #[track_caller]
 pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
     let text = Text::new();

@@ -2,7 +2,7 @@
 //!
 //! 1. [`HybridClock`] is one word shared by threads and processes. All its stamps differ. A call that happens before another gets the
 //!    smaller stamp.
-//! 2. [`tick`] is the same step for a clock with a single owner.
+//! 2. [`tick`] is the same step for a single owner.
 //! 3. Time is always an argument, in microseconds.
 //! 4. Stamps do not synchronise memory.
 //!
@@ -92,7 +92,7 @@ impl<W: RmwWord> HybridClock<W> {
     /// # Errors
     ///
     /// [`Drift`] if `remote` is more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]: one wrong clock would move all others
-    /// forward permanently. The clock is unchanged.
+    /// forward permanently.
     #[inline]
     pub fn merge(&self, remote: Stamp, now_us: u64, most_ahead_us: u64) -> Result<Stamp, Drift> {
         if remote.physical_us() > now_us.saturating_add(most_ahead_us).min(LAST_US) {
@@ -101,14 +101,14 @@ impl<W: RmwWord> HybridClock<W> {
         Ok(self.above(Stamp::at(now_us).bits().max(remote.bits() + 1)))
     }
 
-    /// Returns the last stamp, or a skipped value after it. No stamp issued earlier is greater.
+    /// Returns the last stamp, or a skipped value after it; no earlier stamp is greater.
     #[inline]
     #[must_use]
     pub fn last(&self) -> Stamp {
         Stamp::from_bits(self.last.load())
     }
 
-    /// Adds before it loads: if the time has not advanced, one access to the contended line suffices.
+    /// Adds first: if the time has not advanced, one access to the contended line suffices.
     #[inline]
     fn above(&self, floor: u64) -> Stamp {
         let mut given = self.last.fetch_add(1).wrapping_add(1);

@@ -1,8 +1,8 @@
 //! [`ControlBlock`]: commands, state, faults and progress, shared between host and kernel.
 //!
 //! 1. The host writes the first line, one lane the second; before a launch the host resets both.
-//! 2. [`HostSide`] and [`DeviceSide`] store to their own line only. In [`Shared`] form other code sees [`ReadOnly`] words.
-//! 3. Every value is one word, so none tears. Several words are not from one instant.
+//! 2. [`HostSide`] and [`DeviceSide`] store to their own line only; other code sees [`ReadOnly`] words.
+//! 3. Values are single words, so none tears. Several are not from one instant.
 //!
 //! With 128-byte cache lines the two sides share one line: correct, but slower.
 
@@ -33,7 +33,7 @@ use crate::Word;
 /// ```
 pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 
-/// 128 bytes, one per pair of rings. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
+/// One per pair of rings. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
 ///
 /// ```
 /// use ringmem_layouts::{ControlBlock, Layout};
@@ -45,7 +45,7 @@ pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct ControlBlock<W = u64> {
-    /// ABI hash of the image; a kernel with another refuses to start. Host, before launch.
+    /// ABI hash of the image; a kernel with another does not start. Host, before launch.
     pub abi: W,
     /// [`Capabilities`]. Host, before launch.
     pub capabilities: W,
@@ -67,7 +67,7 @@ pub struct ControlBlock<W = u64> {
     pub command_seen: W,
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device.
     pub error: W,
-    /// Messages processed since launch. Device. Lags by at most 128 batches, or by a millisecond and the batch in progress; exact if the
+    /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the batch in progress; exact if the
     /// kernel is idle, paused or has exited, except after a panic or an ended epoch.
     pub processed: W,
     /// Messages of the last batch that are not counted in `processed`. Device.
@@ -134,19 +134,19 @@ impl ControlBlock<u64> {
         State::from_word(self.state)
     }
 
-    /// Returns the epoch of `state`. It differs from `epoch` if the kernel has not started or was abandoned.
+    /// Returns the epoch of `state`: not `epoch` if the kernel has not started or was abandoned.
     #[must_use]
     pub const fn kernel_epoch(&self) -> u32 {
         (self.state >> 32) as u32
     }
 
-    /// Returns the sequence number and the last command, unknown bits kept; 0 before the first.
+    /// Returns the last command's sequence number, 0 before the first, and the command.
     #[must_use]
     pub const fn given(&self) -> (u32, Command) {
         ((self.command >> 32) as u32, Command::from_bits_retain(self.command as u32))
     }
 
-    /// Returns the number of faults and the last one; `None` if none or undefined.
+    /// Returns the number of faults and the last one, if defined.
     #[must_use]
     pub const fn faults(&self) -> (u32, Option<Fault>) {
         ((self.error >> 32) as u32, Fault::from_word(self.error))
@@ -173,7 +173,7 @@ impl<T: fmt::Debug> fmt::Debug for Named<T> {
     }
 }
 
-/// Prints packed words as two values, addresses and hashes in hexadecimal.
+/// Prints packed words as two values.
 impl fmt::Debug for ControlBlock<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((sequence, command), (count, fault)) = (self.given(), self.faults());

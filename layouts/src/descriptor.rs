@@ -1,12 +1,12 @@
 //! [`LayoutDescriptor`]: a layout as data, with the ABI hash by which two sides compare it.
 //!
 //! 1. Only numbers, words, arrays, and structs that the compiler has checked ([`SharedLayout`](crate::SharedLayout),
-//!    [`layout_table!`](crate::layout_table)) have one; `bool`, `char`, `usize`, pointers and references do not.
-//! 2. The hash covers each field's offset and name and the hash of its *type*, at any depth, whatever its alias.
+//!    [`layout_table!`](crate::layout_table)) have one.
+//! 2. The hash covers each field's offset and name and the hash of its *type*, at any depth.
 
 use core::mem::{align_of, size_of};
 
-/// A 64-bit FNV-1a hasher that runs at compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
+/// A 64-bit FNV-1a hasher for compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbiHash(u64);
 
@@ -36,7 +36,7 @@ impl AbiHash {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Adds a name and its length, so that `ab`, `c` and `a`, `bc` differ.
+    /// Adds a name and its length: `ab`, `c` and `a`, `bc` differ.
     #[must_use]
     pub const fn name(self, name: &str) -> Self {
         self.bytes(name.as_bytes()).number(name.len() as u64)
@@ -68,7 +68,7 @@ impl Default for AbiHash {
     note = "derive `SharedLayout` for a struct; use `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
 )]
 pub unsafe trait Layout {
-    /// The descriptor. Evaluating it checks the layout of a struct.
+    /// Evaluating it checks the layout of a struct.
     const DESCRIPTOR: LayoutDescriptor;
 }
 
@@ -158,7 +158,7 @@ impl LayoutDescriptor {
     }
 }
 
-/// Returns the hash of a set of layouts, whatever their order.
+/// Returns the hash of a set of layouts, in any order.
 #[must_use]
 pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
     let mut hash = AbiHash::new();

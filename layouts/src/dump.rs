@@ -1,6 +1,6 @@
 //! [`Dump`]: a readable report of a kernel's state.
 //!
-//! 1. A dump holds values that were read earlier, not at one instant. Printing it reads no shared memory and does not wait.
+//! 1. A dump holds values that were read earlier, not at one instant.
 //! 2. Its last line is a [`Conclusion`]: the first variant that matches, facts before guesses.
 //! 3. Rings of the kernel's own are shown next to the host's: [`Twins`].
 
@@ -37,7 +37,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// Reads the indices of a valid header, consistent unless the consumer advances during each of a few attempts.
+    /// Reads a valid header's indices, consistent unless the consumer advances during each of a few attempts.
     #[must_use]
     pub fn of<W: Word>(header: &RingHeader<W>) -> Self {
         let capacity = header.constants.capacity.load();
@@ -175,12 +175,12 @@ pub enum Conclusion {
     Corrupt(Side),
     /// The kernel has written nothing yet.
     NotStarted,
-    /// The heartbeat is stale and messages are in flight: the kernel hangs in the handler or soon after.
+    /// The heartbeat is stale with messages in flight: the kernel hangs in the handler or soon after.
     StuckInHandler {
         /// Messages taken and not yet counted.
         in_flight: u64,
     },
-    /// The heartbeat is stale, and no message is in flight.
+    /// The heartbeat is stale without messages in flight.
     StandsStill,
     /// The kernel has not acknowledged the last command.
     CommandUnseen(Command),
@@ -193,12 +193,12 @@ pub enum Conclusion {
     },
     /// The output ring is full.
     OutputFull,
-    /// The kernel processes the remaining messages before it exits.
+    /// The kernel processes the rest before it exits.
     Draining {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// The kernel is idle, but messages were not moved from the host's ring to its own.
+    /// The kernel is idle; the host has not moved its messages.
     Unmoved {
         /// Messages not moved.
         waiting: u64,
@@ -336,7 +336,6 @@ mod tests {
         Indices { head, tail: head.wrapping_add(fill), capacity: 64 }
     }
 
-    /// An active, idle kernel that has acknowledged its command.
     fn idle() -> Dump {
         let control = ControlBlock {
             epoch: 3,

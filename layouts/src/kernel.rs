@@ -5,7 +5,7 @@
 //!
 //! 1. Every argument has 64 bits: a number, an [`Epoch`], or a [`DevicePointer`].
 //! 2. A launch with other arguments does not compile.
-//! 3. The memory behind a pointer is not checked: it is part of the launch's promise.
+//! 3. The memory behind a pointer is part of the launch's promise.
 //!
 //! ```
 //! use ringmem_layouts::kernel::{DevicePointer, Kernel};
@@ -92,7 +92,7 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
     }
 }
 
-/// A persistent kernel that pops messages `I` from one ring and pushes answers `O` to another, and accesses no other memory.
+/// A kernel that pops messages `I` from one ring, pushes answers `O` to another, and accesses no other memory.
 ///
 /// ```
 /// use ringmem_layouts::kernel::Persistent;
@@ -119,7 +119,7 @@ impl<I, O> Clone for Persistent<I, O> {
 impl<I, O> Copy for Persistent<I, O> {}
 
 impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
-    /// Declares the kernel of this name in an image. `is_flagged`: its rings have a flag in each slot.
+    /// Declares the kernel of this name; `is_flagged` if its rings have a flag in each slot.
     ///
     /// # Safety
     ///
@@ -148,8 +148,7 @@ impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
         self.is_flagged
     }
 
-    /// Returns the kernel for a launch without a channel, with the arguments: control block, epoch, idle limit in nanoseconds, most
-    /// messages per batch.
+    /// Returns the kernel for a launch without a channel, with: control block, epoch, idle limit in nanoseconds, most messages per batch.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)
@@ -240,7 +239,7 @@ unsafe impl Argument for Epoch {
     }
 }
 
-/// A device address of one or more `T`. It owns no memory and may dangle: validity is part of the launch's promise.
+/// A device address of one or more `T`, which may dangle: validity is part of the launch's promise.
 ///
 /// ```
 /// use ringmem_layouts::kernel::DevicePointer;

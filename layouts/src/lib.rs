@@ -18,15 +18,15 @@
 //! # Rules of a layout
 //!
 //! 1. A layout is a `#[repr(C)]` struct in plain source code.
-//! 2. Memory that another agent writes contains [`Word`]s of 64 bits only, also as constants and reserved fields: a plain read of bytes
-//!    that may be written concurrently is undefined behaviour.
+//! 2. Memory that another agent writes contains 64-bit [`Word`]s only: a plain read of bytes that may be written concurrently is undefined
+//!    behaviour.
 //! 3. All-zero bytes are a valid, empty value, and any bytes are a valid value. Attaching checks their meaning.
 //! 4. Each cache line has one writer, named in the field's documentation. Padding is a named field.
 //! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only.
 //! 6. The compiler checks each layout on every target: size, alignment, offset and type of each field, and that no padding and no field is
 //!    missing. [`SharedLayout`] derives this; the structs of this crate have a table ([`layout_table!`]).
-//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A device image contains the hash of all its
-//!    layouts, and a host rejects another hash. [`layout_set!`] combines layouts.
+//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image with another
+//!    hash of all its layouts. [`layout_set!`] combines layouts.
 //!
 //! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64`, the default, a snapshot.
 //!
@@ -84,7 +84,7 @@ pub use ring::{RingHeader, RingLayout};
 pub use ringmem_derive::SharedLayout;
 pub use telemetry::TelemetryBuffer;
 
-/// All layouts of this crate, by name. `ringmem layout` prints them, and an image's ABI hash covers them.
+/// All layouts of this crate, by name.
 pub const LAYOUTS: &[LayoutDescriptor] = &[
     <BufferReference as Layout>::DESCRIPTOR,
     <ControlBlock<u64> as Layout>::DESCRIPTOR,

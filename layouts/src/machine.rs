@@ -1,6 +1,6 @@
 //! Traits that let one ring implementation run on several machines.
 //!
-//! 1. [`Word`] and [`SlotCell`] are the only access to shared words and payloads, so a model checker sees every access.
+//! 1. [`Word`] and [`SlotCell`] are the only access to shared memory, so a model checker sees every access.
 //! 2. Only [`Word::publish_all`] makes writes visible to the other side.
 //! 3. The implementing type fixes the size of a word: a model checker's is larger.
 
@@ -28,8 +28,8 @@ pub trait Machine {
     /// A cell for one payload.
     type Cell<T>: SlotCell<T>;
 
-    /// Translates a device address to a pointer to `bytes` bytes aligned to `align`. Returns `None` if it is misaligned, or known to be
-    /// unmapped ([`Host`](crate::Host) does not know). The caller's protocol decides which accesses are allowed.
+    /// Translates a device address to a pointer to `bytes` bytes. Returns `None` if it is not aligned to `align`, or known to be unmapped
+    /// ([`Host`](crate::Host) does not know). The caller's protocol decides which accesses are allowed.
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>>;
 }
 
@@ -65,7 +65,7 @@ pub unsafe trait Word {
     fn store_release(&self, value: u64);
     /// Makes all earlier writes visible to any agent that acquires one of these words, then stores the words.
     ///
-    /// On the host N release stores. On a device one fence and N relaxed stores, because each `st.release.sys` is a full barrier.
+    /// On a device one fence and N relaxed stores, because each `st.release.sys` is a full barrier.
     fn publish_all<const N: usize>(words: [(&Self, u64); N]);
 }
 

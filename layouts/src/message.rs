@@ -1,8 +1,8 @@
 //! [`RingMessage`]: types that a shared ring can carry, and [`MessageHeader`], an optional envelope.
 //!
-//! Derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]` for a message of fixed size. [`MessageHeader`] adds ids,
-//! correlation, deadlines and checksums; [`BufferReference`] names device memory instead of copying it. For bytes of any length, see
-//! [`ring::framed`](crate::ring::framed). Nothing is encoded: a message is its bytes.
+//! Derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]` for a message of fixed size; for bytes of any length, see
+//! [`ring::framed`](crate::ring::framed). [`MessageHeader`] adds ids, correlation, deadlines and checksums; [`BufferReference`] names
+//! device memory instead of copying it.
 
 #[cfg(feature = "checksum")]
 mod checksum;
@@ -40,7 +40,7 @@ use crate::DeviceBytes;
     note = "derive `SharedLayout` with `#[layout(message = N)]`"
 )]
 pub trait RingMessage: DeviceBytes {
-    /// Distinguishes messages of equal layout; stored in the ring's header and checked on attach.
+    /// Distinguishes messages of equal layout; checked on attach.
     const KIND: u64;
 }
 

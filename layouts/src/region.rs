@@ -214,7 +214,7 @@ impl Plan {
     }
 }
 
-/// Returns a copy of a region's entries, each checked to lie inside the region.
+/// Returns a copy of a region's entries, checked to lie inside it.
 ///
 /// # Errors
 ///

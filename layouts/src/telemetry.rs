@@ -1,8 +1,8 @@
 //! [`TelemetryBuffer`]: counters of a kernel's work in one cache line that the host may read at any time.
 //!
-//! 1. A seqlock of words: `sequence` is odd while the device writes, and a snapshot is consistent.
+//! 1. A seqlock of words: `sequence` is odd while the device writes.
 //! 2. A reader tries a bounded number of times, then returns [`Busy`]: the writer may have died.
-//! 3. Zeroed is valid: with `processed == 0` there is no minimum.
+//! 3. Zeroed is valid.
 //!
 //! Source of the protocol: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
 
@@ -29,7 +29,7 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// 64 bytes, written by the device; the host resets it before a launch. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
+/// Written by the device; the host resets it before a launch. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
 ///
 /// ```
 /// use ringmem_layouts::TelemetryBuffer;
@@ -47,8 +47,8 @@ pub struct TelemetryBuffer<W = u64> {
     pub processed: W,
     /// Messages answered as refused. Device.
     pub dropped: W,
-    /// Sum over messages of the time from the poll that found them to their answer, nanoseconds, wrapping; at most 4.29 s each. After 128
-    /// batches without a pause a kernel stores several batches with the time of the first. Device.
+    /// Sum over messages of the nanoseconds from poll to answer, wrapping; at most 4.29 s each. After 128 batches without a pause a kernel
+    /// stores several batches with the time of the first. Device.
     pub latency_total_ns: W,
     /// Minimum, nanoseconds; 0 before the first. Device.
     pub latency_min_ns: W,
@@ -130,7 +130,7 @@ impl<W: Word> Shared<W> {
         Err(Busy)
     }
 
-    /// Resets all fields but the sequence, which advances, before a relaunch. Readers see an ordinary record, even after a writer died.
+    /// Resets all fields but the sequence, which advances, before a relaunch, even after a writer died.
     ///
     /// # Safety
     ///

@@ -1,8 +1,8 @@
 //! [`Watchdog`]: detects a stuck kernel from its heartbeat.
 //!
-//! 1. It compares snapshots of the control block at times from any one clock, in nanoseconds.
+//! 1. It compares snapshots of the control block at times from any one clock.
 //! 2. A kernel that has exited is not stuck; one of another launch is not judged.
-//! 3. Otherwise any change of the heartbeat counts, so it may wrap.
+//! 3. Any change of the heartbeat counts, so it may wrap.
 
 use core::fmt;
 
@@ -27,7 +27,7 @@ use crate::control::State;
 pub enum Verdict {
     /// The heartbeat has changed, or this is the first check.
     Alive,
-    /// The heartbeat has not changed, perhaps because of a long batch.
+    /// The heartbeat has not changed, perhaps in a long batch.
     Quiet {
         /// Nanoseconds.
         for_ns: u64,
@@ -86,14 +86,14 @@ struct Look {
 }
 
 impl Watchdog {
-    /// Creates a watchdog. `stuck_after_ns` must exceed the longest batch, and 2 ms: the heartbeat advances once in sixteen short batches.
+    /// Creates a watchdog. `stuck_after_ns` must exceed the longest batch, and 2 ms: sixteen short batches share a heartbeat.
     #[must_use]
     pub const fn new(stuck_after_ns: u64) -> Self {
         Self { stuck_after_ns, last: None }
     }
 
-    /// Checks a snapshot at `now_ns`. Time counts from the check that first saw this heartbeat in this epoch, or from an earlier `now_ns`
-    /// if the clock steps back.
+    /// Checks a snapshot at `now_ns`. Time counts from the check that first saw this heartbeat, or from an earlier `now_ns` if the clock
+    /// steps back.
     pub fn check(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;

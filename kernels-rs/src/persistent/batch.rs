@@ -34,18 +34,18 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
         self.count
     }
 
-    /// Calls `read` with the message at `index`, in place; all lanes may read it at once.
+    /// Calls `read` with the message at `index`, in place, on any number of lanes.
     ///
     /// # Safety
     ///
     /// `index` is below [`len`](Self::len).
     #[inline(always)]
     pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: this batch's slot by the caller's promise, initialised and valid for any bytes; not written before it is released.
+        // SAFETY: this batch's slot by the caller's promise, initialised and valid for any bytes; not written until released.
         self.input.at(index).with(|message| unsafe { read(&*message) })
     }
 
-    /// Calls `answer` with the message at `index` and the slot of its answer, both in place.
+    /// Calls `answer` with the message at `index` and the slot of its answer.
     ///
     /// # Safety
     ///
@@ -54,8 +54,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: both slots are this batch's, initialised and valid for any bytes; only this lane accesses them, by the caller's
-                // promise.
+                // SAFETY: both slots are this batch's, initialised and valid for any bytes; this lane's only, by the caller's promise.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
@@ -66,7 +65,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
 #[repr(C, align(16))]
 struct Piece(u64, u64);
 
-/// Loads in flight per lane: they take 64 of its registers.
+/// Loads in flight per lane, in 64 registers.
 const MOST: u64 = 16;
 
 macro_rules! for_each {
@@ -74,9 +73,9 @@ macro_rules! for_each {
 }
 
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
-    /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes, so each access of a warp covers whole
-    /// lines. Each lane issues 16 loads before its first store: 8 KiB in one round trip of the bus; four for the rest. Size and alignment
-    /// of a message must be multiples of 16 bytes (checked at compile time).
+    /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes; each lane issues 16 loads before its
+    /// first store: 8 KiB in one round trip of the bus; four for the rest. Size and alignment of a message must be multiples of 16 bytes
+    /// (checked at compile time).
     ///
     /// # Safety
     ///
@@ -87,7 +86,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
         let (width, all, each) = (u64::from(L::WIDTH), self.count * pieces::<T>(), pieces::<T>());
         let (mut first, mut left) = (u64::from(lanes.lane()), all);
         while width.is_multiple_of(each) && left >= MOST * width {
-            // A lane moves the same piece of all its messages: one division.
+            // A lane moves one piece of all its messages: one division.
             let (index, within) = (first / each, first % each);
             let load = |number| self.load(index + number * (width / each), within);
             // An array would go through local memory.

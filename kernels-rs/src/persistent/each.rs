@@ -14,7 +14,7 @@ pub struct Each<I, O, F> {
 }
 
 impl<I, O, F: Fn(&I, &mut O)> Each<I, O, F> {
-    /// Creates a handler that calls `step` with each message and the slot of its answer, whose initial bytes are unspecified.
+    /// Creates a handler that calls `step` with each message and the slot of its answer, which has unspecified bytes.
     pub const fn new(step: F) -> Self {
         Self { step, _messages: PhantomData }
     }
@@ -44,7 +44,7 @@ pub struct Fold<S, I, O, F> {
 }
 
 impl<S: Default, I, O, F: Fn(&mut S, &I, &mut O)> Fold<S, I, O, F> {
-    /// Creates a handler that calls `step` with the state, each message and the slot of its answer, whose initial bytes are unspecified.
+    /// Creates a handler that calls `step` with the state, each message and the slot of its answer, which has unspecified bytes.
     pub fn new(step: F) -> Self {
         Self { state: S::default(), step, _messages: PhantomData }
     }

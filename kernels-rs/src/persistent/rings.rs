@@ -1,4 +1,4 @@
-//! [`Rings`]: the two rings of a kernel, used by all lanes of a group.
+//! [`Rings`]: the two rings of a kernel.
 
 mod aggregated;
 mod flagged;
@@ -25,29 +25,25 @@ pub struct Patience {
     pub ns: u64,
 }
 
-/// An input and an output ring. Every lane holds an equal copy and calls every method, in the same order.
+/// Two rings. Every lane holds an equal copy and calls every method, in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// Addresses that the headers do not contain.
     type Places: Copy;
 
-    /// Attaches to both rings by the addresses of their headers.
-    ///
     /// # Safety
     ///
-    /// Memory mapped at the addresses is live for `'a` and accessed only by the rings' protocol.
+    /// Memory mapped at the headers' addresses is live for `'a` and accessed only by the rings' protocol.
     unsafe fn attach(machine: &M, input: u64, output: u64, places: Self::Places) -> Result<Self, Fault>;
 
-    /// Polls both rings; returns how many messages all lanes take, at most `batch`.
+    /// Polls both rings; returns how many messages all lanes take.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
-    /// Returns the messages taken.
-    ///
     /// # Safety
     ///
     /// `count` is the last result of [`take`](Self::take), and the messages have not been published.
     unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M>;
 
-    /// Prepares the publication of this lane's answers, before the barrier.
+    /// Prepares this lane's answers, before the barrier.
     ///
     /// # Safety
     ///
@@ -65,7 +61,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// As [`batch`](Self::batch); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
-    /// Returns the free-running index of the next message to take.
+    /// The free-running index of the next message to take.
     fn taken(&self) -> u64;
 
     /// Returns the messages waiting, as last polled.
@@ -82,7 +78,7 @@ pub struct Parts<'a, S, M: Machine> {
     pub capacity: u64,
 }
 
-/// Attaches to a ring of `T` with slots `S`: in one piece at `own`, or with peer header and slots `apart`.
+/// A ring in one piece at `own`, or with peer header and slots `apart`.
 ///
 /// # Safety
 ///

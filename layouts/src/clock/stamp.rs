@@ -9,8 +9,7 @@ use crate::{Layout, LayoutDescriptor};
 /// Bits of the counter.
 pub const COUNTER_BITS: u32 = 12;
 
-/// The latest physical time, in microseconds since 1970: in the year 2103; later times count as this one. The rest of the 52 bits is for
-/// 2^60 stamps that only count.
+/// The latest physical time, in microseconds since 1970: in the year 2103; later times count as this one. Above it 2^60 stamps only count.
 pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 
 /// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier. Zero precedes all others.

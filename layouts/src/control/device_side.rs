@@ -64,13 +64,13 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.epoch.load() == u64::from(self.epoch)
     }
 
-    /// Loads epoch and command without ordering, so that other loads are in flight too. See [`is_news`](Self::is_news).
+    /// Loads epoch and command without ordering, for [`is_news`](Self::is_news), so that other loads are in flight too.
     #[must_use]
     pub fn glance(&self) -> Glance {
         Glance { epoch: self.block.epoch.load(), command: self.block.command.load() }
     }
 
-    /// Returns whether a glance saw another epoch, or a command other than number `acted`. Then read [`is_current`](Self::is_current) and
+    /// Returns whether a glance saw another epoch, or a command other than number `acted`. Then call [`is_current`](Self::is_current) and
     /// [`command`](Self::command), which acquire.
     #[must_use]
     pub fn is_news(&self, glance: Glance, acted: u32) -> bool {
@@ -85,7 +85,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         ((word >> 32) as u32, word as u32)
     }
 
-    /// Changes the state; returns `false` and writes nothing if that is illegal.
+    /// Changes the state; returns `false` if that is illegal.
     pub fn enter(&mut self, next: State) -> bool {
         let legal = self.state.may_become(next);
         if legal {
@@ -168,7 +168,7 @@ impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
     }
 }
 
-/// Records a panic of a kernel: counts a fault and enters `Faulted`, unless the epoch has ended.
+/// Records a panic of a kernel and enters `Faulted`, unless the epoch has ended.
 ///
 /// # Safety
 ///

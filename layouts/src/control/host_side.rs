@@ -64,7 +64,7 @@ pub struct HostSide<'a, W> {
 }
 
 impl<'a, W: Word> HostSide<'a, W> {
-    /// Prepares the block for a launch: writes the host's line and resets the device's.
+    /// Prepares the block for a launch, and resets the device's line.
     ///
     /// # Safety
     ///
@@ -87,8 +87,8 @@ impl<'a, W: Word> HostSide<'a, W> {
         Self { block, sequence: 0 }
     }
 
-    /// Sends a command; returns its sequence number. The kernel acts only on the last one: wait for [`acknowledged`](Self::acknowledged) in
-    /// between if each must be seen.
+    /// Sends a command; returns its sequence number. The kernel acts only on the last one: to send several, wait until each is
+    /// [`acknowledged`](Self::acknowledged).
     pub fn command(&mut self, command: Command) -> u32 {
         // Never 0: no command yet.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);

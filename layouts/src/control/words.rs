@@ -48,7 +48,7 @@ bitflags! {
     }
 }
 
-/// Prints flags by name, unknown bits as a number.
+/// Unknown bits are a number.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() { f.write_str("nothing") } else { bitflags::parser::to_writer(self, f) }

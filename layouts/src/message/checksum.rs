@@ -31,8 +31,8 @@ impl MessageHeader {
         Ok(Self { checksum: sealed.sum(payload), ..sealed })
     }
 
-    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Detects every single-bit flip and every change within 32
-    /// neighbouring bits of the payload; of other changes all but one in 2^32.
+    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Detects every single-bit flip, and every change within 32
+    /// neighbouring bits of the payload; of others all but one in 2^32.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
-//! 1. It travels as payload. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
+//! 1. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
 //! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental
 //!    corruption only: it is no signature.
 //!
@@ -68,7 +68,7 @@ pub enum Priority {
     Critical = 3,
 }
 
-/// A 64-byte header of a payload. The sender writes it before it publishes.
+/// A 64-byte header of a payload.
 ///
 /// ```
 /// use ringmem_layouts::message::{HeaderError, MessageHeader, Priority};
@@ -194,13 +194,13 @@ impl MessageHeader {
         Self { flags: self.flags | Flags::ERROR.bits(), ..self }
     }
 
-    /// Sets the payload length, for a message without a checksum.
+    /// Sets the payload length, without a checksum.
     #[must_use]
     pub const fn with_payload_length(self, payload_length: u32) -> Self {
         Self { payload_length, ..self }
     }
 
-    /// Makes this message the answer to `request`: swaps source and destination, copies id (as correlation) and priority.
+    /// Makes this message the answer to `request`: copies id (as correlation) and priority, swaps source and destination.
     #[must_use]
     pub const fn reply_to(self, request: &Self) -> Self {
         let flags = self.flags & !Flags::PRIORITY.bits() | request.priority() as u32 | Flags::RESPONSE.bits();

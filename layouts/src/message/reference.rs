@@ -1,7 +1,7 @@
 //! [`BufferReference`]: a range of elements of a registered buffer, sent instead of the elements.
 //!
-//! It travels as payload. Every bit pattern is a value, all zero references nothing, and [`part`](BufferReference::part) validates it. It
-//! is untrusted: only its registry knows whether the buffer still exists and its length.
+//! Every bit pattern is a value, all zero references nothing, and [`part`](BufferReference::part) validates it. It is untrusted: only its
+//! registry knows whether the buffer still exists and its length.
 
 use core::fmt;
 use core::ops::Range;
@@ -23,14 +23,13 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
-        /// 1: ownership of the buffer moves to the receiver. Resolving the reference, possible once, releases the registration; the buffer
-        /// is freed with the receiver's lease.
+        /// 1: ownership moves to the receiver. Resolving the reference, possible once, releases the registration; the buffer is freed with
+        /// the receiver's lease.
         const HANDED_OVER = 1;
     }
 }
 
-/// 64 bytes that reference a range of elements of a registered buffer. The sender writes it before it publishes; the host's `registry`
-/// module creates and resolves it.
+/// A range of elements of a registered buffer, in 64 bytes. The host's `registry` module creates and resolves it.
 ///
 /// ```
 /// use ringmem_layouts::BufferReference;
@@ -107,7 +106,7 @@ impl BufferReference {
         self.flags & ReferenceFlags::HANDED_OVER.bits() != 0
     }
 
-    /// Returns the range of elements of type `T`, if the reference is valid. It is not checked against the buffer's length.
+    /// Returns the range of elements of type `T`, if the reference is valid; not checked against the buffer's length.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::TelemetryBuffer;
 
-/// Default age of the last record of a stuck kernel, in nanoseconds: one second.
+/// Default age of the last record of a stuck kernel: one second.
 pub const STUCK_AFTER_NS: u64 = 1_000_000_000;
 
 const SECOND: f64 = 1e9;
@@ -34,8 +34,8 @@ impl TelemetryBuffer<u64> {
         (self.depths >> 32) as u32
     }
 
-    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or if the counts show
-    /// a relaunch: one whose new launch has processed at least as many messages goes undetected.
+    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or the counts show a
+    /// relaunch; one that has already processed as many messages goes undetected.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {
@@ -46,7 +46,6 @@ impl TelemetryBuffer<u64> {
         Some(messages as f64 * SECOND / ns as f64)
     }
 
-    /// Returns whether the counts show a relaunch since `earlier`.
     pub(super) const fn is_of_a_later_launch_than(&self, earlier: &Self) -> bool {
         self.sequence < earlier.sequence || self.processed < earlier.processed
     }
@@ -57,7 +56,7 @@ impl TelemetryBuffer<u64> {
         if uptime_ns == 0 { None } else { Some(self.processed as f64 * SECOND / uptime_ns as f64) }
     }
 
-    /// Returns whether the last record is at most `stuck_after_ns` old at `now_ns` of the *kernel's* clock. A host with another clock uses
+    /// Returns whether the last record is at most `stuck_after_ns` old at `now_ns` of the *kernel's* clock. With another clock use
     /// [`Watchdog`](crate::watchdog::Watchdog).
     #[must_use]
     pub const fn is_healthy(&self, now_ns: u64, stuck_after_ns: u64) -> bool {

@@ -44,8 +44,8 @@ impl<const N: usize> History<N> {
         self.records.recent()
     }
 
-    /// Returns the messages per second over the last `window_ns` of the kernel's clock: from the oldest record in the window to the latest.
-    /// `None` for fewer than two records or a clock that did not advance.
+    /// Returns the messages per second over the last `window_ns` of the kernel's clock, if there are two records in it and the clock has
+    /// advanced.
     #[must_use]
     pub fn rate_over(&self, window_ns: u64) -> Option<f64> {
         let latest = self.latest()?;

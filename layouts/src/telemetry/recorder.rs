@@ -45,7 +45,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Counts a batch of `messages`, `refused` of which were refused, each of which took `latency_ns` from poll to answer.
+    /// Counts `messages`, `refused` of them refused, that took `latency_ns` each from poll to answer.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;
@@ -59,7 +59,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.dropped = now.dropped.wrapping_add(refused);
     }
 
-    /// Sets the totals of a caller that counts itself: messages processed and refused, and the sum, minimum and maximum of their latencies.
+    /// Sets totals: messages processed and refused, and the sum, minimum and maximum of their latencies.
     #[inline(always)]
     pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
         let least_ns = if processed == 0 { 0 } else { least_ns };

@@ -1,4 +1,4 @@
-//! [`Aggregated`]: one SPSC input ring per group, and one SPSC output ring that all groups share.
+//! [`Aggregated`]: an SPSC input ring per group, and one SPSC output ring for all groups.
 
 use core::mem::ManuallyDrop;
 
@@ -12,7 +12,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, COMMAND_POLL_ROUNDS};
 
-/// The rings of one group. Lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
+/// Lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: Producer<'a, O, M, M::Word>,
@@ -49,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
                 tail = self.input.poll();
             }
             let waiting = tail.wrapping_sub(self.input.head());
-            // Reserves only for arrived messages and if there is room, so a reservation waits only for earlier ones.
+            // Only for arrived messages and if there is room, so a reservation waits only for earlier ones.
             if waiting > 0 && waiting <= self.input.capacity() {
                 match self.output.reserve(waiting.min(batch)) {
                     Ok(reserved) => (begin, count) = reserved,
@@ -80,7 +80,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault> {
-        // SAFETY: `take` returned at most the number available, and every lane has finished with them.
+        // SAFETY: at most the number available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         let mut in_time = true;
         if lanes.lane() == 0 {
@@ -115,7 +115,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 }
 
-/// Waits until all earlier reservations are published; `false` after `patience`. Lane 0 only.
+/// Waits for earlier reservations; `false` after `patience`. Lane 0 only.
 #[inline(always)]
 fn wait_for_turn<T: RingMessage, M: Machine<Word: Counter>, L: Lanes>(
     output: &Producer<'_, T, M, M::Word>,

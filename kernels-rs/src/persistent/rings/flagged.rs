@@ -1,4 +1,4 @@
-//! [`Flagged`]: two rings with a flag in each slot. The lanes poll input slots in parallel.
+//! [`Flagged`]: two rings with a flag in each slot, which the lanes poll in parallel.
 
 use core::mem::ManuallyDrop;
 
@@ -59,7 +59,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let mut seen = 0;
         while seen < most {
             let mine = seen + u64::from(lanes.lane());
-            // A flag counts only if all before it are set: the host stores a batch's first flag last.
+            // A flag counts only after all before it: the host stores a batch's first flag last.
             let row = lanes.ballot(mine < most && self.input.is_there(mine)).trailing_ones();
             seen += u64::from(row);
             if u64::from(row) < width {
@@ -84,7 +84,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         // Not the first flag, which publishes the batch.
         let mut offset = if lanes.lane() == 0 { u64::from(L::WIDTH) } else { u64::from(lanes.lane()) };
         while offset < count {
-            // SAFETY: not the first, and within the free slots; the slot is written before the barrier, which precedes the publication.
+            // SAFETY: not the first, and within the free slots; written before the barrier, which precedes the publication.
             unsafe { self.output.raise(offset) };
             offset += u64::from(L::WIDTH);
         }
@@ -92,7 +92,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: `take` returned at most the messages present, and every lane has finished with them.
+        // SAFETY: at most the messages present, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {
             // SAFETY: passed straight to `publish_all`; since the barrier all slots are written and all other flags are set.

@@ -1,4 +1,4 @@
-//! [`Indexed`]: two SPSC rings with head and tail in their headers.
+//! [`Indexed`]: two SPSC rings.
 
 use core::mem::ManuallyDrop;
 
@@ -11,7 +11,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Split};
 
-/// Never dropped: no lane's copy is announced, so a drop has no effect.
+/// Never dropped: no copy is announced.
 pub struct Indexed<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
@@ -68,9 +68,9 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: `take` returned at most the number available, and every lane has finished with them.
+        // SAFETY: at most the number available, by `take`; every lane has finished with them.
         unsafe { self.input.advance(count) };
-        // SAFETY: `take` returned at most the number free, and every slot has been answered.
+        // SAFETY: at most the number free, by `take`; every slot has been answered.
         unsafe { self.output.advance(count) };
         if lanes.lane() == 0 {
             // SAFETY: passed straight to `publish_all`; since the barrier no lane accesses these slots.
