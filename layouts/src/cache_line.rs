@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// A `T` in 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one line.
+/// A `T` in 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
 ///
 /// ```
 /// use ringmem_layouts::CacheLineAligned;

@@ -198,7 +198,7 @@ pub enum Conclusion {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// The kernel is idle; the host has not moved its messages.
+    /// The kernel is idle, and messages wait in the host's ring.
     Unmoved {
         /// Messages not moved.
         waiting: u64,

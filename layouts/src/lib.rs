@@ -25,8 +25,8 @@
 //! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only.
 //! 6. The compiler checks each layout on every target: size, alignment, offset and type of each field, and that no padding and no field is
 //!    missing. [`SharedLayout`] derives this; the structs of this crate have a table ([`layout_table!`]).
-//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image with another
-//!    hash of all its layouts. [`layout_set!`] combines layouts.
+//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image whose combined
+//!    hash differs. [`layout_set!`] combines layouts.
 //!
 //! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64`, the default, a snapshot.
 //!

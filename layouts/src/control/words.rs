@@ -48,7 +48,7 @@ bitflags! {
     }
 }
 
-/// Unknown bits are a number.
+/// Prints unknown bits as a number.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() { f.write_str("nothing") } else { bitflags::parser::to_writer(self, f) }

@@ -1,4 +1,4 @@
-//! [`BatchProducer`] and [`BatchConsumer`].
+//! [`BatchProducer`] and [`BatchConsumer`]: several messages at a time.
 
 use core::hint::cold_path;
 

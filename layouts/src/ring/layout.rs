@@ -1,4 +1,4 @@
-//! [`RingLayout`].
+//! [`RingLayout`]: offsets and sizes of a ring.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! [`Flagged`].
+//! [`Flagged`]: a flag in each slot.
 
 use core::mem::offset_of;
 

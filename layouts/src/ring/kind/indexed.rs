@@ -1,4 +1,4 @@
-//! [`Indexed`].
+//! [`Indexed`]: both indices in the header.
 
 use core::hint::cold_path;
 

@@ -1,4 +1,4 @@
-//! [`Reader`].
+//! [`Reader`]: reads messages before they are overwritten.
 
 use core::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! [`Writer`].
+//! [`Writer`]: never waits.
 
 use core::ptr::NonNull;
 

@@ -6,8 +6,8 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, written in order and published at once. Dropping the grant, also by a panic, gives up the unwritten ones; forgetting it
-/// stalls the ring.
+/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant, also by a panic, gives up the unwritten ones;
+/// forgetting it stalls the ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc::Ring;

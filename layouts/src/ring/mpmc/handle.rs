@@ -1,4 +1,4 @@
-//! [`Handle`].
+//! [`Handle`]: one of many at an end.
 
 use core::ptr::NonNull;
 
