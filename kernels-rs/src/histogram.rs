@@ -3,8 +3,8 @@
 //! 1. Data are little-endian 64-bit words, zero-padded. A message names a range of words and the index of its first word in the whole
 //!    input.
 //! 2. Each lane counts in its own tables: no atomics.
-//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`: it detects swapped words, in
-//!    any order of chunks.
+//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words;
+//!    chunks may be summed in any order.
 //!
 //! Source of splitmix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
 

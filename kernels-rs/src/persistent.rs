@@ -189,7 +189,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     if verdict == Verdict::OtherAbi as u64 {
         leave_with(&mut control, leader, Fault::Abi);
     } else if verdict == Verdict::Run as u64 {
-        // SAFETY: the caller's promise about what the block names.
+        // SAFETY: the caller's promise about the block's addresses.
         let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
         // Lanes may disagree if the rings changed meanwhile: all run, or none.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);

@@ -132,7 +132,7 @@ pub struct Field {
     pub type_hash: u64,
     /// The layout of the type.
     pub layout: &'static LayoutDescriptor,
-    /// Who writes the field, and when.
+    /// The agent that writes the field, and when.
     pub writer: &'static str,
 }
 

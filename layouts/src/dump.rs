@@ -95,7 +95,7 @@ pub enum Twins {
     Seen([Indices; 2]),
 }
 
-/// What the host can observe about a kernel.
+/// The host's view of a kernel.
 ///
 /// ```
 /// use ringmem_layouts::dump::{Conclusion, Dump, Indices, Twins};

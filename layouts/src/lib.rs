@@ -42,7 +42,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-// A word must be laid out as a `u64`, or snapshots differ from what they copy.
+// A word must be laid out as a `u64`, or snapshots differ from their source.
 const _: () = assert!(align_of::<u64>() == 8, "targets that align a u64 to less than 8 bytes, as 32-bit x86 does, are not supported");
 
 pub mod align;

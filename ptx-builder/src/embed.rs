@@ -34,7 +34,7 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(Error::NoCompiler(_)) => {
             println!("cargo::warning=no PTX of {}: no compiler with the source of core", package.display());
             crate::INSTALL.lines().for_each(|line| println!("cargo::warning={line}"));
-            // A change of the source lets the next build look for a compiler again.
+            // A change of the source lets the next build search for a compiler again.
             println!("cargo::rerun-if-changed={}", manifest.with_file_name("src").display());
             String::new()
         }

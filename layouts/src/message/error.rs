@@ -38,7 +38,7 @@ pub enum HeaderError {
         /// The version found.
         got: u32,
     },
-    /// An unknown flag, or one that contradicts `deadline` or `checksum`.
+    /// A flag that is unknown or contradicts `deadline` or `checksum`.
     Flags {
         /// The value found.
         got: u32,

@@ -1,8 +1,8 @@
 //! Many producers on one device that fill one SPSC ring. Warps use it through `ringmem-kernels`.
 //!
 //! 1. A producer reserves free slots by one read-modify-write in device memory. Across a bus there are only loads and stores.
-//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. One that never
-//!    publishes stops all later ones, and the ring is unusable.
+//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer
+//!    that never publishes stops all later ones: the ring is then unusable.
 //!
 //! # Orderings
 //!

@@ -97,7 +97,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         if offset >= self.count {
             return None;
         }
-        // SAFETY: initialised and this end's by the invariant; nobody writes it until released.
+        // SAFETY: initialised and this end's by the invariant; not written until released.
         Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
     }
 

@@ -201,7 +201,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
     pub fn over_starting_at(mut slots: S, start: u64) -> Result<Self, LayoutError> {
         let capacity = capacity_of(&slots)?;
         K::clear(slots.as_mut(), start);
-        // Nobody reads the slots' offset here.
+        // The slots' offset is never read here.
         let header = RingHeader::inline(K::FLAGS, capacity, size_of::<K::Slot>(), 0, start);
         Ok(Self { header, slots, _values: PhantomData })
     }

@@ -104,7 +104,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised; this writer alone writes them, and readers read them.
+    /// As [`lossy::Writer::from_raw`].
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
@@ -121,8 +121,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the
-    /// header, and readers read them.
+    /// As [`lossy::Writer::new`].
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
         // SAFETY: the caller's promise.
@@ -169,7 +168,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
+    /// As [`lossy::Reader::from_raw`].
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise; loads only need reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
@@ -186,8 +185,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole
-    /// words only.
+    /// As [`lossy::Reader::new`].
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
         // SAFETY: the caller's promise.

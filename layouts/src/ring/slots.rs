@@ -30,7 +30,7 @@ use crate::{Machine, RingMessage, SliceCell, Word};
 /// ```
 #[repr(C)]
 pub struct Slot<W, C> {
-    /// Lap and flag; the ring's kind defines who writes it.
+    /// Lap and flag; the ring's kind defines its writer.
     pub(super) word: W,
     pub(super) cell: C,
 }

@@ -53,7 +53,7 @@ pub struct WaitWords<'a, W> {
 }
 
 impl<'a, W> WaitWords<'a, W> {
-    /// An end reads the word in the header that it polls, and counts itself in the one that it writes.
+    /// An end reads the word in the header that it polls, and counts itself in the header that it writes.
     pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
         if FILLS {
             Self { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }

@@ -35,7 +35,7 @@ impl TelemetryBuffer<u64> {
     }
 
     /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or the counts show a
-    /// relaunch; one that has already processed as many messages goes undetected.
+    /// relaunch; a relaunch that has already processed as many messages is not detected.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {

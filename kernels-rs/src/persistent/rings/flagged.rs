@@ -102,7 +102,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
             // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::is_there and Producer::poll.
             M::Word::publish_all([answers, slots]);
         }
-        // SAFETY: at most what is free, and lane 0 has published it.
+        // SAFETY: at most the free slots, and lane 0 has published them.
         unsafe { self.output.advance(count) };
         self.seen -= count;
         Ok(())

@@ -174,7 +174,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         for word in words.as_mut() {
             word.write(SlotCell::new(0));
         }
-        // Nobody reads the slots' offset here.
+        // The slots' offset is never read here.
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 

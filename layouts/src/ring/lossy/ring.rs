@@ -193,7 +193,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         for word in words.as_mut() {
             word.write(HostWord::new(0));
         }
-        // Nobody reads the slots' offset here.
+        // The slots' offset is never read here.
         let header = RingHeader::inline(RingFlags::LOSSY, layout.capacity(), words_of::<T>() * 8, 0, start);
         Ok(Self { header, words, _messages: PhantomData })
     }

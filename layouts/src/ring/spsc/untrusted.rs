@@ -1,8 +1,8 @@
 //! An SPSC ring with an untrusted peer: a process that may write anything at any time.
 //!
 //! 1. Constants and an end's own index are read on attaching only, checked and kept.
-//! 2. The other end's index is read once per operation; one that exceeds the capacity is [`Corrupt`]. Any other is accepted: messages are
-//!    any bytes, which are valid for a [`RingMessage`].
+//! 2. The other end's index is read once per operation; beyond the capacity it is [`Corrupt`]. Any other is accepted: messages are any
+//!    bytes, which are valid for a [`RingMessage`].
 //! 3. Payload is copied by relaxed atomic accesses; a reference to it would be undefined behaviour.
 //!
 //! The layout is that of [`spsc`](super), which the other end may use.
