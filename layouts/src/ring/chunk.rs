@@ -108,7 +108,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         let guard = Release(self.consumer);
         for _ in 0..count.min(self.count) {
             let cell = guard.0.slot(0);
-            // First: a value whose drop panics is not dropped again.
+            // The index first: a value whose drop panics is not dropped again.
             guard.0.head = guard.0.head.wrapping_add(1);
             // SAFETY: initialised and this end's; the index has passed it.
             cell.with_mut(|slot| unsafe { slot.drop_in_place() });
@@ -183,7 +183,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
-        // First: a later consumer begins after the released slots.
+        // Released first: a later consumer begins after the released slots.
         K::release(self.consumer);
         Some(value)
     }

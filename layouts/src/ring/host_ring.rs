@@ -94,7 +94,7 @@ unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>
         let slot = turns.slot(place);
         let word = Word::load(&slot.word);
         if word & 1 == 1 {
-            // First: nothing is dropped twice.
+            // The word first: nothing is dropped twice.
             Word::store(&slot.word, word - 1);
             // SAFETY: a full word means a value; no end is left.
             slot.cell.with_mut(|value| unsafe { value.drop_in_place() });

@@ -75,7 +75,7 @@ use crate::attach::AttachError;
 
 /// Bytes of a word.
 const WORD: usize = 8;
-/// A length, and one more so that half of them is not none.
+/// Half of the ring must hold a length.
 const SMALLEST: u64 = 2;
 /// Instead of a length: skip to the wrap.
 const SKIP: u64 = u64::MAX;

@@ -302,7 +302,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
         self.tail = self.tail.wrapping_add(count);
-        // An empty store would take the line from the other end, unless a forgotten batch left slots.
+        // Storing the same value would take the line from the other end, but a forgotten batch may have left slots.
         if count > 0 || self.state.is_held {
             Indexed::publish(self);
         }
@@ -389,7 +389,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
         self.head = self.head.wrapping_add(count);
-        // An empty store would take the line from the other end, unless a forgotten batch left slots.
+        // Storing the same value would take the line from the other end, but a forgotten batch may have left slots.
         if count > 0 || self.state.is_held {
             Indexed::release(self);
         }

@@ -104,7 +104,7 @@ impl<T, M: Machine> Iterator for Taken<'_, '_, T, M> {
             return None;
         }
         let index = self.next;
-        // First: no message is taken twice.
+        // The index first: no message is taken twice.
         self.next = index.wrapping_add(1);
         // SAFETY: by the invariant.
         Some(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
