@@ -1,4 +1,4 @@
-//! The methods of [`Backend`] over the driver.
+//! [`Backend`] over the driver.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -14,8 +14,8 @@ use crate::backend::{
 };
 use crate::{Error, Result};
 
-// SAFETY: blocks come from the driver or a pool, which return each once until it is freed. `give` checks size and alignment, and zeroes
-// what the host can read. `Deferred` keeps blocks until their uses are complete, and the driver's streams execute in order.
+// SAFETY: the driver and the pool return each block once until it is freed. `give` checks size and alignment, and zeroes what the host can
+// read. `Deferred` frees blocks after their uses; the driver's streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -46,7 +46,6 @@ unsafe impl Backend for CudaBackend {
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         process::takes_locks("cuMemAlloc_v2")?;
-        // Frees memory whose uses are complete, to make room.
         self.shared.tidy();
         self.shared.give(request, on)
     }
@@ -113,7 +112,6 @@ unsafe impl Backend for CudaBackend {
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
         let queue = self.shared.stream(stream)?;
         let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.reached(ticket.number)) else { return Ok(()) };
-        // The ticket may be complete by now.
         let Some(event) = other.event(ticket.number)? else { return Ok(()) };
         let lasts = if other.may_last() { Lasts::Wait } else { Lasts::Bytes(0) };
         let wait = |stream| {
@@ -169,7 +167,6 @@ unsafe impl Backend for CudaBackend {
         if !process::is_home() {
             return;
         }
-        // The driver's module stays loaded.
         self.shared.modules.remove(module);
     }
 
@@ -183,7 +180,6 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
-        // In a fork no free is deferred.
         let beyond = beyond.filter(|_| process::is_home());
         self.shared.deferred.keep(&self.shared, uses, beyond, value);
         self.shared.tidy();

@@ -1,9 +1,9 @@
-//! The driver's functions: looked up once by name. Each returns a `Result`.
+//! The driver's functions, looked up once by name. Each returns a `Result`.
 //!
-//! 1. A result code is never converted to a Rust enum, so an unknown code of a newer driver is not undefined behaviour.
+//! 1. A result code is never converted to a Rust enum: an unknown code of a newer driver would be undefined behaviour.
 //! 2. Functions that a driver may lack are `Option`s. The required ones are looked up at load, so no call can panic.
-//! 3. The names are the exported symbols. No CUDA release changes the signature of a symbol; a changed function gets a new name. So nothing
-//!    here depends on the version that cudarc was built for.
+//! 3. CUDA never changes the signature of an exported symbol, so nothing depends on the version that cudarc was built for.
+//! 4. No call reaches the driver in a process that is ending, or in a fork.
 //! 4. In a process that is ending, and in a fork, no call reaches the driver.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -38,7 +38,6 @@ macro_rules! functions {
 
         #[allow(non_snake_case, clippy::too_many_arguments)]
         impl Calls {
-            /// Looks up every function.
             pub fn of(library: &'static Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     // SAFETY: the signature from the driver's documentation; the library is never unloaded.
@@ -75,7 +74,7 @@ macro_rules! functions {
     };
 }
 
-/// `CUmemPoolProps`. Releases of CUDA have named some of its reserved bytes; its size is unchanged.
+/// `CUmemPoolProps`. CUDA releases have named reserved bytes; the size is unchanged.
 #[repr(C)]
 pub(super) struct Properties {
     pub allocation: c_int,
@@ -98,7 +97,6 @@ pub(super) struct Access {
 
 const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12);
 
-/// The function that `cuLaunchHostFunc` calls.
 pub(super) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 functions! {
@@ -201,7 +199,6 @@ functions! {
     }
 }
 
-/// A handle of the driver.
 pub(super) struct Handle<T>(pub *mut T);
 
 impl<T> Clone for Handle<T> {
@@ -212,7 +209,7 @@ impl<T> Clone for Handle<T> {
 
 impl<T> Copy for Handle<T> {}
 
-// SAFETY: an opaque number that is not dereferenced here; any thread may use it while its context is bound.
+// SAFETY: an opaque number that is not dereferenced here; any thread may use it.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}

@@ -2,7 +2,6 @@
 
 use crate::{Error, Result};
 
-/// The codes that are compared in several places.
 pub(super) mod number {
     pub const INVALID_VALUE: u32 = 1;
     pub const OUT_OF_MEMORY: u32 = 2;
@@ -13,14 +12,13 @@ pub(super) mod number {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
 }
 
-/// Returns true if the error means that no queued operation executes any more: the context or the driver is unusable.
+/// Returns true if no queued operation executes any more: the context or the driver is unusable.
 pub(super) const fn is_final(error: &Error) -> bool {
     const GONE: [u32; 2] = [number::NOT_INITIALIZED, number::DEINITIALIZED];
     matches!(error, Error::Driver { code, .. }
         if *code == GONE[0] || *code == GONE[1] || matches!(*code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 911))
 }
 
-/// Returns the error for a code, unless it is 0.
 pub(super) const fn checked(call: &'static str, code: u32) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -28,7 +26,6 @@ pub(super) const fn checked(call: &'static str, code: u32) -> Result<()> {
     }
 }
 
-/// Returns the name of a result code.
 pub(super) const fn name(code: u32) -> &'static str {
     match code {
         1 => "CUDA_ERROR_INVALID_VALUE",

@@ -8,10 +8,10 @@
 //! | device | the same | a lane | the stream |
 //! | device | another | a lane | the stream; direct with peer access, else the driver stages it through the host |
 //!
-//! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or one store. A host function
-//! runs in stream order, so it reads a pageable source at that time, and queueing does not block. A driver without host functions reads the
-//! source when the copy is queued; there, queueing a copy to pageable memory blocks until it is complete. Managed memory that the host must
-//! not access under a kernel counts as device memory.
+//! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or store. A host function reads
+//! a pageable source in stream order, so queueing does not block. Without host functions, the source is read when the copy is queued, and
+//! queueing a copy to pageable memory blocks until it is complete. Managed memory that the host must not access under a kernel counts as
+//! device memory.
 
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -29,7 +29,6 @@ use crate::backend::bytes::{is_word, moved};
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
-/// The resolved ends of a copy, and the path between them.
 pub(super) struct Ends {
     pub to: Found,
     pub from: Found,
@@ -50,13 +49,11 @@ pub(super) fn address(found: &Found) -> u64 {
     found.place.as_ptr().addr() as u64
 }
 
-/// Returns the address on devices, which differs for write-combined memory.
 pub(super) fn device_address(found: &Found) -> u64 {
     address(found).wrapping_add(found.shift)
 }
 
 impl Shared {
-    // Inlined for the reason given at `Ranges::end`.
     #[inline(always)]
     pub(super) fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
@@ -73,7 +70,7 @@ impl Shared {
         Ok(Ends { to, from, way })
     }
 
-    /// Returns true if only the driver may access the memory: device memory, and managed memory without concurrent access.
+    /// Returns true if only the driver may access the memory.
     pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
         Ok(match found.location {
             MemoryLocation::Device => true,
@@ -82,13 +79,12 @@ impl Shared {
         })
     }
 
-    /// Issues the copy call for a path on which no pageable memory is waited for.
     pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, way } = ends;
         let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
-        // SAFETY: both ends are live for this many bytes: found in this backend's memory, or promised by the caller, who keeps them until
-        // the copy is complete. A host end is named by its host address where the call takes a pointer.
+        // SAFETY: both ends are live for this many bytes until the copy is complete: found in the ranges, or promised by the caller. A host
+        // end is named by its host address where the call takes a pointer.
         unsafe {
             match way {
                 Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
@@ -104,7 +100,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::copy_now`.
+    /// As `Backend::copy_now`.
     pub(super) unsafe fn copy_at_once(&self, copy: &Copy) -> Result<()> {
         process::takes_locks("cuMemcpyHtoDAsync_v2")?;
         let ends = self.ends(copy)?;
@@ -113,8 +109,8 @@ impl Shared {
         match ends.way {
             Way::Host => {
                 drain();
-                // SAFETY: both are checked for this many bytes, or promised. They do not overlap, and no thread accesses them but for one
-                // word: the caller's promise.
+                // SAFETY: checked for this many bytes, or promised. They do not overlap, and are accessed at most as one word: the caller's
+                // promise.
                 unsafe { moved(ends.to.place, ends.from.place, bytes) };
                 drain();
             }
@@ -145,7 +141,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::copy`.
+    /// As `Backend::copy`.
     pub(super) unsafe fn copy_queued(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         let queue = self.stream(on)?;
         let ends = self.ends(copy)?;
@@ -158,19 +154,19 @@ impl Shared {
             }
             let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
             if ends.way == Way::Host {
-                // SAFETY: both are valid for this many bytes until the copy is complete. They do not overlap, and no thread accesses them
-                // but for one word: the caller's promise.
+                // SAFETY: valid for this many bytes until the copy is complete. They do not overlap, and are accessed at most as one word:
+                // the caller's promise.
                 return self.host(making, move || unsafe { moved(to.get(), from.get(), bytes) });
             }
             let staging = Spot(making.staging()?);
             for begin in (0..bytes).step_by(STAGING) {
                 let len = STAGING.min(bytes - begin);
                 let part = Ends { to: part(&ends.to, begin), from: part(&ends.from, begin), way: ends.way };
-                // The stream does one after the other, so that one piece of pinned memory serves all parts, and all copies.
+                // The stream runs the parts in order, so one piece of pinned memory serves all parts and all copies.
                 if ends.way == Way::Up {
                     let from = Spot(part.from.place);
-                    // SAFETY: the source has this many bytes left, and the staging has as many, which belong to this operation when the
-                    // stream reaches it.
+                    // SAFETY: the source has this many bytes left. The staging has as many, which belong to this operation when the stream
+                    // reaches it.
                     self.host(making, move || unsafe { moved(staging.get(), from.get(), len) })?;
                     let part = Ends { from: Found { place: staging.get(), ..part.from }, ..part };
                     making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
@@ -186,7 +182,7 @@ impl Shared {
         })
     }
 
-    /// Queues an operation that writes `bytes` bytes at a resolved place. If it fails after some of its calls were made, those bytes are tainted.
+    /// Queues a write of `bytes` bytes. If it fails after some of its calls were made, those bytes are tainted.
     pub(super) fn write_queued(
         &self,
         queue: &Queue,
@@ -208,7 +204,6 @@ impl Shared {
         Ok(Ticket { stream: on, number })
     }
 
-    /// Queues a host function.
     pub(super) fn host(&self, making: &mut Making<'_>, job: impl FnOnce() + Send + 'static) -> Result<()> {
         unsafe extern "C" fn run(data: *mut c_void) {
             // SAFETY: the data passed with this function, taken once.
@@ -227,11 +222,10 @@ impl Shared {
     }
 }
 
-/// An address that is passed to a host function.
 #[derive(Clone, Copy)]
 pub(super) struct Spot(NonNull<u8>);
 
-// SAFETY: a number with provenance; each dereference has its own argument.
+// SAFETY: only a number; each dereference has its own argument.
 unsafe impl Send for Spot {}
 
 impl Spot {
@@ -244,7 +238,7 @@ impl Spot {
     }
 }
 
-/// Orders earlier stores to write-combined memory before later stores, which a release store does not.
+/// Orders stores to write-combined memory before later stores, which a release store does not.
 pub(super) fn drain() {
     // SAFETY: every processor of this architecture has the instruction.
     #[cfg(target_arch = "x86_64")]
@@ -253,7 +247,6 @@ pub(super) fn drain() {
     }
 }
 
-/// Returns the place `begin` bytes into `found`.
 fn part(found: &Found, begin: usize) -> Found {
     let place = NonNull::new(found.place.as_ptr().wrapping_add(begin)).unwrap_or(found.place);
     Found { place, ..*found }

@@ -1,9 +1,9 @@
 //! Deferred frees and drops: after their uses, and if the driver's free synchronises with kernels, after every kernel.
 //!
-//! Pool memory that one stream used last is not deferred: its free is queued on that stream.
+//! The free of pool memory that one stream used last is queued on that stream instead.
 //!
-//! CUDA host callbacks must not call the driver, so deferred frees are drained lazily by the next wait, allocate, free, close or read of the counters, and
-//! by [`Watch`](super::watch::Watch) while values are kept.
+//! CUDA host callbacks must not call the driver. So the next wait, allocate, free, close or read of the counters drains, and
+//! [`Watch`](super::watch::Watch) while values are kept.
 
 use core::mem;
 use core::ops::Range;
@@ -23,24 +23,22 @@ use crate::backend::{Block, Uses};
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// The number of pending entries. 0 avoids the lock.
+    /// Pending entries. 0 avoids the lock.
     count: AtomicUsize,
-    /// The number of pending values.
     values: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Each is already marked as freed.
+    /// Already marked as freed.
     blocks: Vec<(Uses, Block)>,
-    /// The addresses of blocks that the driver is freeing.
+    /// Being freed by the driver.
     going: Vec<Range<u64>>,
     values: Vec<Value>,
-    /// The addresses of blocks whose bound values are being dropped.
+    /// Blocks whose bound values are being dropped.
     dropping: Vec<Range<u64>>,
 }
 
-/// A value to drop after its uses, and after the block at some addresses is freed.
 struct Value {
     uses: Uses,
     beyond: Option<Range<u64>>,
@@ -48,7 +46,7 @@ struct Value {
 }
 
 impl Deferred {
-    /// Frees a block that is marked as freed, now or when it is safe. Returns the driver's result if it is freed now.
+    /// Frees a block that is marked as freed, now or when it is safe.
     pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
         let given = if may_go(&block, backend, uses) {
             let_go(&block, backend)
@@ -63,7 +61,7 @@ impl Deferred {
         })
     }
 
-    /// Drops a value after its uses are complete, and after a given block is freed.
+    /// Drops a value after its uses are complete and the given block is freed.
     pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
         let beyond = beyond.map(Block::addresses);
         if backend.are_over(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
@@ -74,7 +72,7 @@ impl Deferred {
         self.recount(&waiting);
     }
 
-    /// Runs all frees and drops that are ready. Their errors and panics have no caller, so they are counted.
+    /// Runs all frees and drops that are ready. Errors and panics have no caller, so they are counted.
     pub fn drain(&self, backend: &Shared) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -103,7 +101,7 @@ impl Deferred {
             let has_gone = |beyond: &Range<u64>| !waiting.has(beyond.start);
             let may_go = |value: &mut Value| backend.are_over(&value.uses) && value.beyond.as_ref().is_none_or(has_gone);
             let mut over: Vec<Value> = values.extract_if(.., may_go).collect();
-            // Drops block-bound values first: the others may wait for them.
+            // Block-bound values first: the others may wait for them.
             over.sort_by_key(|value| value.beyond.is_none());
             waiting.values = values;
             waiting.dropping.extend(over.iter().filter_map(|value| value.beyond.clone()));
@@ -122,8 +120,8 @@ impl Deferred {
         }
     }
 
-    /// Returns true if a freed block, or the block that it is a part of, is still pending, or a value bound to it is. A value with
-    /// incomplete uses is ignored: it may be bound to another block, which has this address now.
+    /// Returns true if a freed block around `part`, or a value bound to it, is still pending. A value with incomplete uses is ignored: it
+    /// may be bound to a later block at this address.
     pub fn has(&self, backend: &Shared, part: &Block) -> bool {
         let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
@@ -131,19 +129,16 @@ impl Deferred {
         waiting.has(address) || waiting.dropping.iter().any(is_beyond) || waiting.values.iter().any(is_kept)
     }
 
-    /// Returns true if another thread is freeing a block or dropping a block-bound value.
     pub fn is_giving_back(&self) -> bool {
         let waiting = self.waiting();
         !(waiting.going.is_empty() && waiting.dropping.is_empty())
     }
 
-    /// Returns the number of pending and running frees and drops.
     pub fn len(&self) -> usize {
-        // SYNC POINT: a value was dropped. Pairs with recount: a thread that reads 0 sees the effects of the drop.
+        // SYNC POINT: a value was dropped. Pairs with recount: who reads 0 sees the effects of the drop.
         self.count.load(Acquire)
     }
 
-    /// Returns the number of pending values.
     pub fn values(&self) -> usize {
         self.values.load(SeqCst)
     }
@@ -160,15 +155,14 @@ impl Deferred {
 }
 
 impl Waiting {
-    /// Returns true if an address is in a block that is not freed yet.
     fn has(&self, address: u64) -> bool {
         self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
     }
 }
 
 impl Shared {
-    /// Returns true if freeing the block now would synchronise with a running kernel. Checks kernels of all devices: every device can use
-    /// pinned memory, and other such blocks are rarely freed under a kernel.
+    /// Returns true if freeing the block now would synchronise with a running kernel. Checks all devices, because every device can use
+    /// pinned memory.
     pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }
@@ -178,7 +172,7 @@ fn may_go(block: &Block, backend: &Shared, uses: &Uses) -> bool {
     backend.are_over(uses) && !backend.defers_free(block)
 }
 
-/// Returns the driver's result; `None` if a kernel was launched in the meantime, and the block stays pending.
+/// `None`: a kernel was launched in the meantime, and the block stays pending.
 fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
     let alone = waits(block, backend).then(|| backend.alone());
     if alone.is_some() && backend.has_kernels() {
@@ -187,7 +181,6 @@ fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
     Some(backend.ranges.remove(block).map_or(Ok(()), |range| backend.release(range)))
 }
 
-/// Returns true if the driver's free of this block synchronises with every kernel.
 fn waits(block: &Block, backend: &Shared) -> bool {
     backend.ranges.read().owner(block).is_some_and(Owner::waits)
 }

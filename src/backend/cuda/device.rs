@@ -1,12 +1,10 @@
-//! [`Device`]: one GPU: its primary context, its properties, and the resources that calls reuse.
+//! [`Device`]: one GPU: its primary context, properties, and reused resources.
 //!
-//! 1. The context is the primary one, shared with the runtime API and cudarc. A call binds it to its thread and then restores the previous
-//!    one.
-//! 2. Blocking operations run on internal streams ([`Lane`]), which do not synchronise with other streams; the legacy default stream is not used.
-//!    [`LANES`] are created with the device. If none is idle, a caller waits for one; it waits for blocking operations only.
-//!    Streams of callers come from a stock of [`STREAMS`] and return to it. Only beyond it is one created, which may wait for a running kernel.
-//! 3. A device is dropped with its backend. If a kernel still runs then, its resources are leaked, since freeing them would wait for that
-//!    kernel.
+//! 1. The primary context is shared with the runtime API and cudarc. A call binds it to its thread and then restores the previous one.
+//! 2. Blocking operations run on internal streams ([`Lane`]), not on the legacy default stream. If none is idle, a caller waits, for
+//!    blocking operations only. Streams of callers come from a stock of [`STREAMS`] and return to it; creating one beyond it may wait for a
+//!    running kernel.
+//! 3. If a kernel still runs when the device is dropped, its resources are leaked: freeing them would wait for that kernel.
 
 use core::ptr;
 use core::ptr::NonNull;
@@ -30,22 +28,21 @@ use super::process;
 use super::residents::Residents;
 use crate::{Error, Result};
 
-/// `CU_STREAM_NON_BLOCKING`: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;
 
-/// The number of consecutive queries that the driver may fail to answer before a waiter returns its error.
+/// Failed queries in a row before a waiter returns the driver's error.
 pub(super) const TRIES: u32 = 1000;
 /// One per copy engine of most devices (two), and one to follow on each.
 const LANES: usize = 4;
 
-/// Streams that are created with the device. Creating one may wait for a running kernel, and streams share hardware queues: with the lanes these
-/// are as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows, so a kernel never occupies the queue of another stream.
+/// Created with the device, because creating one may wait for a running kernel. With the lanes these are as many as
+/// `CUDA_DEVICE_MAX_CONNECTIONS` allows, so a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 28;
 
-/// The bytes of a staging piece: large enough that the copy takes longer than its calls.
+/// Bytes of a staging piece: large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
-/// The words that are pinned together: a page.
+/// A page of words is pinned at once.
 const WORDS: usize = 512;
 
 pub(super) struct Device {
@@ -54,23 +51,20 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    /// For copies between pageable memory and the device: one piece of [`STAGING`] bytes for each stream.
+    /// Pieces of [`STAGING`] bytes, one for each stream, for copies of pageable memory.
     pub stagings: Arc<Pieces>,
     /// Pieces of eight bytes, for operations that write one word.
     pub words: Arc<Pieces>,
-    /// The persistent kernels.
     pub residents: Residents,
-    /// The most local memory of each thread that a launched kernel needed, in bytes: what the driver has allocated.
+    /// The most local bytes of each thread that a launched kernel needed: what the driver has allocated.
     pub local: AtomicU32,
-    /// The source of device memory; `None` if the driver allocates each block.
+    /// `None` if the driver allocates each block.
     pub pool: Option<Pool>,
-    /// The devices whose memory this one was allowed to access.
     pub peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
-    /// Streams that no queue uses.
+    /// Not in use by a queue.
     streams: Mutex<Vec<Handle<CUstream_st>>>,
     lanes: Mutex<Lanes>,
-    /// Signalled when a lane becomes idle.
     freed: Condvar,
     is_left: AtomicBool,
 }
@@ -78,7 +72,7 @@ pub(super) struct Device {
 #[derive(Default)]
 struct Lanes {
     idle: Vec<Lane>,
-    /// The number of threads that wait for a lane.
+    /// Threads that wait for a lane.
     waiting: usize,
 }
 
@@ -96,7 +90,7 @@ impl Device {
         let mut context = ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { calls.cuDevicePrimaryCtxRetain(&raw mut context, handle) }?;
-        // From here on, dropping `device` releases the context.
+        // Dropping `device` releases the context from here on.
         let mut device = Self {
             calls,
             ordinal,
@@ -133,7 +127,7 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// Binds the context to this thread until the returned guard is dropped.
+    /// Binds the context to this thread until the guard is dropped.
     #[inline]
     pub fn bind(&self) -> Result<Bound> {
         let mut before = ptr::null_mut();
@@ -149,7 +143,7 @@ impl Device {
             // SAFETY: retained for the lifetime of `self`.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
-        // If no context was bound, this one stays bound, so that the next call finds it.
+        // A context bound where there was none stays bound, so that the next call finds it.
         Ok(Bound { calls: self.calls, before: (changed && !before.is_null()).then_some(Handle(before)) })
     }
 
@@ -157,13 +151,13 @@ impl Device {
         self.context
     }
 
-    /// Returns a stream that no queue uses; creates one if there is none. The context must be bound.
+    /// The context must be bound.
     pub fn take_stream(&self) -> Result<Handle<CUstream_st>> {
         let idle = self.streams().pop();
         idle.map_or_else(|| self.stream(), Ok)
     }
 
-    /// Takes back a stream without pending work.
+    /// The stream must have no pending work.
     pub fn return_stream(&self, stream: Handle<CUstream_st>) {
         self.streams().push(stream);
     }
@@ -172,7 +166,6 @@ impl Device {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates a non-blocking stream. The context must be bound.
     fn stream(&self) -> Result<Handle<CUstream_st>> {
         let mut stream = ptr::null_mut();
         // SAFETY: writes one handle.
@@ -180,13 +173,13 @@ impl Device {
         Ok(Handle(stream))
     }
 
-    /// Runs calls on a lane and waits until they are complete. If a call fails, waits for those that were queued.
+    /// Runs calls on a lane and waits until those that were queued are complete, even if one fails.
     pub fn now<T>(&self, run: impl FnOnce(&Lane) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
-        // Queued operations use the caller's memory, so this waits until they are complete, the context is broken, or the driver has failed
-        // to answer `TRIES` times.
+        // Queued operations use the caller's memory: waits until they are complete, the context is broken, or the driver has failed to
+        // answer `TRIES` times.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.
@@ -209,7 +202,7 @@ impl Device {
         over.map(|()| value)
     }
 
-    /// Returns whether a lane has no pending work; `None` if the driver does not answer.
+    /// `None` if the driver does not answer.
     fn is_idle(&self, lane: &Lane) -> Option<bool> {
         // SAFETY: the lane's own stream.
         match unsafe { self.calls.cuStreamQuery(lane.stream()) } {
@@ -219,7 +212,6 @@ impl Device {
         }
     }
 
-    /// Returns an idle lane; waits for one if necessary.
     fn idle_lane(&self) -> Lane {
         let mut lanes = self.lanes();
         loop {
@@ -232,7 +224,6 @@ impl Device {
         }
     }
 
-    /// Leaks the device's resources when it is dropped.
     pub fn leave(&self) {
         self.is_left.store(true, Relaxed);
     }
@@ -247,7 +238,7 @@ impl Lane {
         self.stream.0
     }
 
-    /// Returns 8 pinned bytes that only the holder of the lane and its queued operations use.
+    /// Eight pinned bytes that only the lane's holder and its queued operations use.
     pub const fn word(&self) -> NonNull<u64> {
         self.word.place().cast()
     }
@@ -279,7 +270,7 @@ impl Drop for Device {
     }
 }
 
-/// A guard that restores the thread's previous context when dropped.
+/// Restores the thread's previous context when dropped.
 pub(super) struct Bound {
     calls: &'static Calls,
     before: Option<Handle<CUctx_st>>,
@@ -288,7 +279,7 @@ pub(super) struct Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: was current in this thread. If it was destroyed meanwhile, the driver returns an error, which is harmless.
+            // SAFETY: was current in this thread. If it was destroyed meanwhile, the driver returns an error.
             let _ = unsafe { self.calls.cuCtxSetCurrent(before.0) };
         }
     }

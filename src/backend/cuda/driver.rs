@@ -1,6 +1,6 @@
 //! [`Driver`]: the driver's library, loaded and initialised, and its devices.
 //!
-//! Loading never panics. cudarc's first call panics if no driver is installed, so this module opens the library itself, and keeps it open.
+//! cudarc's first call panics if no driver is installed, so this module opens the library itself.
 
 use core::fmt;
 use std::ffi::{CStr, c_int};
@@ -15,14 +15,14 @@ use super::call::Calls;
 use super::process;
 use crate::{Error, Result};
 
-/// The names of the driver's library, in the order of attempts.
+/// In the order of attempts.
 #[cfg(windows)]
 const NAMES: &[&str; 1] = &["nvcuda.dll"];
-/// The names of the driver's library, in the order of attempts.
+/// In the order of attempts.
 #[cfg(not(windows))]
 const NAMES: &[&str; 2] = &["libcuda.so.1", "libcuda.so"];
 
-/// Numbers of `CUdevice_attribute`. The meaning of cudarc's names differs between releases.
+/// Numbers of `CUdevice_attribute`: the meaning of cudarc's names differs between releases.
 pub(super) mod attribute {
     use std::ffi::c_int;
 
@@ -54,13 +54,13 @@ pub struct Driver {
 pub struct Gpu {
     /// Ordinal, from 0.
     pub ordinal: u32,
-    /// The driver's name for it.
+    /// The driver's name for the GPU.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
     /// The total bytes.
     pub memory: u64,
-    /// CPU and GPU read-modify-write operations on a word of host memory are atomic with each other.
+    /// CPU and GPU read-modify-write operations on host memory are atomic with each other.
     pub native_host_atomics: bool,
     /// The host may access managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
@@ -73,7 +73,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDriver`] if there is none, or if it is too old to have every required function; the driver's [`Error::Driver`].
+    /// [`Error::NoDriver`] if there is none, or if it lacks a required function; the driver's [`Error::Driver`].
     pub fn load() -> Result<Self> {
         let calls = calls()?;
         let mut version = 0;
@@ -95,7 +95,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] from the driver.
+    /// [`Error::Driver`].
     pub fn gpus(&self) -> Result<Vec<Gpu>> {
         (0..self.count()?).map(|ordinal| self.gpu(ordinal)).collect()
     }
@@ -118,7 +118,7 @@ impl Driver {
         Ok(device)
     }
 
-    /// Returns an attribute of a device; 0 if it is negative.
+    /// Returns 0 for a negative attribute.
     pub(super) fn attribute(&self, device: CUdevice, which: c_int) -> Result<u32> {
         let mut value = 0;
         // SAFETY: writes one integer.
@@ -146,7 +146,6 @@ impl Driver {
     }
 }
 
-/// The driver's functions, looked up once.
 fn calls() -> Result<&'static Calls> {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     static CALLS: OnceLock<Calls> = OnceLock::new();
@@ -156,7 +155,7 @@ fn calls() -> Result<&'static Calls> {
     let missing = |source: libloading::Error| Error::NoDriver { tried: NAMES, source: source.into() };
     let library = match LIBRARY.get() {
         Some(library) => library,
-        // Never closed, so that cudarc opens the same library. A library that another thread opened is equivalent.
+        // Never closed, so cudarc opens the same library.
         None => {
             let found = open().map_err(missing)?;
             LIBRARY.get_or_init(|| found)
@@ -166,7 +165,7 @@ fn calls() -> Result<&'static Calls> {
     Ok(CALLS.get_or_init(|| found))
 }
 
-/// Opens the first library that loads; returns the loader's error for the last name.
+/// Returns the loader's error for the last name.
 fn open() -> core::result::Result<Library, libloading::Error> {
     let [first, others @ ..] = NAMES;
     // SAFETY: the initialisers of a CUDA driver have no preconditions.

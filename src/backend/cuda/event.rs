@@ -14,13 +14,12 @@ use crate::{Error, Result};
 /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: waiters sleep.
 const FLAGS: u32 = 3;
 
-/// A pool of idle events.
 pub(super) struct Events {
     calls: &'static Calls,
     idle: Mutex<Vec<Handle<CUevent_st>>>,
 }
 
-/// An event that returns to its pool when the last reference is dropped.
+/// Returns to its pool when the last reference is dropped.
 pub(super) struct Event {
     handle: Handle<CUevent_st>,
     home: Arc<Events>,
@@ -48,14 +47,13 @@ impl Events {
         Ok(Handle(handle))
     }
 
-    /// Returns an unused event. The context must be bound.
+    /// The context must be bound.
     pub fn take(self: &Arc<Self>) -> Result<Event> {
         let idle = self.idle().pop();
         let handle = idle.map_or_else(|| self.create(), Ok)?;
         Ok(Event { handle, home: Arc::clone(self) })
     }
 
-    /// Destroys the idle events.
     pub fn give_back(&self) {
         let idle = std::mem::take(&mut *self.idle());
         for event in idle {
@@ -74,13 +72,13 @@ impl Event {
         self.handle.0
     }
 
-    /// Records the event at the end of a stream. The caller has the only reference, and the context must be bound.
+    /// Records at the end of a stream. The caller has the only reference, and the context must be bound.
     pub fn record(&self, stream: CUstream) -> Result<()> {
         // SAFETY: a live event; the stream is the caller's, and live.
         unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
     }
 
-    /// Returns true if the event is complete. The context must be bound.
+    /// The context must be bound.
     pub fn is_reached(&self) -> Result<bool> {
         // SAFETY: a live event.
         match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
@@ -90,16 +88,16 @@ impl Event {
         }
     }
 
-    /// Waits until the event is complete. The context must be bound.
+    /// The context must be bound.
     pub fn wait(&self) -> Result<()> {
-        // SAFETY: a live event, which is recorded again only when there is no other reference.
+        // SAFETY: a live event, recorded again only without other references.
         unsafe { self.home.calls.cuEventSynchronize(self.handle.0) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // In a fork, the lock may be held by a thread that does not exist there.
+        // In a fork, the holder of the lock may not exist.
         if process::is_home() {
             self.home.idle().push(self.handle);
         }

@@ -17,7 +17,7 @@ impl Extension for CudaBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
-        // In a fork, a thread that does not exist may hold the lock.
+        // In a fork, the holder of the lock may not exist.
         if !process::is_home() {
             return;
         }
@@ -29,7 +29,6 @@ impl Extension for CudaBackend {
     }
 
     fn is_deferred(&self, block: &Block) -> bool {
-        // Most often nothing waits at all.
         if !process::is_home() || self.shared.deferred.len() == 0 {
             return false;
         }

@@ -1,4 +1,4 @@
-//! [`Facts`]: the attributes of a device, queried once, and the capabilities that follow from them.
+//! [`Facts`]: the attributes of a device, and the capabilities that follow from them.
 
 use cudarc::driver::sys::CUdevice;
 use ringmem_layouts::ring::mpmc::SystemAtomics;
@@ -9,18 +9,16 @@ use super::{CudaBackend, Shared, code};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
 
-/// The attributes of a device that this backend uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// The device supports managed memory, and the driver has the call.
+    /// The device and the driver support it.
     pub managed: bool,
     pub concurrent_managed_access: bool,
     pub native_atomics: bool,
     /// The device shares the host's memory.
     pub integrated: bool,
-    /// Host memory has the same address on the device, and the memory model has scopes: compute capability 7.0 and later.
+    /// Host memory has the same address on the device, and accesses have scopes.
     pub system_scope: bool,
-    /// Streams can write 64-bit words.
     pub writes_words: bool,
     pub pools: bool,
     pub cooperative: bool,
@@ -30,7 +28,7 @@ pub(super) struct Facts {
 /// The first major compute capability whose loads and stores have a scope.
 const SCOPED: u32 = 7;
 
-/// The largest supported alignment: a large page of a device.
+/// A large page of a device.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 impl Facts {
@@ -59,7 +57,6 @@ impl Facts {
 }
 
 impl Shared {
-    /// Returns the capabilities that follow from the attributes.
     pub(super) fn able(&self, ordinal: u32) -> Result<Capabilities> {
         let device = self.device(ordinal)?;
         let facts = &device.facts;
@@ -80,8 +77,8 @@ impl Shared {
 }
 
 impl CudaBackend {
-    /// Returns a proof that read-modify-write operations on words of pinned memory are atomic between the host and a device; `None` if the
-    /// device does not report that.
+    /// Returns a proof that read-modify-write operations on pinned memory are atomic between the host and a device; `None` if the device
+    /// does not report that.
     ///
     /// # Errors
     ///

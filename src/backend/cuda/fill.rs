@@ -1,7 +1,7 @@
 //! Fills: the driver calls for a pattern.
 //!
-//! A [`Fill`] whose pattern repeats every byte or every 4 aligned bytes is one memset. Any other pattern, of up to 8 bytes, is copied once and doubled.
-//! `backend/fill.rs` says how wider elements are filled.
+//! A pattern that repeats every byte or every 4 aligned bytes is one memset. Any other, of up to 8 bytes, is copied once and doubled.
+//! `backend/fill.rs` fills wider elements.
 
 use core::ptr::NonNull;
 
@@ -28,7 +28,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::fill_now`.
+    /// As `Backend::fill_now`.
     pub(super) unsafe fn fill_at_once(&self, fill: &Fill) -> Result<()> {
         process::takes_locks("cuMemsetD8Async")?;
         let found = self.target(fill)?;
@@ -39,7 +39,7 @@ impl Shared {
                 spread(home, fill, address(&found), pattern, |call| call(lane.stream()))
             })?;
         } else {
-            // SAFETY: this many elements, to which the caller has exclusive access: checked, and the caller's promise.
+            // SAFETY: this many elements, with exclusive access: checked, and the caller's promise.
             unsafe { filled(found.place, fill) };
         }
         self.ranges.taints().remove(fill.to, fill.bytes());
@@ -49,7 +49,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::fill`.
+    /// As `Backend::fill`.
     pub(super) unsafe fn fill_queued(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
         let queue = self.stream(on)?;
         let found = self.target(fill)?;
@@ -57,7 +57,7 @@ impl Shared {
         self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), Done::fill(fill.bytes()), |making| {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
-                // SAFETY: this many elements with exclusive access until the operation is complete: checked, and the caller's promise.
+                // SAFETY: this many elements, with exclusive access until complete: checked, and the caller's promise.
                 return self.host(making, move || unsafe { filled(spot.get(), &fill) });
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;
@@ -66,7 +66,7 @@ impl Shared {
     }
 }
 
-/// Returns the pattern repeated to eight bytes.
+/// Repeats the pattern to eight bytes.
 const fn widened(fill: &Fill) -> u64 {
     match fill.size {
         1 => (fill.pattern & 0xFF) * 0x0101_0101_0101_0101,
@@ -76,16 +76,15 @@ const fn widened(fill: &Fill) -> u64 {
     }
 }
 
-/// The form of a fill in driver calls.
 enum Pattern {
     Bytes(u8),
     Words(u32),
-    /// Pinned memory with eight bytes to copy; pageable memory could be read after the call returns.
+    /// Eight pinned bytes to copy; pageable memory could be read after the call returns.
     Seed(NonNull<u64>),
 }
 
 impl Pattern {
-    /// Returns the form for a fill. `seed` returns pinned memory that belongs to the operation until it is complete.
+    /// `seed` returns pinned memory that belongs to the operation until it is complete.
     fn of(home: &Device, fill: &Fill, to: u64, seed: impl FnOnce() -> Result<NonNull<u64>>) -> Result<Self> {
         let (pattern, bytes) = (widened(fill), fill.bytes());
         let (byte, word) = (pattern as u8, pattern as u32);
@@ -97,13 +96,12 @@ impl Pattern {
             return Ok(Self::Words(word));
         }
         let place = seed()?;
-        // SAFETY: eight aligned bytes that belong to the operation.
+        // SAFETY: eight aligned bytes of the operation.
         unsafe { place.write(pattern.to_le()) };
         Ok(Self::Seed(place))
     }
 }
 
-/// Makes the driver calls that fill memory which the device can access.
 fn spread(
     home: &Device,
     fill: &Fill,
@@ -113,18 +111,18 @@ fn spread(
 ) -> Result<()> {
     let (calls, bytes) = (home.calls, fill.bytes() as usize);
     let seed = match pattern {
-        // SAFETY: this many live bytes with exclusive access: the caller's promise, here and below.
+        // SAFETY: this many live bytes with exclusive access: the caller's promise.
         Pattern::Bytes(byte) => return call(&mut |stream| unsafe { calls.cuMemsetD8Async(to, byte, bytes, stream) }),
         // SAFETY: as above; whole words, aligned.
         Pattern::Words(word) => return call(&mut |stream| unsafe { calls.cuMemsetD32Async(to, word, bytes / 4, stream) }),
         Pattern::Seed(seed) => seed,
     };
     let mut written = size_of::<u64>().min(bytes);
-    // SAFETY: as above; the seed has this many bytes.
+    // SAFETY: as above; the seed has as many.
     call(&mut |stream| unsafe { calls.cuMemcpyHtoDAsync_v2(to, seed.as_ptr().cast(), written, stream) })?;
     while written < bytes {
         let more = written.min(bytes - written);
-        // SAFETY: as above; the written part and the rest do not overlap.
+        // SAFETY: as above; the parts do not overlap.
         call(&mut |stream| unsafe { calls.cuMemcpyDtoDAsync_v2(to + written as u64, to, more, stream) })?;
         written += more;
     }

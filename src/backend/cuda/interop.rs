@@ -1,4 +1,4 @@
-//! Interoperation with cudarc: its contexts, streams and memory in this backend, and the reverse. Registration of host memory.
+//! Interoperation with cudarc: its contexts, streams and memory here, and the reverse. Registration of host memory.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -41,14 +41,12 @@ impl CudaBackend {
         Ok(ordinal)
     }
 
-    /// Returns a device's primary context as a cudarc context.
-    ///
-    /// The first stream that cudarc creates in a context synchronises that context. Create it before a persistent kernel runs.
+    /// Returns a device's primary context as a cudarc context. Call it before a persistent kernel runs.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running, because cudarc's first stream would wait for it; [`NoDevice`](Error::NoDevice), the
-    /// driver's error.
+    /// [`Busy`](Error::Busy) while a kernel is queued or running, because cudarc's first stream in a context waits for it;
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.shared.device(device)?;
         let _alone = self.shared.alone();
@@ -67,32 +65,32 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`context`](Self::context).
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn raw_context(&self, device: u32) -> Result<CUcontext> {
         Ok(self.shared.device(device)?.context().0)
     }
 
     /// Adopts a cudarc stream. Closing it waits as for any other stream, and does not destroy it.
     ///
-    /// Operations queued on it through cudarc are ordered with those queued here. An earlier [`Ticket`](crate::backend::Ticket) does not cover them.
+    /// Operations that cudarc queues on it are ordered with those queued here; an earlier [`Ticket`](crate::backend::Ticket) does not cover
+    /// them.
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy default stream, which synchronises with every other,
-    /// and for the per-thread stream, whose handle means a different stream in each thread.
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy default stream, which synchronises with
+    /// every other, and the per-thread stream, whose handle differs in meaning by thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         let raw = named(stream.cu_stream())?;
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
         Queue::adopt(home, &self.shared.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.shared.list(queue))
     }
 
-    /// Adopts a stream of another library by its handle, as [`adopt_stream`](Self::adopt_stream) adopts one of cudarc. The backend drops `keeps` when it
-    /// no longer uses the stream.
+    /// Adopts a stream of another library by its handle. The backend drops `keeps` when it no longer uses the stream.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) for a stream of another context than the device's primary one, for the default
-    /// streams, and for a driver without `cuStreamGetCtx`; the driver's error.
+    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) for another context than the primary one, for the default
+    /// streams, and without `cuStreamGetCtx`; the driver's error.
     ///
     /// # Safety
     ///
@@ -122,15 +120,16 @@ impl CudaBackend {
         if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
 
-    /// Adopts device memory as a block, which may be copied and filled like any other. Freeing it drops `keeps`, after its uses.
+    /// Adopts device memory as a block. Freeing it drops `keeps`, after its uses.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), the driver's error; [`Size`](Error::Size) for no bytes, [`Unsupported`](Error::Unsupported) for memory that is listed already.
+    /// [`NoDevice`](Error::NoDevice), the driver's error; [`Size`](Error::Size) for no bytes, [`Unsupported`](Error::Unsupported) for
+    /// listed memory.
     ///
     /// # Safety
     ///
-    /// The bytes are that device's memory until `keeps` is dropped, and other accesses are ordered with those of this backend by streams.
+    /// The bytes are that device's memory until `keeps` is dropped, and streams order other accesses with those of this backend.
     pub unsafe fn adopt(&self, device: u32, address: DeviceAddress, layout: Layout, keeps: Box<dyn Send + Sync>) -> Result<Block> {
         self.shared.device(device)?;
         let place = NonNull::new(ptr::without_provenance_mut(address.get() as usize));
@@ -146,12 +145,12 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), the driver's error; [`Unsupported`](Error::Unsupported) for memory
-    /// that is listed already.
+    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), the driver's error;
+    /// [`Unsupported`](Error::Unsupported) for listed memory.
     ///
     /// # Safety
     ///
-    /// The bytes are valid until they are unlocked: after the drop of the returned value, its uses, and every running kernel of this backend.
+    /// The bytes are valid until unlocked: after the drop of the returned value, its uses, and every running kernel of this backend.
     /// [`waiting`](Self::waiting) returns 0 when nothing is left to unlock.
     pub unsafe fn register(self: &Arc<Self>, device: u32, place: NonNull<u8>, bytes: usize) -> Result<Registered> {
         let home = self.shared.device(device)?;
@@ -170,7 +169,7 @@ impl CudaBackend {
     }
 }
 
-/// Returns the handle unless it is one of the default streams, which name no stream of their own.
+/// Rejects the default streams.
 fn named(stream: CUstream) -> Result<CUstream> {
     match stream.addr() {
         0 | LEGACY => Err(Error::Unsupported { what: "the legacy default stream" }),
@@ -190,7 +189,7 @@ unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
     unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
     // SAFETY: just registered, and mapped.
     unsafe { shift(home.calls, place) }.inspect_err(|_| {
-        // SAFETY: just registered, and unused. Its result is ignored in favour of the first error.
+        // SAFETY: just registered, and unused. The first error is returned.
         let _ = unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) };
     })
 }
@@ -205,7 +204,7 @@ impl Shared {
     }
 }
 
-/// Host memory that stays page-locked until this is dropped, and longer while a kernel runs.
+/// Host memory that stays page-locked until dropped, and longer while a kernel runs.
 pub struct Registered {
     backend: Arc<CudaBackend>,
     block: Block,
@@ -219,7 +218,7 @@ impl Registered {
         &self.block
     }
 
-    /// Returns the list of its uses; it is unlocked after them.
+    /// Returns the uses after which it is unlocked.
     pub const fn uses(&mut self) -> &mut Uses {
         &mut self.uses
     }
@@ -227,7 +226,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: its own block, freed once, after the listed uses: the promise of `register`.
+        // SAFETY: its own block, freed once, after its uses: the promise of `register`.
         if let Err(error) = unsafe { self.backend.free(&self.block, &self.uses) } {
             self.backend.unreported(error);
         }

@@ -1,7 +1,7 @@
 //! [`Launching`]: serialises kernel launches with operations that need to know whether a kernel runs.
 //!
-//! The fast path of a launch reads one counter under the lock of its queue, which it needs anyway. A thread that needs launches to take the
-//! slow path increments that counter, then takes each queue's lock once. Every launch that read 0 is queued by then.
+//! A launch on the fast path reads one counter under the lock of its queue. A thread that needs the slow path increments that counter, then
+//! takes each queue's lock once: every launch that read 0 is queued by then.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,42 +12,39 @@ use super::queue::{Queue, State};
 
 #[derive(Default)]
 pub(super) struct Launching {
-    /// Held for reading by a launch on the slow path, for writing by a call that would wait for a kernel.
+    /// Read: a launch on the slow path. Written: a call that would wait for a kernel.
     lock: RwLock<()>,
-    /// The number of reasons for the slow path: persistent kernels, launched or about to be, and holders of [`Alone`].
+    /// Reasons for the slow path: persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
 }
 
-/// A reason for the slow path; dropping it ends it.
 pub(super) struct Reason<'a>(&'a Launching);
 
-/// A guard during which no thread queues a kernel, so a check for running kernels stays valid.
+/// While held, no thread queues a kernel, so a check for running kernels stays valid.
 pub(super) struct Alone<'a> {
     _reason: Reason<'a>,
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
 impl Launching {
-    /// Returns the state of a queue if a kernel may be queued on it without further checks (the fast path).
+    /// Returns the state of a queue if the fast path is allowed.
     pub fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
-        // Under the lock: pairs with the lock that `Shared::reason` takes after it has incremented the counter.
+        // Pairs with the lock that `Shared::reason` takes after its increment.
         (self.reasons.load(Relaxed) == 0).then_some(state)
     }
 
-    /// Returns the guard for a launch on the slow path.
     pub fn with_care(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the reasons of `kernels` persistent kernels that have exited.
     pub fn have_left(&self, kernels: usize) {
         self.reasons.fetch_sub(kernels, Release);
     }
 }
 
 impl Reason<'_> {
-    /// Keeps the reason until [`have_left`](Launching::have_left) removes it.
+    /// Keeps the reason until [`have_left`](Launching::have_left).
     pub fn stays(self) {
         core::mem::forget(self);
     }

@@ -22,19 +22,19 @@ use crate::backend::ranges::Range;
 use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// The memory of a range, and the call that frees it.
+/// The call that frees a range.
 pub(super) enum Owner {
-    /// `cuMemFree_v2`: device memory without a pool, or managed memory.
+    /// `cuMemFree_v2`.
     Driver(CUdeviceptr),
     /// `cuMemFreeAsync`.
     Pool(CUdeviceptr),
     /// `cuMemFreeHost`.
     Pinned(Handle<u8>),
-    /// `cuMemHostUnregister`; the memory is the caller's.
+    /// `cuMemHostUnregister`.
     Registered(Handle<u8>),
-    /// `dealloc`: allocated by the Rust allocator.
+    /// `dealloc`.
     Pageable(Handle<u8>, Layout),
-    /// Owned by the caller; dropping the value releases it.
+    /// Dropping the value releases the memory.
     Adopted(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send + Sync>),
 }
 
@@ -45,17 +45,15 @@ impl Owner {
     }
 }
 
-/// The alignment of every driver allocation. Small pinned and managed allocations are parts of larger ones.
+/// The alignment of every driver allocation.
 const GRANTED: u64 = 256;
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 4;
 /// `CU_MEM_ATTACH_GLOBAL`.
 const GLOBAL: u32 = 1;
 
-/// A new allocation.
 struct Given {
     owner: Owner,
-    /// The start of the driver's allocation.
     base: u64,
     /// The device address minus the host address.
     shift: u64,
@@ -77,7 +75,7 @@ impl Shared {
             return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
         }
         options.check(location)?;
-        // Adds the bytes needed for an alignment above the driver's.
+        // Room for an alignment above the driver's.
         let bytes = layout.size().checked_add(align.saturating_sub(GRANTED) as usize).ok_or_else(|| self.shortage(home, request))?;
         let given = match location {
             MemoryLocation::Device => self.give_device(home, request, bytes, on)?,
@@ -86,7 +84,7 @@ impl Shared {
             MemoryLocation::Host => give_pageable(layout)?,
         };
         let start = given.base.next_multiple_of(align);
-        // A device address has no provenance, since the host never dereferences it.
+        // The host never dereferences a device address, so it has no provenance.
         let place = match &given.owner {
             Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - given.base) as usize),
             _ if location == MemoryLocation::Unified => ptr::with_exposed_provenance_mut(start as usize),
@@ -97,7 +95,6 @@ impl Shared {
         Ok(Block { ready: given.ready, ..self.list_range(start, range) })
     }
 
-    /// Lists and counts a new range; returns its block.
     pub(super) fn list_range(&self, start: u64, range: Range<Owner>) -> Block {
         self.counts.of(range.location).allocated(range.bytes());
         let block = range.block(start);
@@ -119,7 +116,7 @@ impl Shared {
             let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
             said.map_err(|error| self.short(error, home, request))?;
             if let Err(error) = if is_zeroed { home.now(|lane| zero(address, lane.stream())) } else { Ok(()) } {
-                // SAFETY: just allocated, and no queued operation uses it. Its result is ignored in favour of the first error.
+                // SAFETY: just allocated and unused. The first error is returned.
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
             }
@@ -129,8 +126,7 @@ impl Shared {
         let mut take = |stream: CUstream| {
             address = pool.take(bytes, stream).map_err(|error| self.short(error, home, request))?;
             zero(address, stream).inspect_err(|_| {
-                // Ordered after its allocation. SAFETY: from the pool, freed once, and unused. Its result is ignored in favour of the first
-                // error.
+                // Ordered after its allocation. SAFETY: from the pool, freed once, unused. The first error is returned.
                 let _ = unsafe { calls.cuMemFreeAsync(address, stream) };
                 address = 0;
             })
@@ -165,7 +161,7 @@ impl Shared {
         })?;
         // SAFETY: just allocated, mapped and pinned.
         let shift = unsafe { shift(home.calls, place) }.inspect_err(|_| {
-            // SAFETY: just allocated, and unused. Its result is ignored in favour of the first error.
+            // SAFETY: just allocated and unused. The first error is returned.
             let _ = unsafe { home.calls.cuMemFreeHost(place.as_ptr().cast()) };
             self.budget.give(asked);
         })?;
@@ -186,13 +182,13 @@ impl Shared {
         let said = unsafe { home.calls.cuMemAllocManaged(&raw mut address, bytes, GLOBAL) };
         said.map_err(|error| self.short(error, home, request))?;
         let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: just allocated with this size, at one address for both sides; the check above found no conflicting kernel.
+        // SAFETY: just allocated with this size, at one address for both sides; no conflicting kernel runs.
         unsafe { place.write_bytes(0, bytes) };
         Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
-    /// Queues the free of a block, which is marked as freed, behind its last use. Returns false, and changes nothing, for memory outside the pool, for a
-    /// use on a stream of another device, and if a kernel or a wait was queued on the stream after the use: the free would wait for it.
+    /// Queues the free of a dead block behind its last use. Returns false for memory outside the pool, for a use on another device's
+    /// stream, and if a kernel or wait was queued after the use: the free would wait for it.
     pub(super) fn free_after(&self, last: Ticket, block: &Block) -> bool {
         let (Ok(queue), Ok(home)) = (self.stream(last.stream), self.device(block.device)) else { return false };
         let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));
@@ -206,7 +202,7 @@ impl Shared {
         let address = block.address();
         let done = Done::free(range.bytes());
         let queued = queue.push_bound(&bound, state, None, Lasts::Bytes(0), Some(done), |making| {
-            // SAFETY: from the device's pool, and freed once. The stream reaches the free after the last use.
+            // SAFETY: from the device's pool, freed once, after the last use.
             making.call(|stream| unsafe { home.calls.cuMemFreeAsync(address, stream) })
         });
         if queued.is_err() {
@@ -215,11 +211,10 @@ impl Shared {
         queued.is_ok()
     }
 
-    /// Frees the memory of a range that is no longer listed.
     pub(super) fn release(&self, range: Range<Owner>) -> Result<()> {
         self.counts.of(range.location).freed(range.bytes());
         let home = self.device(range.device)?;
-        // If binding fails, the context may already be bound; some releases need none.
+        // If binding fails, the context may already be bound.
         let _bound = home.bind();
         let (location, bytes) = (range.location, range.bytes());
         let released = self.release_owned(home, range.owner);
@@ -231,12 +226,12 @@ impl Shared {
 
     fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
         match owner {
-            // SAFETY: allocated by the counterpart of this call and listed until now, so freed once; its uses are complete.
+            // SAFETY: from the counterpart of this call, freed once; its uses are complete.
             Owner::Driver(address) => unsafe { home.calls.cuMemFree_v2(address) },
             Owner::Pool(address) => self.give_back(home, address),
             // SAFETY: as above.
             Owner::Pinned(place) => unsafe { home.calls.cuMemFreeHost(place.0.cast()) },
-            // SAFETY: registered once, and its uses are complete.
+            // SAFETY: registered once; its uses are complete.
             Owner::Registered(place) => unsafe { home.calls.cuMemHostUnregister(place.0.cast()) },
             Owner::Pageable(place, layout) => {
                 // SAFETY: allocated with this layout.
@@ -247,13 +242,12 @@ impl Shared {
         }
     }
 
-    /// Frees pool memory on an idle lane, so that the free does not wait behind other work.
+    /// On an idle lane, so that the free does not wait behind other work.
     fn give_back(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
         // SAFETY: from the device's pool, freed once; its uses are complete.
         home.now(|lane| unsafe { home.calls.cuMemFreeAsync(address, lane.stream()) })
     }
 
-    /// Converts a driver error of an allocation: out of memory gets the figures.
     fn short(&self, error: Error, home: &Device, request: &Request) -> Error {
         match error {
             Error::Driver { code: number::OUT_OF_MEMORY, .. } => self.shortage(home, request),
@@ -261,8 +255,7 @@ impl Shared {
         }
     }
 
-    /// Returns the out-of-memory error. The driver does not report the largest free piece; the estimate is at most the free bytes, and less
-    /// than requested.
+    /// The driver does not report the largest free piece; this estimates it.
     fn shortage(&self, home: &Device, request: &Request) -> Error {
         let requested = request.layout.size() as u64;
         match request.location {
@@ -274,7 +267,7 @@ impl Shared {
         }
     }
 
-    /// Returns the free bytes of a device, those idle in its pool included, and its total.
+    /// Returns the free bytes, idle pool bytes included, and the total.
     pub(super) fn memory(&self, home: &Device) -> Result<(u64, u64)> {
         let _bound = home.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -284,7 +277,7 @@ impl Shared {
         Ok((free as u64 + kept, total as u64))
     }
 
-    /// Returns an error if the host would access managed memory under a kernel, on a device without concurrent access.
+    /// Fails if the host would access managed memory under a kernel, without concurrent access.
     pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
         process::takes_locks("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
@@ -297,7 +290,7 @@ impl Shared {
 }
 
 fn give_pageable(layout: Layout) -> Result<Given> {
-    // SAFETY: the layout has at least one byte: the caller has checked.
+    // SAFETY: the caller has checked that the layout has a byte.
     let Some(place) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
     };

@@ -1,22 +1,21 @@
 //! CUDA: a backend over NVIDIA's driver.
 //!
-//! **It has not run on a GPU yet.** It is tested with a test double of the driver (`tests/driver-double`), written from the driver's documentation. There
-//! are no measurements.
+//! **It has not run on a GPU yet.** It is tested with a double of the driver (`tests/driver-double`), written from the driver's
+//! documentation, and nothing is measured.
 //!
-//! 1. No call panics without a driver: [`Driver::load`] opens the library, looks up every function, and reports what is missing. Every result code
-//!    becomes an [`Error`] with call, number and name: printing cudarc's own error calls the driver.
-//! 2. Streams are non-blocking streams of the driver. A [`Ticket`] is a number in its stream, and events show which are complete.
-//! 3. No free, load or copy synchronises with a running kernel. Device memory comes from a pool, functions are loaded with their modules, and a free that
-//!    would synchronise is deferred to the next wait, allocate, free or close. Pinned and managed memory, streams, and device memory without a pool are
-//!    allocated by the driver on demand, which may block while a kernel runs. Kernels of other processes or libraries are unknown here. A thread polls only
-//!    while a value is kept for its uses.
-//! 4. A table lists every block until it is freed, so an unknown address or too many bytes is an error before the driver is called.
+//! 1. No call panics without a driver: [`Driver::load`] looks up every function and reports what is missing. Every result code becomes an
+//!    [`Error`] with call, number and name.
+//! 2. Streams are non-blocking streams of the driver. Events show which [`Ticket`]s are complete.
+//! 3. No free, load or copy synchronises with a running kernel. A free that would is deferred to the next wait, allocate, free or close.
+//!    Pinned and managed memory, streams, and device memory without a pool are allocated by the driver on demand, which may block while a
+//!    kernel runs. Kernels of other processes or libraries are unknown here.
+//! 4. A table lists every block until it is freed, so a bad address or length is an error before the driver is called.
 //! 5. No call reaches the driver in a fork or in a process that is ending.
 //!
-//! Streams share the hardware queues of a device, 8 by default: an operation behind a kernel in one stream can block another stream. A program with a
-//! persistent kernel and more streams than that sets `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
+//! Streams share the hardware queues of a device, 8 by default: an operation behind a kernel in one stream can block another stream. With a
+//! persistent kernel and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
 //!
-//! [`cudarc`] is re-exported so that a program uses the same version. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
+//! [`cudarc`] is re-exported for the same version. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
 //!
 //! ```no_run
 //! use ringmem::backend::cuda::CudaBackend;
@@ -92,24 +91,23 @@ pub use self::interop::Registered;
 pub use self::prefetch::Advice;
 pub use crate::backend::counters::{Counters, Live, Tally};
 
-/// The GPUs of this machine. A device's primary context is retained at its first use, and released with the last reference to the backend.
+/// The GPUs of this machine. A device's primary context is retained from its first use until the backend is dropped.
 pub struct CudaBackend {
     shared: Arc<Shared>,
 }
 
-/// The state that a backend shares with its watch thread.
+/// Shared with the watch thread.
 struct Shared {
     id: u64,
     driver: Driver,
     settings: Settings,
-    /// Indexed by ordinal; set at the first use.
+    /// By ordinal; set at the first use.
     devices: Vec<OnceLock<Arc<Device>>>,
-    /// Held while a device is opened.
     opening: Mutex<()>,
     ranges: Ranges<Owner>,
     streams: Numbered<StreamId, Queue>,
     ended: Ended<Queue>,
-    /// The number of streams that are closed and still listed.
+    /// Streams that are closed and still listed.
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
     modules: Numbered<ModuleId, Loaded>,
@@ -121,23 +119,23 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-/// The time that dropping the backend waits for kernels to exit. If it passes, memory and modules are leaked.
+/// How long dropping the backend waits for kernels to exit. After it, memory and modules are leaked.
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// The settings of a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Use a stream-ordered memory pool of this backend if the driver and the device have them: allocate and free then wait for no kernel. Otherwise each
-    /// block is a `cuMemAlloc`.
+    /// Use a stream-ordered pool if driver and device have them: allocate and free then wait for no kernel. Otherwise each block is a
+    /// `cuMemAlloc`.
     pub stream_ordered: bool,
-    /// The freed bytes that the pool of a device keeps, instead of releasing them to the system at the next synchronisation.
+    /// Freed bytes that a device's pool keeps at a synchronisation, instead of releasing them to the system.
     pub threshold: u64,
-    /// The bytes that may be pinned at once: allocated or registered, deferred frees included. The backend's own pinned memory does not count.
+    /// Bytes that may be pinned at once: allocated or registered, deferred frees included. The backend's own do not count.
     pub pinned_budget: u64,
 }
 
 impl Default for Settings {
-    /// Returns a pool that keeps everything, and the [budget](host::pinned_budget) of this machine's memory.
+    /// Returns a pool that keeps everything, and the [budget](host::pinned_budget) for this machine's memory.
     fn default() -> Self {
         Self { stream_ordered: true, threshold: u64::MAX, pinned_budget: host::pinned_budget(host::host_memory()) }
     }
@@ -148,7 +146,7 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDriver`](Error::NoDriver), [`NoDevice`](Error::NoDevice) if there is none, [`Driver`](Error::Driver).
+    /// [`NoDriver`](Error::NoDriver), [`NoDevice`](Error::NoDevice), [`Driver`](Error::Driver).
     pub fn open() -> Result<Arc<Self>> {
         Self::with(Settings::default())
     }
@@ -192,14 +190,13 @@ impl CudaBackend {
         &self.shared.driver
     }
 
-    /// Returns the counters. An operation is counted when the backend sees that it is complete. Internal operations and pages are not counted.
+    /// Returns the counters. An operation is counted when the backend sees that it is complete; internal ones are not.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if !process::is_home() {
             return self.shared.counts.read();
         }
         for queue in self.shared.queues() {
-            // Counts the operations that are complete.
             let _ = queue.reached(queue.last());
         }
         self.shared.tidy();
@@ -207,7 +204,7 @@ impl CudaBackend {
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }
 
-    /// Returns the number of deferred frees and kept values.
+    /// Returns the number of pending frees and kept values.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.tidy();
@@ -218,7 +215,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running, because unmapping may wait for it; [`NoDevice`](Error::NoDevice), the driver's error.
+    /// [`Busy`](Error::Busy) while a kernel is queued or running, because unmapping may wait for it; [`NoDevice`](Error::NoDevice), the
+    /// driver's error.
     pub fn trim(&self, device: u32) -> Result<()> {
         let home = self.shared.device(device)?;
         let _bound = home.bind()?;
@@ -235,7 +233,6 @@ impl Shared {
         self.driver.calls()
     }
 
-    /// Returns a device; opens it at its first use.
     fn device(&self, ordinal: u32) -> Result<&Arc<Device>> {
         let Some(place) = self.devices.get(ordinal as usize) else {
             return Err(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 });
@@ -245,7 +242,6 @@ impl Shared {
         }
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if place.get().is_none() {
-            // The lock makes this the only writer.
             let _ = place.set(Device::open(&self.driver, ordinal, &self.settings)?);
         }
         place.get().ok_or(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 })
@@ -255,7 +251,7 @@ impl Shared {
         self.devices.get(ordinal as usize).is_some_and(|place| place.get().is_some())
     }
 
-    /// Returns a listed stream. Returns `None` in a fork, so that destructors take no lock there: the thread that held one may not exist.
+    /// `None` in a fork, so that destructors take no lock there: its holder may not exist.
     fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
         if !process::is_home() {
             return None;
@@ -263,7 +259,7 @@ impl Shared {
         self.streams.get(id)
     }
 
-    /// Returns a stream that is listed, or that ended with unreported errors.
+    /// Also finds a stream that ended with unreported errors.
     fn remembered(&self, id: StreamId) -> Option<Arc<Queue>> {
         self.listed(id).or_else(|| process::is_home().then(|| self.ended.get(id)).flatten())
     }
@@ -277,7 +273,6 @@ impl Shared {
         self.streams.all()
     }
 
-    /// Lists a stream.
     fn list(&self, queue: Queue) -> StreamId {
         let id = StreamId::next();
         self.streams.insert(id, Arc::new(queue));
@@ -285,7 +280,7 @@ impl Shared {
         id
     }
 
-    /// Returns true if the ticket is complete. A stream that is not listed has executed all its operations.
+    /// A stream that is not listed has executed all its operations.
     fn is_reached(&self, ticket: Ticket) -> bool {
         self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
     }
@@ -294,12 +289,10 @@ impl Shared {
         uses.iter().all(|ticket| self.is_reached(ticket))
     }
 
-    /// Returns true if a kernel of this backend is queued or running, on any device.
     fn has_kernels(&self) -> bool {
         self.queues().iter().any(|queue| queue.has_kernels())
     }
 
-    /// Runs the deferred frees and drops that are ready, and removes closed streams that are complete.
     fn tidy(&self) {
         if !process::is_home() {
             return;
@@ -316,8 +309,7 @@ impl Shared {
 }
 
 impl Drop for CudaBackend {
-    /// Blocks and streams are already dropped, except those that were closed or dropped under a running kernel. If that kernel does not
-    /// exit within two seconds, device resources are leaked, since freeing them would wait for it.
+    /// If a kernel does not exit within two seconds, device resources are leaked: freeing them would wait for it.
     fn drop(&mut self) {
         if !process::is_home() {
             return;
@@ -329,10 +321,8 @@ impl Drop for CudaBackend {
                 shared.closing.fetch_add(1, Relaxed);
             }
         }
-        // A kernel that was asked to exit may still be exiting.
         let queues = shared.queues();
         let has_left = queues.iter().all(|queue| queue.settles(LEAVING));
-        // Operations queued behind a kernel now complete in bounded time.
         let is_left = !(has_left && queues.iter().all(|queue| queue.settle()));
         shared.tidy();
         for device in shared.devices.iter().filter_map(OnceLock::get) {

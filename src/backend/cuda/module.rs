@@ -2,10 +2,10 @@
 //!
 //! 1. A module stays loaded as long as the backend, because unloading waits for every running kernel. An image is a constant, so there are
 //!    few.
-//! 2. Every function is loaded with its module. Loading at its first launch would wait for every running kernel.
-//! 3. A kernel that needs more local memory than any launched before it is refused while a persistent kernel runs: the driver allocates local
-//!    memory for the whole device, which waits for every kernel.
-//! 4. Loading while a kernel runs is refused, because it may wait for that kernel, lazy or not.
+//! 2. Every function is loaded with its module: loading at the first launch would wait for every running kernel.
+//! 3. While a persistent kernel runs, a kernel that needs more local memory than any before is refused: the driver would allocate it for
+//!    the whole device and wait for every kernel.
+//! 4. Loading while a kernel runs is refused, because it may wait for that kernel.
 
 use core::cell::Cell;
 use core::ptr;
@@ -30,21 +30,18 @@ use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
-/// Up to this many arguments are passed without a heap allocation.
+/// Up to this many arguments need no heap allocation.
 const FEW: usize = 16;
 
-/// The lanes of a group: one warp.
 const WARP: u32 = 32;
 
 /// `CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES`.
 const LOCAL_SIZE: c_int = 3;
 
-/// An image that was loaded on at least one device.
 pub(super) struct Loaded {
     image: Image,
-    /// Indexed by ordinal.
+    /// By ordinal.
     there: Vec<OnceLock<There>>,
-    /// Held while the image is loaded on a device.
     loading: Mutex<()>,
 }
 
@@ -57,10 +54,8 @@ impl Remembered for Loaded {
     }
 }
 
-/// A module on one device.
 struct There {
     module: Handle<CUmod_st>,
-    /// In the order of the image's entries.
     kernels: Vec<Kernel>,
 }
 
@@ -68,7 +63,7 @@ struct There {
 struct Kernel {
     function: Handle<CUfunc_st>,
     fit: Fit,
-    /// The local memory of each thread, in bytes.
+    /// Local bytes of each thread.
     local: u32,
 }
 
@@ -83,7 +78,7 @@ impl Shared {
             None => {
                 let there = self.devices.iter().map(|_| OnceLock::new()).collect();
                 let loaded = Arc::new(Loaded { image: *image, there, loading: Mutex::default() });
-                // Loads on a device that is in use; on the others at their first launch.
+                // On a device in use; on the others at their first launch.
                 let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
                 self.images().push(Arc::clone(&loaded));
@@ -95,7 +90,7 @@ impl Shared {
         Ok(id)
     }
 
-    /// Unloads everything from a device. No thread may launch from it any more. The context must be bound.
+    /// No thread may launch from the device any more. The context must be bound.
     pub(super) fn unload_all(&self, device: &Device) {
         self.images().iter().for_each(|image| image.unload(device));
     }
@@ -106,7 +101,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::launch`.
+    /// As `Backend::launch`.
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         let Launch { module, name, arguments, groups, stays, operands } = *launch;
         operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.place, operand.bytes))?;
@@ -126,7 +121,7 @@ impl Shared {
                     });
                 }
                 if stays {
-                    // Held until the kernel is listed: two kernels that each fit alone may not fit together.
+                    // Held until the kernel is listed: two kernels that fit alone may not fit together.
                     (residents, reason) = (Some(others), Some(self.reason()));
                 }
                 launching = Some(self.launching.with_care());
@@ -145,9 +140,9 @@ impl Shared {
             };
             let (calls, function) = (queue.device.calls, kernel.function.0);
             making.call(|stream| {
-                // A grid that ends needs no guarantee, and whether a cooperative one overlaps a persistent kernel is not documented.
+                // Only persistent kernels need the guarantee; whether a cooperative grid overlaps one is not documented.
                 if stays && groups > 1 && queue.device.facts.cooperative {
-                    // SAFETY: a loaded function, and one pointer for each of its arguments, which the driver copies before it returns; the rest is the caller's
+                    // SAFETY: a loaded function, and a pointer for each argument, which the driver copies; the rest is the caller's
                     // promise.
                     unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }
                 } else {
@@ -173,8 +168,8 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// Returns a kernel with this number of arguments, loaded on a device. A thread finds its last kernels again without a lock, since
-    /// nothing is unloaded during the backend's lifetime.
+    /// Finds a kernel with this number of arguments. A thread finds its last kernels without a lock, since nothing is unloaded during the
+    /// backend's lifetime.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<(&'static Entry, Kernel)> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {
@@ -203,7 +198,7 @@ impl Shared {
     }
 }
 
-/// A kernel that a thread looked up, with the [stamp](super::recent::Stamp) of the modules at that time.
+/// With the [stamp](super::recent::Stamp) of the modules at the lookup.
 #[derive(Clone, Copy)]
 struct Known {
     stamp: u64,
@@ -213,10 +208,8 @@ struct Known {
     kernel: Kernel,
 }
 
-/// The last kernels that a thread looked up.
 struct Kernels {
     rows: [Cell<Option<Known>>; 4],
-    /// The row that is overwritten next.
     next: Cell<usize>,
 }
 
@@ -224,15 +217,13 @@ thread_local! {
     static KNOWN: Kernels = const { Kernels { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
 }
 
-/// Returns true if a device would load the same module from both images. The address does not identify an image: a constant has one per
-/// use.
+/// Returns true if both images load the same module. The address does not identify an image: a constant has one per use.
 fn is_same(one: &Image, other: &Image) -> bool {
     let shape = |image: &Image| image.host.iter().map(|entry| (entry.name, entry.arguments)).collect::<Vec<_>>();
     one.abi.hash == other.abi.hash && one.ptx == other.ptx && shape(one) == shape(other)
 }
 
 impl Loaded {
-    /// Returns the module on a device; loads it if necessary.
     fn on(&self, backend: &Shared, device: &Device) -> Result<&There> {
         let Some(place) = self.there.get(device.ordinal as usize) else {
             return Err(Error::NoDevice { asked: device.ordinal, devices: self.there.len() as u32 });
@@ -261,7 +252,7 @@ impl Loaded {
 }
 
 impl There {
-    /// Loads a module and each of its functions, and compares its ABI. The context must be bound.
+    /// The context must be bound.
     fn load(device: &Device, image: &Image) -> Result<Self> {
         let calls = device.calls;
         let module = compile(calls, image.ptx)?;
@@ -287,7 +278,7 @@ impl There {
         unsafe { device.calls.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, self.module.0, c"RINGMEM_ABI".as_ptr()) }?;
         let hash = if bytes == size_of::<u64>() {
             device.now(|lane| {
-                // SAFETY: the global is as long, and the lane's word is this thread's until it is synchronised.
+                // SAFETY: the global is as long; the lane's word is this thread's.
                 unsafe { device.calls.cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address, size_of::<u64>(), lane.stream()) }?;
                 // SAFETY: the lane's own stream.
                 unsafe { device.calls.cuStreamSynchronize(lane.stream()) }?;
@@ -300,7 +291,7 @@ impl There {
         if hash == image.abi.hash {
             return Ok(());
         }
-        // The loaded module contains only the hash of its layouts.
+        // The loaded module has only the hash of its layouts.
         Err(Error::Abi { expected: image.abi, got: Abi { layouts: &[], hash } })
     }
 
@@ -325,16 +316,16 @@ impl There {
     }
 
     fn unload(&self, calls: &Calls) {
-        // SAFETY: loaded once, and none of its functions is launched any more. If unloading fails, the context's end frees it.
+        // SAFETY: loaded once, and launched no more. If unloading fails, the context's end frees it.
         let _ = unsafe { calls.cuModuleUnload(self.module.0) };
     }
 }
 
-/// Passes PTX to the driver's compiler, or a binary to its loader.
+/// Takes PTX or a binary.
 fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
     const LOG: [c_int; 2] = [5, 6];
-    // The driver expects PTX with a trailing zero, which a PTX file does not have.
+    // The driver expects a trailing zero.
     let text: Vec<u8> = image.iter().copied().chain([0]).collect();
     let mut module = ptr::null_mut();
     if calls.cuModuleLoadDataEx.is_none() {

@@ -18,13 +18,11 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// The timed events, by ticket.
 #[derive(Default)]
 pub(super) struct Moments {
     kept: Mutex<HashMap<Ticket, Moment, RandomState>>,
 }
 
-/// A timed event of a device.
 struct Moment {
     event: Handle<CUevent_st>,
     device: Arc<Device>,
@@ -35,7 +33,6 @@ impl Moments {
         self.kept().contains_key(&ticket)
     }
 
-    /// Destroys the events of a device that were not forgotten.
     pub fn give_back(&self, device: &Device) {
         self.kept().retain(|_, moment| moment.device.ordinal != device.ordinal);
     }

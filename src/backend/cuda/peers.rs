@@ -9,7 +9,7 @@ use super::device::Device;
 use crate::{Error, Result};
 
 impl Shared {
-    /// Returns true if peer access from a device to another is possible.
+    /// Returns true if peer access is possible.
     pub(super) fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
         let calls = device.calls;
         if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {
@@ -21,7 +21,7 @@ impl Shared {
         Ok(can != 0)
     }
 
-    /// Returns true if one of two devices has peer access to the other.
+    /// Returns true if one of the two has peer access to the other.
     pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
         let reaches = |device: u32, peer: u32| {
             self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
@@ -29,7 +29,6 @@ impl Shared {
         reaches(one, other) || reaches(other, one)
     }
 
-    /// Enables or disables peer access from a device to another.
     pub(super) fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
         let (home, other) = (self.device(device)?, self.device(peer)?);
         if device == peer {
@@ -53,7 +52,7 @@ impl Shared {
         };
         match said {
             Ok(()) => {}
-            // Other libraries in this process share the context, and may have changed it first.
+            // Other libraries share the context, and may have changed it first.
             Err(Error::Driver { code: number::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
             Err(Error::Driver { code: number::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
             Err(error) => return Err(error),

@@ -1,7 +1,7 @@
-//! [`Pieces`]: a pool of internal pinned memory, in reusable pieces of one size.
+//! [`Pieces`]: a pool of internal pinned memory, in pieces of one size.
 //!
-//! Allocating pinned memory may wait for a running kernel. So pieces are allocated when a device or a stream is opened; later only if more
-//! pieces are in flight than ever before.
+//! Allocating pinned memory may wait for a running kernel. So pieces are allocated when a device or stream is opened; later only if more
+//! are in flight than ever before.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
 
-/// Allocates uninitialised pinned memory that every device accesses. A context must be bound.
+/// Uninitialised, and accessible to every device. A context must be bound.
 pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
     let mut pointer = ptr::null_mut::<c_void>();
     // SAFETY: writes one pointer.
@@ -23,12 +23,12 @@ pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<
     NonNull::new(pointer.cast()).ok_or(Error::Unsupported { what: "memory at address 0" })
 }
 
-/// Returns the number to add to a host address for the device address, wrapping. It is 0 but for write-combined memory, and for registered
-/// memory on devices that do not use host pointers. A context must be bound.
+/// Returns the device address minus the host address, wrapping: not 0 for write-combined memory, and for registered memory on devices that
+/// do not use host pointers. A context must be bound.
 ///
 /// # Safety
 ///
-/// `place` is live memory that is pinned and mapped.
+/// `place` is live, pinned and mapped.
 pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<u64> {
     let mut address = 0;
     // SAFETY: the caller's promise; writes one address.
@@ -36,18 +36,16 @@ pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<
     Ok(address.wrapping_sub(place.as_ptr().addr() as u64))
 }
 
-/// A pool of pieces of `bytes` bytes each.
 pub(super) struct Pieces {
     calls: &'static Calls,
     bytes: usize,
-    /// The number of pieces allocated together.
+    /// Pieces allocated together.
     together: usize,
     held: Mutex<Held>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// The allocations of the driver.
     blocks: Vec<Place>,
     idle: Vec<Place>,
 }
@@ -56,12 +54,12 @@ struct Held {
 #[derive(Clone, Copy)]
 struct Place(NonNull<u8>);
 
-// SAFETY: memory without thread affinity, to which the holder has exclusive access.
+// SAFETY: memory without thread affinity, exclusive to the holder.
 unsafe impl Send for Place {}
 // SAFETY: as above; a shared reference gives only the address.
 unsafe impl Sync for Place {}
 
-/// A piece that returns to its pool when dropped.
+/// Returns to its pool when dropped.
 pub(super) struct Piece {
     place: Place,
     home: Arc<Pieces>,
@@ -72,7 +70,7 @@ impl Pieces {
         Self { calls, bytes, together, held: Mutex::default() }
     }
 
-    /// Returns a piece for the caller's exclusive use. A context must be bound.
+    /// A context must be bound.
     pub fn take(self: &Arc<Self>) -> Result<Piece> {
         let idle = self.held().idle.pop();
         let place = match idle {
@@ -90,7 +88,7 @@ impl Pieces {
         Ok(Piece { place, home: Arc::clone(self) })
     }
 
-    /// Frees all allocations. No piece may be in use.
+    /// No piece may be in use.
     pub fn give_back(&self) {
         for block in std::mem::take(&mut *self.held()).blocks {
             // SAFETY: allocated once, and unused. If freeing fails, the context's end frees it.
@@ -104,7 +102,7 @@ impl Pieces {
 }
 
 impl Piece {
-    /// Returns the address, to which the holder has exclusive access.
+    /// Exclusive to the holder.
     pub const fn place(&self) -> NonNull<u8> {
         self.place.0
     }
@@ -112,7 +110,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // In a fork, the lock may be held by a thread that does not exist there.
+        // In a fork, the holder of the lock may not exist.
         if process::is_home() {
             self.home.held().idle.push(self.place);
         }

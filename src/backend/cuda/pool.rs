@@ -1,7 +1,7 @@
-//! [`Pool`]: stream-ordered device memory, kept when it is freed.
+//! [`Pool`]: stream-ordered device memory, kept when freed.
 //!
-//! The backend creates its own pool. The device's default pool has a threshold that is shared with other libraries: 0, which releases free
-//! memory to the system at each synchronisation.
+//! The backend creates its own: other libraries share the default pool's threshold, which is 0 and releases free memory at each
+//! synchronisation.
 
 use core::ptr;
 use std::ffi::c_int;
@@ -32,7 +32,7 @@ pub(super) struct Pool {
 }
 
 impl Calls {
-    /// Returns true if the driver has every function used here. With only some of them, memory could be allocated but not freed.
+    /// Returns true if the driver has every function used here: some alone could allocate but not free.
     pub fn has_pools(&self) -> bool {
         let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
         let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
@@ -48,7 +48,7 @@ impl Calls {
 }
 
 impl Pool {
-    /// Creates a pool that keeps up to `threshold` free bytes. The driver must have pools, and the context must be bound.
+    /// Keeps up to `threshold` free bytes. The driver must have pools, and the context must be bound.
     pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
         let properties = Properties {
             allocation: PINNED,
@@ -61,7 +61,7 @@ impl Pool {
             reserved: [0; 54],
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: a whole structure is read; writes one handle.
+        // SAFETY: reads a whole structure; writes one handle.
         unsafe { calls.cuMemPoolCreate(&raw mut handle, &raw const properties) }?;
         let pool = Self { calls, handle: Handle(handle) };
         let mut value = threshold;
@@ -70,7 +70,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Allocates memory that is usable from this point of the stream on.
+    /// The memory is usable from this point of the stream on.
     pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         let mut address = 0;
         // SAFETY: a live pool and stream; writes one address.
@@ -78,7 +78,7 @@ impl Pool {
         Ok(address)
     }
 
-    /// Returns the bytes that the pool reserves and that are not in use. A context must be bound.
+    /// Returns the reserved bytes that are not in use. A context must be bound.
     pub fn idle(&self) -> Result<u64> {
         let ask = |which| {
             let mut value = 0_u64;
@@ -89,24 +89,24 @@ impl Pool {
         Ok(ask(RESERVED)?.saturating_sub(ask(USED)?))
     }
 
-    /// Releases unused memory to the system. A context must be bound.
+    /// A context must be bound.
     pub fn trim(&self) -> Result<()> {
         // SAFETY: a live pool.
         unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
     }
 
-    /// Grants or revokes a device's access to all present and future memory of this pool.
+    /// Sets a device's access to all present and future memory of this pool.
     pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
         let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
         let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };
-        // SAFETY: a live pool; one structure is read.
+        // SAFETY: a live pool; reads one structure.
         unsafe { self.calls.cuMemPoolSetAccess(self.handle.0, &raw const access, 1) }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: created once, and its memory is no longer used. If destroying fails, the process's end frees it.
+        // SAFETY: created once, and unused. If destroying fails, the process's end frees it.
         let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
     }
 }

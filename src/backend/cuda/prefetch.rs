@@ -6,7 +6,7 @@ use super::{CudaBackend, Shared};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Advice about managed memory: `CUmem_advise`. It affects the location and mapping of pages, not their contents.
+/// Advice about managed memory: `CUmem_advise`. It moves and maps pages; their contents are unaffected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
@@ -14,7 +14,7 @@ pub enum Advice {
     ReadMostly,
     /// Reverts [`ReadMostly`](Self::ReadMostly).
     NotReadMostly,
-    /// Prefers a location of the pages: a device, or the host for `None`.
+    /// Prefers the pages on a device, or on the host for `None`.
     Prefer(Option<u32>),
     /// Reverts [`Prefer`](Self::Prefer).
     NoPreference,
@@ -34,20 +34,19 @@ impl Shared {
         if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
             return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
         }
-        // Reports an invalid device as this backend's error instead of the driver's.
+        // An invalid device is this backend's error instead of the driver's.
         let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
         if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
             return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
         }
         let to = self.side(to)?;
         let number = queue.push(Lasts::Bytes(bytes), Some(Done::prefetch(bytes)), |making| {
-            // SAFETY: live managed memory: just found, and freeing it waits for this operation.
+            // SAFETY: live managed memory, just found; freeing it waits for this operation.
             making.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
         })?;
         Ok(Ticket { stream: on, number })
     }
 
-    /// Returns the driver's number of a side.
     fn side(&self, device: Option<u32>) -> Result<i32> {
         device.map_or(Ok(HOST), |device| Ok(self.device(device)?.handle))
     }
@@ -58,7 +57,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's, [`NoDevice`](Error::NoDevice), the driver's error.
+    /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's,
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn advise(&self, block: &Block, advice: Advice) -> Result<()> {
         let Some(address) = block.device_address.filter(|_| block.location == MemoryLocation::Unified) else {
             return Err(Error::Unsupported { what: "advice about memory that is not managed" });

@@ -1,4 +1,4 @@
-//! Completion of the operations of a [`Queue`]: polling, waiting, and the work that follows a completion.
+//! Completion of the operations of a [`Queue`]: polling, waiting, and the work that follows.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
@@ -12,13 +12,12 @@ use super::event::Event;
 use super::queue::{OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
 
-/// The time that a waiter polls before it sleeps. A wake-up from the driver is tens of microseconds late; a copy of 256 MiB within a device
-/// takes about 125.
+/// How long a waiter polls before it sleeps. The driver's wake-up is tens of microseconds late; a copy of 256 MiB within a device takes
+/// about 125.
 const AWAKE: Duration = Duration::from_micros(300);
-/// The clock is read once per this many polls.
+/// Polls per reading of the clock.
 const CLOCK: u64 = 8;
 
-/// The action of a waiter between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     Spin,
@@ -48,7 +47,7 @@ impl Queue {
             Err(error) if is_final(&error) => self.end(&mut state, error),
             Err(Error::Driver { call, code, .. }) => {
                 state.troubles = state.troubles.saturating_add(1);
-                // An operation whose state is unknown counts as incomplete: it may still be executing.
+                // An operation in an unknown state may still be executing, so it counts as incomplete.
                 state.silent = (state.troubles > TRIES).then_some((call, code));
             }
             Err(_) => {}
@@ -56,7 +55,6 @@ impl Queue {
         self.done.load(Acquire) >= number
     }
 
-    /// Queries whether a number is complete, by its event; without an event, by the state of the whole stream.
     fn ask(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
         // The event may be invalid after a device reset, or its query may fail. The stream can still answer.
@@ -87,30 +85,29 @@ impl Queue {
         Ok(state.events.iter().find(|(covered, _)| *covered >= number).map(|(_, event)| Arc::clone(event)))
     }
 
-    /// Returns true if a kernel is queued or running.
     pub fn has_kernels(&self) -> bool {
         let launch = self.launch.load(Acquire);
         launch > 0 && !self.reached(launch)
     }
 
-    /// Waits until no kernel is queued or running, for at most `timeout`. Returns false on timeout or if the driver does not answer.
+    /// Returns false on timeout or if the driver does not answer.
     pub fn settles(&self, timeout: Duration) -> bool {
         self.wait_for(self.launch.load(Acquire), Some(timeout))
     }
 
-    /// Waits until all operations are complete. Returns false if the driver does not answer.
+    /// Returns false if the driver does not answer.
     pub fn settle(&self) -> bool {
         self.wait_for(self.last(), None)
     }
 
-    /// Returns true if an operation of unbounded duration, a kernel or a wait for another stream, is incomplete.
+    /// Returns true if a kernel or a wait for another stream is incomplete.
     pub fn may_last(&self) -> bool {
         let lasting = self.lasting.load(Acquire);
         lasting > 0 && !self.reached(lasting)
     }
 
-    /// Waits until a number is complete, at most `timeout`. Returns true if it is. Returns its failure if not yet reported; with `up_to`,
-    /// the first unreported failure up to it. The error of a broken context is always returned.
+    /// Returns true if the number completes within `timeout`. Returns its failure if not yet reported; with `up_to`, the first unreported
+    /// one up to it. The error of a broken context is always returned.
     pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
         if !self.wait_for(number, timeout) {
             return self.said_something().map(|()| false);
@@ -118,12 +115,12 @@ impl Queue {
         self.tell(if up_to { 0 } else { number }, number).map(|()| true)
     }
 
-    /// Returns true if a complete operation failed, even if its error was reported.
+    /// Returns true if the operation failed, even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.state().failures.have(number)
     }
 
-    /// Waits until all queued operations are complete. Returns their first unreported failure, and marks the others as reported.
+    /// Returns the first unreported failure, and marks the others as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         if !self.wait_for(last, None) {
@@ -137,14 +134,14 @@ impl Queue {
         self.state().silent.map_or(Ok(()), |(call, code)| checked(call, code))
     }
 
-    /// Returns the first unreported failure in a range of numbers, and marks the others as reported.
+    /// Returns the first unreported failure in a range, and marks the others as reported.
     fn tell(&self, first: u64, last: u64) -> Result<()> {
         let mut state = self.state();
         state.failures.tell(first..=last)?;
         state.told(last)
     }
 
-    /// Returns true if the number completes. Returns false on timeout or if the driver does not answer.
+    /// Returns false on timeout or if the driver does not answer.
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
         if self.reached(number) {
             return true;
@@ -175,7 +172,6 @@ impl Queue {
                     Some(left) => thread::sleep(left.min(Duration::from_micros(50))),
                     None => {
                         let event = self.event(number).ok().flatten();
-                        // The next query returns its error.
                         if event.is_none_or(|event| self.device.bind().and_then(|_bound| event.wait()).is_err()) {
                             thread::yield_now();
                         }
@@ -186,7 +182,7 @@ impl Queue {
         true
     }
 
-    /// Polls the events and completes the numbers that they cover. The context must be bound.
+    /// The context must be bound.
     pub(super) fn look(&self, state: &mut State) -> Result<()> {
         let mut over = None;
         while let Some((number, event)) = state.events.front() {
@@ -194,7 +190,7 @@ impl Queue {
                 Ok(true) => {
                     over = Some(*number);
                     let reached = state.events.pop_front();
-                    // An event that a waiter still holds is not reused. The surplus returns to the device's pool.
+                    // An event that a waiter holds is not reused; the surplus returns to the device's pool.
                     let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
                     state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
                 }
@@ -217,19 +213,18 @@ impl Queue {
         self.done.fetch_max(number, Release);
     }
 
-    /// Completes all operations with an error: the context is broken and executes nothing more.
+    /// The context is broken and executes nothing more.
     fn end(&self, state: &mut State, error: Error) {
         if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
             state.broken = Some((self.done.load(Relaxed), call, code));
         }
         state.events.clear();
-        // The memory that was freed is lost with the context.
+        // The freed memory is lost with the context.
         state.done.drain(..).filter(|(_, done)| done.is_free()).for_each(|(_, done)| done.count(&self.counts));
         state.lent.clear();
         self.done.fetch_max(state.last, Release);
     }
 
-    /// Ensures that an event covers a number that is not complete.
     pub(super) fn cover(&self, state: &mut State, number: u64) -> Result<()> {
         if state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.done.load(Relaxed) >= number {
             return Ok(());
@@ -237,7 +232,7 @@ impl Queue {
         self.record(state)
     }
 
-    /// Records an event for all queued operations, if none covers them. The context must be bound.
+    /// The context must be bound.
     pub(super) fn record(&self, state: &mut State) -> Result<()> {
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |&(number, _)| number);
         if covered < state.last {
@@ -253,7 +248,7 @@ impl Queue {
 }
 
 impl State {
-    /// Returns the error of a broken context for a number that was incomplete when it broke.
+    /// Fails for a number that was incomplete when the context broke.
     fn told(&self, number: u64) -> Result<()> {
         match self.broken {
             Some((over, call, code)) if number > over => checked(call, code),

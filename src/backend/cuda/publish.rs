@@ -1,7 +1,6 @@
 //! Published words: an acquire load of the word also sees all earlier writes.
 //!
-//! The stream itself stores a word of device memory after all earlier operations. A device without that operation copies a word that belongs to the
-//! operation.
+//! The stream stores the word after all earlier operations. A device without that operation copies a word that belongs to the operation.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
@@ -20,7 +19,6 @@ use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 const WITH_BARRIER: u32 = 0;
 
 impl Shared {
-    /// Finds the word to publish.
     fn word(&self, word: Place) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.end(word, bytes, "publish")?;
@@ -30,7 +28,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::publish_now`.
+    /// As `Backend::publish_now`.
     pub(super) unsafe fn publish_at_once(&self, word: Place, value: u64) -> Result<()> {
         process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
@@ -38,7 +36,7 @@ impl Shared {
             let home = self.device(found.device)?;
             home.now(|lane| {
                 if home.facts.writes_words && found.location != MemoryLocation::Unified {
-                    // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
+                    // SAFETY: a live, aligned word of the device: checked, and the caller's promise.
                     return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) };
                 }
                 // SAFETY: the lane's own word.
@@ -57,7 +55,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::publish`.
+    /// As `Backend::publish`.
     pub(super) unsafe fn publish_queued(&self, word: Place, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
         let queue = self.stream(on)?;
         let found = self.word(word)?;
@@ -77,15 +75,15 @@ impl Shared {
                     return self.host(making, move || store(spot, value));
                 }
                 if device.facts.writes_words && !is_managed {
-                    // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
+                    // SAFETY: a live, aligned word that the device sees: checked, and the caller's promise.
                     return making.call(|stream| unsafe {
                         device.calls.cuStreamWriteValue64_v2(stream, device_address(&found), value, WITH_BARRIER)
                     });
                 }
                 let own = making.word()?;
-                // SAFETY: belongs to this operation.
+                // SAFETY: the operation's own word.
                 unsafe { own.write(value) };
-                // SAFETY: as above; the word belongs to this operation until it is complete.
+                // SAFETY: as above, until it is complete.
                 making
                     .call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(device_address(&found), own.as_ptr().cast(), bytes, stream) })
             },
@@ -95,17 +93,17 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::copy_and_publish_now`.
+    /// As `Backend::copy_and_publish_now`.
     pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
-        // A word outside device memory needs no device, so none is opened.
+        // Opens no device for a word outside device memory.
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
         let mut ends = [None, None];
         for (ends, copy) in ends.iter_mut().zip(copies) {
             *ends = Some((self.ends(copy)?, copy.bytes));
         }
-        // A copy of one word uses the lane's own word.
+        // A copy of one word needs the lane's own word.
         let is_alike = |(ends, bytes): &(Ends, u64)| {
             let is_home = match ends.way {
                 Way::Up => ends.to.device == found.device,
@@ -127,7 +125,7 @@ impl Shared {
             for (ends, bytes) in ends.iter().flatten() {
                 self.issue(ends, *bytes as usize, home, lane.stream())?;
             }
-            // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
+            // SAFETY: a live, aligned word of the device: checked, and the caller's promise.
             unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) }
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
@@ -137,9 +135,8 @@ impl Shared {
     }
 }
 
-/// Stores a word that other threads or devices may be reading.
-///
-/// The word is live and aligned, which the caller has checked. Others access it as a word, which the caller was promised.
+/// Stores a word that others may be reading. The caller has checked that it is live and aligned, and was promised that others access it as
+/// a word.
 fn store(spot: Spot, value: u64) {
     drain();
     // SAFETY: see the function's comment.

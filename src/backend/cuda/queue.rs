@@ -1,13 +1,12 @@
-//! [`Queue`]: a stream, and which of its queued operations are complete.
+//! [`Queue`]: a stream, and which of its operations are complete.
 //!
-//! 1. Operations are numbered. An event covers all operations up to the number at which it was recorded. One is recorded after each large
-//!    operation, before each operation of unbounded duration, and on demand. So a flush of small copies and an index costs one event, and a
-//!    wait for a copy does not wait for a later kernel.
-//! 2. A completion that was observed is cached; the driver is not queried again.
-//! 3. If a call fails before anything is queued, its caller gets the error. If a later call of the same operation fails, the operation gets
-//!    a number that fails, since a part of it may be executed. A context that a kernel broke completes all operations with its error.
-//! 4. If the driver does not report whether an operation is complete, waiters get the driver's error and the operation stays incomplete.
-//!    Its memory stays allocated until the driver answers or the process ends.
+//! 1. Operations are numbered. An event covers all operations up to its number. One is recorded after each large operation, before each of
+//!    unbounded duration, and on demand. So a flush of small copies and an index costs one event, and a wait for a copy does not wait for a
+//!    later kernel.
+//! 2. An observed completion is cached.
+//! 3. If a call fails before anything is queued, its caller gets the error. If a later call of the operation fails, the operation gets a
+//!    number that fails, since a part may be executed. A context that a kernel broke completes all operations with its error.
+//! 4. While the driver does not answer, waiters get its error, the operation stays incomplete, and its memory stays allocated.
 
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
@@ -35,38 +34,36 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// Operations of at least this many bytes get an event of their own: they take 5 us or more, so a wait for earlier work should not include
-/// them.
+/// Operations of at least this many bytes get their own event: they take 5 us or more, so a wait for earlier work should not include them.
 const LARGE: u64 = 64 << 10;
-/// An event is recorded after at most this many small operations.
+/// An event covers at most this many small operations.
 const RUN: u64 = 32;
-/// The number of outstanding events at which `push` polls them.
+/// Outstanding events at which `push` polls them.
 const MANY: usize = 64;
-/// The minimum of idle events on the device when a stream is opened: for a kernel, its waits and some large copies.
+/// Idle events of the device when a stream is opened: for a kernel, its waits and some large copies.
 const EVENTS: usize = 16;
-/// The number of events that a stream is opened with. One at a time is enough if each operation is waited for.
+/// Enough if each operation is waited for.
 const FIRST_EVENTS: usize = 2;
-/// The most idle events that a stream keeps: the number of kernels usually queued in a row.
+/// The most idle events that a stream keeps: the kernels usually queued in a row.
 pub(super) const OWN_EVENTS: usize = 32;
 
 pub(super) struct Queue {
     pub(super) counts: Arc<Counts>,
     stream: Owned,
     state: Mutex<State>,
-    /// All operations up to this number are complete.
     pub(super) done: AtomicU64,
-    /// The number of the last launch.
+    /// The last launch.
     pub(super) launch: AtomicU64,
-    /// The number of the last operation of unbounded duration: a kernel, or a wait for another stream.
+    /// The last kernel or wait for another stream.
     pub(super) lasting: AtomicU64,
-    // Declared last: the events of `state` return to the device's pool, so the device must be dropped after them.
+    // Declared last: the events of `state` return to the device's pool.
     pub device: Arc<Device>,
 }
 
 enum Owned {
-    /// The device's; it returns there once the queue is closed and complete.
+    /// The device's; returns there once the queue is closed and complete.
     Here(Handle<CUstream_st>),
-    /// Adopted, with the value that keeps it alive.
+    /// Adopted; `keeps` keeps it alive.
     There { stream: Handle<CUstream_st>, keeps: ManuallyDrop<Box<dyn Send + Sync>> },
 }
 
@@ -76,7 +73,7 @@ impl Drop for Owned {
         if let Self::There { keeps, .. } = self
             && process::is_home()
         {
-            // SAFETY: dropped only here, and not used afterwards.
+            // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(keeps) };
         }
     }
@@ -84,73 +81,67 @@ impl Drop for Owned {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// The last number assigned.
     pub last: u64,
-    /// The events in order, each with the last number that it covers.
+    /// In order, each with the last number that it covers.
     pub events: VecDeque<(u64, Arc<Event>)>,
-    /// Complete events that this stream reuses before it takes one from the device.
+    /// Reused before the device's.
     pub idle: Vec<Arc<Event>>,
-    /// The counts to add when a number completes.
+    /// Counts to add when a number completes.
     pub done: VecDeque<(u64, Done)>,
-    /// The pinned pieces to return when a number completes.
+    /// Pinned pieces to return when a number completes.
     pub lent: VecDeque<(u64, Piece)>,
     pub failures: Failures,
-    /// The last number that failed.
     pub failed: u64,
-    /// The error that broke the context, and the last number that was complete before it.
+    /// The error that broke the context, and the last number complete before it.
     pub broken: Option<(u64, &'static str, u32)>,
-    /// The number of consecutive queries that the driver failed to answer.
+    /// Consecutive queries without an answer.
     pub troubles: u32,
-    /// The call and code of the driver's error, once [`troubles`](Self::troubles) exceeds the limit.
+    /// The driver's error, once [`troubles`](Self::troubles) exceeds the limit.
     pub silent: Option<(&'static str, u32)>,
-    /// Memory for host functions, shared by the operations of the stream, which run in order. `None` once closed.
+    /// Shared by the stream's host functions, which run in order. `None` once closed.
     staging: Option<Piece>,
     is_closed: bool,
     /// The driver's stream belongs to the device again.
     is_finished: bool,
 }
 
-/// The bound on an operation's duration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasts {
-    /// Bounded by the time to transfer this many bytes.
+    /// Bounded by the transfer of this many bytes.
     Bytes(u64),
     /// Bounded by a kernel on another stream.
     Wait,
-    /// Unbounded.
     Kernel,
 }
 
-/// An operation while its driver calls are made.
 pub(super) struct Making<'a> {
     queue: &'a Queue,
     number: u64,
     staging: Option<NonNull<u8>>,
-    /// A pinned word that belongs to the operation until it completes.
+    /// Belongs to the operation until it completes.
     word: Option<Piece>,
     has_begun: bool,
 }
 
 impl Making<'_> {
-    /// Makes one driver call of the operation.
     pub fn call(&mut self, call: impl FnOnce(CUstream) -> Result<()>) -> Result<()> {
         call(self.queue.handle())?;
         self.has_begun = true;
         Ok(())
     }
 
-    /// Returns the number under which the operation fails, if a call failed after another one was made.
+    /// Returns the number under which the operation fails, if a call failed after another was made.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }
 
-    /// Returns [`STAGING`](super::device::STAGING) pinned bytes. Only the operation's calls use them, in stream order; the host accesses
-    /// them only in host functions.
+    /// Returns [`STAGING`](super::device::STAGING) pinned bytes that only the operation's calls use, in stream order; the host only in host
+    /// functions.
     pub fn staging(&self) -> Result<NonNull<u8>> {
         self.staging.ok_or(Error::Closed { what: "stream" })
     }
 
-    /// Returns a pinned word that belongs to the operation until it completes. Each call returns the same word.
+    /// Returns the same word at each call; it belongs to the operation until it completes.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
         let word = match self.word.take() {
             Some(word) => word,
@@ -161,19 +152,18 @@ impl Making<'_> {
 }
 
 impl Queue {
-    /// Creates a stream.
     pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
         let _bound = device.bind()?;
         Self::new(device, counts, || Ok(Owned::Here(device.take_stream()?)))
     }
 
-    /// Adopts a stream of another owner, which lives as long as `keeps`.
+    /// The stream lives as long as `keeps`.
     pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<Self> {
         let _bound = device.bind()?;
         Self::new(device, counts, || Ok(Owned::There { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
     }
 
-    /// Allocates now what later operations need, since those allocations could block behind a running kernel. The context must be bound.
+    /// Allocates what later operations need, since that could block behind a running kernel. The context must be bound.
     fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
         let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
@@ -189,12 +179,11 @@ impl Queue {
         }
     }
 
-    /// Queues the operation whose calls `make` makes, and returns its number.
     pub fn push(&self, lasts: Lasts, done: Option<Done>, make: impl FnOnce(&mut Making<'_>) -> Result<()>) -> Result<u64> {
         self.push_bound(&self.device.bind()?, self.state(), None, lasts, done, make)
     }
 
-    /// Like [`push`](Self::push), with the bound context and the locked state. If an operation has failed from the ticket `since` on, this one fails too.
+    /// If an operation has failed from `since` on, this one fails too.
     pub fn push_bound(
         &self,
         _bound: &Bound,
@@ -243,17 +232,16 @@ impl Queue {
         }
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |(number, _)| *number);
         if matches!(lasts, Lasts::Bytes(LARGE..)) || number - covered >= RUN {
-            // If recording fails, the next query records again and returns the error.
+            // If recording fails, the next query records again.
             let _ = self.record(&mut state);
         }
         if state.events.len() >= MANY {
-            // If polling fails, the next query returns the error.
+            // The next query returns the error.
             let _ = self.look(&mut state);
         }
         Ok(number)
     }
 
-    /// Returns a number that completes when all earlier ones do.
     pub fn mark(&self) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
@@ -261,7 +249,7 @@ impl Queue {
         }
         state.last += 1;
         let (number, before) = (state.last, state.last - 1);
-        // No call was queued for it: the event that covers the earlier operations covers it too.
+        // Nothing was queued for it, so the event for the earlier operations covers it too.
         match state.events.back_mut() {
             Some((covered, _)) if *covered == before => *covered = number,
             None if self.done.load(Acquire) >= before => self.done.store(number, Release),
@@ -270,7 +258,6 @@ impl Queue {
         Ok(number)
     }
 
-    /// Returns the last number assigned.
     pub fn last(&self) -> u64 {
         self.state().last
     }
@@ -301,7 +288,7 @@ impl Queue {
         true
     }
 
-    /// Returns the driver's stream to the device, once. The queue must be closed and all its operations complete.
+    /// Returns the driver's stream to the device, once. The queue must be over.
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();
@@ -314,7 +301,6 @@ impl Queue {
         self.state().is_closed
     }
 
-    /// Returns true if the queue is closed and all its operations are complete.
     pub fn is_over(&self) -> bool {
         let (is_closed, last) = {
             let state = self.state();

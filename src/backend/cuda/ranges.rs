@@ -1,14 +1,13 @@
-//! [`Ranges`] whose live ranges each thread remembers, so that a call finds its places without a lock.
+//! [`Ranges`] whose live ranges each thread remembers, so that most calls take no lock.
 
 use super::recent::{self, Stamp};
 use crate::Result;
 use crate::backend::ranges::{self, Found, Listed, Range};
 use crate::backend::{Block, Place, Taints};
 
-/// The live memory of this backend.
 pub(super) struct Ranges<O> {
     ranges: ranges::Ranges<O>,
-    /// Renewed after each kill, before the killed memory is freed: a remembered range with the current stamp is live.
+    /// Renewed after each kill, before the memory is freed: a remembered range with the current stamp is live.
     stamp: Stamp,
 }
 
@@ -23,23 +22,21 @@ impl<O> Ranges<O> {
         self.ranges.insert(address, range);
     }
 
-    /// Marks a block as freed: calls made after this do not find it.
+    /// Calls made after this do not find the block.
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign), as [`ranges::Ranges::kill`].
+    /// [`Foreign`](crate::Error::Foreign).
     pub fn kill(&self, block: &Block) -> Result<()> {
         self.ranges.kill(block)?;
         self.stamp.renew();
         Ok(())
     }
 
-    /// Removes a killed block, before its memory is freed.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
         self.ranges.remove(block)
     }
 
-    /// Returns the memory whose contents are invalid.
     pub fn taints(&self) -> &Taints {
         self.ranges.taints()
     }
@@ -48,9 +45,8 @@ impl<O> Ranges<O> {
         self.ranges.read()
     }
 
-    /// Returns the place of `bytes` live bytes; a host address outside every range is pageable memory. Takes no lock if this thread has found the range
-    /// before.
-    // Inlined so that the result stays in registers: returned through memory it is stored in bytes and read in words, which stalls store forwarding.
+    /// Finds live bytes; a host address outside every range is pageable memory.
+    // Inlined so that the result stays in registers: through memory it is stored in bytes and read in words, which stalls store forwarding.
     #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
         let address = place.address();
@@ -62,7 +58,7 @@ impl<O> Ranges<O> {
 
     #[inline(never)]
     fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
-        // Before the lock: a range that is killed after it was found here makes the stamp old.
+        // Before the lock: a kill after the lookup makes the stamp old.
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
@@ -73,12 +69,11 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// Returns the owner of a block's memory; `None` for a part of a block.
+    /// `None` for a part of a block.
     pub(super) fn owner(&self, block: &Block) -> Option<&O> {
         self.0.get(&block.address()).filter(|range| range.layout == block.layout).map(|range| &range.owner)
     }
 
-    /// Returns true if a range has one of these bytes.
     pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
         let before = self.0.range(..address.saturating_add(bytes)).next_back();
         before.is_some_and(|(&start, range)| start.saturating_add(range.bytes()) > address)

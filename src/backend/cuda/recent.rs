@@ -1,10 +1,8 @@
 //! Per-thread caches of recent lookups, read without a lock.
 //!
-//! 1. A lookup stays valid until an entry of its table is removed. Removal changes the table's [`Stamp`], so a cached entry with the
-//!    current stamp is valid.
-//! 2. Stamps are unique in a process, so an entry of one table never matches another table.
-//! 3. The cache keeps nothing alive: it holds weak references. A hit on a range writes no shared memory; a hit on a stream or module writes
-//!    its reference count.
+//! 1. A removal changes the table's [`Stamp`], so a cached entry with the current stamp is valid.
+//! 2. Stamps are unique in a process, so an entry never matches another table.
+//! 3. The cache holds weak references. A hit on a range writes no shared memory; a hit on a stream or module writes its reference count.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -20,10 +18,10 @@ use foldhash::fast::RandomState;
 use crate::backend::MemoryLocation;
 use crate::backend::ranges::Span;
 
-/// The entries per thread: both ends of a copy, and a word for each.
+/// Both ends of a copy, and a word for each.
 const MANY: usize = 4;
 
-/// Identifies a period in which no entry is removed.
+/// A period in which no entry is removed.
 pub(crate) struct Stamp(AtomicU64);
 
 impl Default for Stamp {
@@ -44,19 +42,16 @@ impl Stamp {
         self.0.load(Acquire)
     }
 
-    /// Invalidates all cached lookups. Called before the removed entry is freed or its key is reused. A cached entry has a stamp that was
-    /// read before the lookup, or under the lock that `renew` is called with.
+    /// Invalidates all cached lookups. Called before the removed entry is freed or its key reused. Entries are cached with a stamp from
+    /// before the lookup, or under the lock that `renew` is called with.
     pub fn renew(&self) {
         // SYNC POINT: gone. Pairs with now.
         self.0.store(next(), Release);
     }
 }
 
-/// The ranges that a thread has cached.
 struct Spans {
-    /// Each with its stamp.
     rows: [Cell<(u64, Span)>; MANY],
-    /// The row that is overwritten next.
     next: Cell<usize>,
 }
 
@@ -67,7 +62,6 @@ thread_local! {
     };
 }
 
-/// Returns the cached live range that contains an address.
 #[inline]
 pub(crate) fn span(stamp: u64, address: u64) -> Option<Span> {
     SPANS.with(|spans| {
@@ -83,13 +77,12 @@ pub(crate) fn remember(stamp: u64, span: Span) {
     });
 }
 
-/// A table of values by a number that is never reused.
+/// Values by a number that is never reused.
 pub(crate) struct Numbered<K, T> {
     things: RwLock<HashMap<K, Arc<T>, RandomState>>,
     stamp: Stamp,
 }
 
-/// The values that a thread has cached.
 pub(crate) struct Recent<K, T> {
     rows: RefCell<[Row<K, T>; MANY]>,
     next: Cell<usize>,
@@ -101,7 +94,6 @@ struct Row<K, T> {
     thing: Weak<T>,
 }
 
-/// A type whose lookups are cached per thread.
 pub(crate) trait Remembered: Sized + 'static {
     type Key: Copy + Eq + Hash + 'static;
 
@@ -109,7 +101,6 @@ pub(crate) trait Remembered: Sized + 'static {
 }
 
 impl<K, T> Recent<K, T> {
-    /// Returns an empty cache.
     pub const fn new() -> Self {
         Self { rows: RefCell::new([const { Row { stamp: 0, key: None, thing: Weak::new() } }; MANY]), next: Cell::new(0) }
     }
@@ -136,7 +127,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
         let things = self.read();
         let thing = things.get(&key)?;
         let row = Row { stamp: self.stamp.now(), key: Some(key), thing: Arc::downgrade(thing) };
-        // See above: inaccessible while the thread ends.
+        // As above.
         let _ = T::recent().try_with(|recent| {
             let next = recent.next.replace((recent.next.get() + 1) % MANY);
             recent.rows.borrow_mut()[next] = row;
@@ -144,7 +135,6 @@ impl<T: Remembered> Numbered<T::Key, T> {
         Some(Arc::clone(thing))
     }
 
-    /// Returns the stamp. A lookup stays valid while it is unchanged.
     #[inline]
     pub fn now(&self) -> u64 {
         self.stamp.now()

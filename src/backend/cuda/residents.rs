@@ -1,8 +1,8 @@
 //! [`Residents`]: the persistent kernels of a device, and the capacity that they leave to other kernels.
 //!
-//! The groups of a kernel may wait for each other, so all of them must be resident at the same time. The driver's occupancy says how many
-//! groups of a kernel a multiprocessor holds; each group takes that share of it. The model assigns each group to the least loaded
-//! multiprocessor, as a device does. Kernels of one stream run one at a time, so only the largest counts.
+//! All groups of a kernel must be resident at the same time, because they may wait for each other. By the driver's occupancy, each group
+//! takes a share of a multiprocessor. The model assigns each group to the least loaded one, as a device does. Kernels of one stream run one
+//! at a time, so only the largest counts.
 
 use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,6 @@ use super::Shared;
 use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result};
 
-/// The persistent kernels of a device that were not seen to exit.
 #[derive(Default)]
 pub(super) struct Residents(Mutex<Vec<Resident>>);
 
@@ -20,28 +19,26 @@ pub(super) struct Residents(Mutex<Vec<Resident>>);
 pub(super) struct Resident {
     ticket: Ticket,
     groups: u32,
-    /// The share of a multiprocessor that each group takes, in units of 1 / [`WHOLE`].
+    /// Of a multiprocessor, in units of 1 / [`WHOLE`].
     share: u64,
 }
 
-/// The capacity of a multiprocessor: a multiple of each of 1 to 32, the groups that multiprocessors have held so far.
+/// The capacity of a multiprocessor: a multiple of each of 1 to 32, the groups that one has held so far.
 const WHOLE: u64 = 144_403_552_893_600;
 
-/// The capacity of a device for one kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Fit {
-    /// The groups that a multiprocessor holds.
+    /// Groups that a multiprocessor holds.
     pub each: u32,
     pub processors: u32,
 }
 
 impl Fit {
-    /// Returns the number of groups that fit on an idle device.
+    /// On an idle device.
     pub const fn most(self) -> u32 {
         self.each.saturating_mul(self.processors)
     }
 
-    /// Returns an error if the groups do not fit on an idle device.
     pub fn holds(self, groups: u32) -> Result<()> {
         if groups == 0 || groups > self.most() {
             return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: self.most().into() });
@@ -49,12 +46,10 @@ impl Fit {
         Ok(())
     }
 
-    /// Returns the share of a multiprocessor that a group takes.
     fn share(self) -> u64 {
         WHOLE.div_ceil(self.each.max(1).into())
     }
 
-    /// Returns the number of groups that fit next to those of other kernels.
     fn beside(self, others: &[Resident]) -> u32 {
         let mut loads = std::vec![(0, self.processors)];
         others.iter().for_each(|other| other.load(&mut loads, self.processors.max(1)));
@@ -64,15 +59,14 @@ impl Fit {
 }
 
 impl Residents {
-    /// Locks the list. The holder is the only thread that queues a persistent kernel, or a kernel that must fit next to them.
+    /// The holder is the only thread that queues a persistent kernel, or one that must fit next to them.
     pub fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
-    /// Checks that groups of a kernel fit next to the persistent kernels of other streams. A kernel behind one of its own stream runs after
-    /// that one exits.
+    /// Ignores kernels of the same stream: they run one after the other.
     pub(super) fn fits(&self, residents: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = residents.len();
         residents.retain(|resident| !self.is_reached(resident.ticket));
@@ -97,7 +91,7 @@ impl Resident {
         Self { ticket, groups, share: fit.share() }
     }
 
-    /// Adds the groups to the loads of multiprocessors. Each entry is a load and the number of multiprocessors with it.
+    /// Each entry is a load and the number of multiprocessors with it.
     fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
         let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
         let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));
@@ -137,11 +131,11 @@ mod tests {
         assert_eq!(large.beside(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
         assert_eq!(large.share() * 3, WHOLE, "thirds make a whole");
         assert_eq!(small.beside(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
-        // Each group is assigned to the least loaded: one on each of two, then one on each of the others.
+        // One on each of two, then one on each of the others.
         let [two, one] = [resident(large, 2), resident(small, 1)];
         assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
         assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");
-        // Values that no known device reports.
+        // No known device reports these.
         let odd = Fit { each: u32::MAX, processors: u32::MAX };
         assert_eq!((odd.most(), odd.beside(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
         let none = Fit { each: 0, processors: 0 };

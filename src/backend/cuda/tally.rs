@@ -5,24 +5,19 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::backend::MemoryLocation;
 use crate::backend::counters::Counts;
 
-/// The path of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Within the host.
     Host,
-    /// To a device.
     Up,
-    /// From a device.
     Down,
-    /// Within a device.
     Device,
-    /// Between devices with peer access.
+    /// With peer access.
     Peer,
-    /// Between devices through the host; the driver stages it.
+    /// Between devices, staged by the driver through the host.
     Staged,
 }
 
-/// An operation to count, with its bytes. Two words, so that it is passed in registers.
+/// Two words, so that it is passed in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     what: What,
@@ -32,7 +27,7 @@ pub(super) struct Done {
 #[derive(Clone, Copy, Debug)]
 enum What {
     HostCopy,
-    /// The host's end is pinned or managed; in the next variant, pageable.
+    /// The host's end is pinned or managed.
     Upload,
     UploadOfPageable,
     Download,
@@ -43,14 +38,12 @@ enum What {
     Fill,
     Publication,
     Prefetch,
-    /// Of device memory.
     Free,
 }
 
 impl Done {
     pub const PUBLICATION: Self = Self { what: What::Publication, bytes: 0 };
 
-    /// Returns the counts of a copy; `is_pageable` tells whether the host's end is pageable.
     pub const fn copy(way: Way, is_pageable: bool, bytes: u64) -> Self {
         let what = match (way, is_pageable) {
             (Way::Host, _) => What::HostCopy,

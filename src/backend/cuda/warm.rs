@@ -1,7 +1,7 @@
 //! The first use of what the driver loads lazily.
 //!
-//! The driver has kernels and engines of its own: for fills, for copies within a device, for growing a pool. It may load one at its first use, and loading
-//! may wait for every running kernel. So each is used once when a device is opened.
+//! The driver has kernels and engines of its own, for fills, copies within a device and growing a pool. Loading one may wait for every
+//! running kernel, so each is used once when a device is opened.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -11,13 +11,13 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::device::{Device, Lane};
 use crate::Result;
 
-/// The bytes of each half of the memory: larger than what the driver fills or copies by other means.
+/// Half of the memory: larger than what the driver fills or copies by other means.
 const HALF: usize = 256 << 10;
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl Device {
-    /// Uses once what the driver may load lazily. Without memory for it, or where a call fails, the rest stays cold: the first real use reports the error.
+    /// Where a call fails, the first real use reports the error.
     pub fn warm_up(&self) {
         let mut address = 0;
         let allocated = self.now(|lane| match &self.pool {
@@ -28,9 +28,8 @@ impl Device {
         if address == 0 {
             return;
         }
-        // Returns when nothing uses the memory any more.
         let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
-        // True if the call succeeded, also where waiting for it failed.
+        // True if the call succeeded, even if waiting for it failed.
         let free = || {
             let mut is_freed = false;
             let _ = self.now(|lane| {
@@ -56,8 +55,8 @@ impl Device {
         let half = address + HALF as u64;
         // SAFETY: the lane's own word, on which nothing is queued.
         unsafe { word.write(0) };
-        // SAFETY: within the memory, which is freed after these; the word is the lane's until it is synchronised. Each call is made whether or not the one
-        // before failed.
+        // SAFETY: within the memory, which is freed later; the word is the lane's until it is synchronised. Each call is made even if an
+        // earlier one failed.
         let outcomes = unsafe {
             [
                 calls.cuMemsetD8Async(address, 0, 2 * HALF, stream),

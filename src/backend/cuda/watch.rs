@@ -1,8 +1,7 @@
 //! [`Watch`]: a thread that polls for completed uses while values are kept.
 //!
-//! A task that waits for an operation is woken when the value kept for it is dropped, even if no thread calls the backend. The driver's
-//! callbacks must not call the driver, so this thread polls it, less often while nothing completes: a drop is at most one pause, 1 ms,
-//! late.
+//! So a task is woken by the drop of the value kept for its operation, even if no thread calls the backend: the driver's callbacks must not
+//! call the driver. The drop is at most one pause, 1 ms, late.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
@@ -12,19 +11,18 @@ use std::thread::{self, JoinHandle};
 
 use super::Shared;
 
-/// The first and the longest pause between two polls.
+/// The first and the longest pause between polls.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 #[derive(Default)]
 pub(super) struct Watch {
-    /// A thread polls, and will poll again.
     is_on: AtomicBool,
     is_ending: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watch {
-    /// Stops the thread and waits for it, unless called in that thread: a value dropped there may hold the last reference to the backend.
+    /// Joins the thread, unless called in it: a value dropped there may hold the last reference to the backend.
     pub fn end(&self) {
         self.is_ending.store(true, SeqCst);
         let thread = self.thread().take();
@@ -32,7 +30,6 @@ impl Watch {
             && thread.thread().id() != thread::current().id()
         {
             thread.thread().unpark();
-            // The thread has caught the panics of values.
             let _ = thread.join();
         }
     }
@@ -43,7 +40,6 @@ impl Watch {
 }
 
 impl Shared {
-    /// Starts polling if a value is pending and no thread polls.
     pub(super) fn watch(self: &Arc<Self>) {
         let watch = &self.watch;
         if self.deferred.values() == 0 || watch.is_on.swap(true, SeqCst) {
@@ -54,8 +50,8 @@ impl Shared {
         match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || shared.look_on()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
-                    // The previous thread polls no more and is about to release its reference to the shared state. The backend must be the
-                    // last holder when it is dropped.
+                    // It polls no more and is about to release its reference to the shared state, of which the backend must be the last
+                    // holder.
                     let _ = before.join();
                 }
             }
@@ -71,7 +67,7 @@ impl Shared {
             let left = self.deferred.values();
             if left == 0 {
                 self.watch.is_on.store(false, SeqCst);
-                // A value that was added meanwhile may have found `is_on` set.
+                // A value added meanwhile may have found `is_on` set.
                 if self.deferred.values() == 0 || self.watch.is_on.swap(true, SeqCst) {
                     return;
                 }
