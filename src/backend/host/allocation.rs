@@ -12,15 +12,15 @@ use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, Str
 use crate::error::LimitOf;
 use crate::{Error, Result};
 
-/// The memory of a range, released when the range is dropped.
+/// Released when the range is dropped.
 pub(super) enum Owner {
-    /// A part of the device's arena, at this offset.
+    /// Offset in the device's arena.
     Arena(u64),
     Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
 }
 
 impl HostBackend {
-    /// Allocates a block. Before reporting out-of-memory, waits for pending frees whose uses are complete, and tries again.
+    /// If memory is short, waits for pending frees whose uses are complete, and tries again.
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
         if let Err(Error::OutOfMemory { .. } | Error::Limit { of: LimitOf::Pinned, .. }) = outcome {
@@ -50,7 +50,6 @@ impl HostBackend {
         Ok(block)
     }
 
-    /// Allocates a part of a device's arena.
     fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { device, layout, options, .. } = *request;
         let arena = self.shared.arena(device)?;
@@ -66,7 +65,7 @@ impl HostBackend {
         Ok((Range::of(request, place.0, Owner::Arena(offset)), arena.address(offset), false))
     }
 
-    /// Maps pages of host memory. The last value tells whether they are page-locked.
+    /// The last value is true if the pages are locked.
     fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, layout, options, .. } = *request;
         if layout.align() as u64 > ALIGN {
@@ -75,7 +74,7 @@ impl HostBackend {
         let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;
         if location == MemoryLocation::Pinned {
-            // Mapped pages cost nothing before they are locked, so the system refuses sizes that exceed the machine.
+            // Mapped pages cost nothing until locked, so the system refuses sizes that exceed the machine.
             self.shared.budget.take(layout.size() as u64)?;
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {
@@ -88,7 +87,6 @@ impl HostBackend {
         Ok((Range::of(request, place, Owner::Mapping(mapping)), address, is_pinned))
     }
 
-    /// Returns the out-of-memory error: the system's for host memory, with the arena's figures for device memory.
     pub(super) fn shortage(&self, request: &Request) -> Error {
         let bytes = request.layout.size() as u64;
         match (request.location, self.shared.arena(request.device)) {
@@ -107,8 +105,8 @@ impl Range<Owner> {
         if let Owner::Arena(offset) = self.owner
             && let Ok(arena) = shared.arena(self.device)
         {
-            // SAFETY: allocated for this range, which was listed once and has just been removed. Its uses are complete, and a kernel that
-            // still used it would break its launch's promise.
+            // SAFETY: allocated for this range, which has just been removed; its uses are complete. A kernel that still used it would break
+            // its launch's promise.
             unsafe { arena.give(offset, self.bytes()) };
         }
     }

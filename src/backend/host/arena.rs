@@ -1,7 +1,7 @@
 //! Device memory: one mapping of the whole capacity, and a window of addresses that are not mapped in the process.
 //!
-//! 1. Offset 0 is aligned to [`ALIGN`], in the mapping and in the window, so an aligned address is an aligned place.
-//! 2. The bytes are accessed through raw pointers, never references: a kernel may be writing them.
+//! 1. Offset 0 is aligned to [`ALIGN`] in both, so an aligned address is an aligned place.
+//! 2. Bytes are accessed through raw pointers, never references: a kernel may be writing them.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,16 +15,15 @@ use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::free_list::{FreeList, Shortage};
 use crate::{Error, Result};
 
-/// The content of device memory before its first write, and after it is freed.
+/// The content of device memory before its first write, and after its free.
 pub const POISON: u8 = 0xDB;
 
-/// The largest alignment.
 pub(super) const ALIGN: u64 = 2 << 20;
-/// The largest capacity, and the largest page.
+/// The largest capacity and page.
 pub(super) const MOST: u64 = 1 << 40;
 
-/// The address windows of all devices. Bit 63 with bit 61 clear makes an address non-canonical on x86-64. Bit 55 makes it a kernel address
-/// on AArch64, which ignores the top byte. Windows are never reused, and are separated by gaps.
+/// Address windows, never reused and separated by gaps. On x86-64, bit 63 without bit 61 makes an address non-canonical; on AArch64, which
+/// ignores the top byte, bit 55 makes it a kernel address.
 const WINDOWS: u64 = 0xD080_0000_0000_0000;
 const WINDOWS_SIZE: u64 = 1 << 55;
 
@@ -32,15 +31,15 @@ pub(super) struct Arena {
     capacity: u64,
     window: u64,
     space: Mutex<Space>,
-    /// The page size of managed memory in bytes.
+    /// Of managed memory, in bytes.
     page: u64,
-    /// The place of offset 0.
+    /// Of offset 0.
     place: Place,
     /// INVARIANT: contains `capacity` bytes from `place` on.
     _mapping: Mapping,
 }
 
-/// The accounting of the capacity. Pages of managed memory have a size here, but no place.
+/// Pages of managed memory have a size here, but no place.
 ///
 /// INVARIANT: while the lock is free, allocations and pages together do not exceed the capacity.
 struct Space {
@@ -52,7 +51,6 @@ struct Space {
 
 impl Arena {
     pub fn new(capacity: u64, page: u64) -> Result<Self> {
-        // Limited by the pointer width, minus room for alignment.
         let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN));
         if capacity == 0 || capacity > most {
             return Err(Error::Size { what: "size in bytes", asked: capacity, least: 1, most });
@@ -60,7 +58,7 @@ impl Arena {
         let mapping = Mapping::sparse((capacity + ALIGN) as usize)?;
         let base = mapping.place().0;
         let padding = base.align_offset(ALIGN as usize);
-        // SAFETY: `padding` is below `ALIGN`, and the mapping is longer than that.
+        // SAFETY: `padding` is below `ALIGN`, which the mapping exceeds.
         let place = Place(unsafe { base.add(padding) });
         let space = Mutex::new(Space { free_list: FreeList::new(capacity), pages: Pages::default(), peak: 0 });
         Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
@@ -70,7 +68,6 @@ impl Arena {
         MemoryInfo { total: self.capacity, free: self.capacity - self.held(&self.space()) }
     }
 
-    /// Returns the bytes that allocations and pages occupy.
     pub fn occupied(&self) -> Live {
         let space = self.space();
         Live { bytes: self.held(&space), peak: space.peak }
@@ -80,8 +77,6 @@ impl Arena {
         DeviceAddress::new(self.window + offset)
     }
 
-    /// Returns the place of an offset, which is in the mapping for the lifetime of the arena.
-    ///
     /// # Safety
     ///
     /// The offset is at most the capacity.
@@ -90,8 +85,7 @@ impl Arena {
         Place(unsafe { self.place.0.add(offset as usize) })
     }
 
-    /// Allocates `bytes` bytes until [`give`](Self::give); returns their offset. Returns `None` if pages must be evicted first: then use
-    /// [`take_from_pages`](Self::take_from_pages).
+    /// Returns an offset; `None` if [`take_from_pages`](Self::take_from_pages) must evict pages first.
     pub fn take(&self, bytes: u64, align: u64) -> Result<Option<u64>> {
         if bytes == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: self.capacity });
@@ -106,8 +100,8 @@ impl Arena {
         self.reserve(&mut space, bytes, align, &mut Vec::new()).map(Some)
     }
 
-    /// Like [`take`](Self::take), but evicts pages if necessary and adds them to `evicted`. Call it under the pager's lock, so that the log
-    /// has the order of the moves.
+    /// Like [`take`](Self::take), but adds evicted pages to `evicted`. Call it under the pager's lock, so that the log has the order of the
+    /// moves.
     pub fn take_from_pages(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         self.reserve(&mut self.space(), bytes, align, evicted)
     }
@@ -124,14 +118,13 @@ impl Arena {
         Ok(offset)
     }
 
-    /// Returns the out-of-memory error for an allocation.
     pub fn shortage(&self, requested: u64, align: u64) -> Error {
         let space = self.space();
         let Shortage { free, largest } = space.free_list.shortage(if align.is_power_of_two() { align } else { 1 });
         Error::OutOfMemory { requested, free, largest }
     }
 
-    /// Makes a page resident, evicting others if necessary. Returns false if it was already resident, or if there is no room.
+    /// Returns false if the page was resident already, or if there is no room.
     pub fn admit(&self, page: u64, evicted: &mut Vec<u64>) -> bool {
         let mut space = self.space();
         if space.pages.touch(page) {
@@ -148,7 +141,7 @@ impl Arena {
         true
     }
 
-    /// Makes a page not resident. Returns true if it was.
+    /// Returns true if the page was resident.
     pub fn expel(&self, page: u64) -> bool {
         self.space().pages.remove(page)
     }
@@ -165,18 +158,18 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// The range was allocated by one [`take`](Self::take), is freed once, and is no longer used.
+    /// One [`take`](Self::take) allocated the range, which is freed once and no longer used.
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
-        // SAFETY: the caller's promise: the allocated range, to which the caller has exclusive access.
+        // SAFETY: the caller's promise.
         unsafe { self.overwrite(offset, bytes, POISON) };
         self.space().free_list.release(offset, bytes);
     }
 
-    /// Sets every byte. Outside the lock: this is slow, and must not block kernels.
+    /// Outside the lock: this is slow, and must not block kernels.
     ///
     /// # Safety
     ///
-    /// The range is within the capacity, and the caller has exclusive access.
+    /// The range is within the capacity and exclusive to the caller.
     pub unsafe fn overwrite(&self, offset: u64, bytes: u64, byte: u8) {
         // SAFETY: the caller's promise.
         let place = unsafe { self.place(offset) };
@@ -185,7 +178,6 @@ impl Arena {
     }
 }
 
-/// Returns the start of a new window of at least `capacity` addresses.
 fn window(capacity: u64) -> Result<u64> {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     let size = capacity.next_multiple_of(ALIGN) + ALIGN;

@@ -1,4 +1,4 @@
-//! The methods of [`Backend`] over simulated devices.
+//! [`Backend`] over simulated devices.
 
 use core::cell::Cell;
 use core::mem;
@@ -23,7 +23,7 @@ use crate::backend::{
 use crate::{Error, Result};
 
 // SAFETY: blocks are parts of arenas or mappings, exclusive until `free`. `allocate` checks size and alignment, and zeroes what the host
-// can read. `Deferred` keeps blocks until their uses are complete, and a stream's thread executes in order.
+// can read. `Deferred` keeps blocks until their uses are complete; a stream's thread executes in order.
 unsafe impl Backend for HostBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -64,7 +64,7 @@ unsafe impl Backend for HostBackend {
         };
         let facts = Facts { to: outcome.as_ref().ok().map(Block::address), ..facts };
         let is_given = outcome.is_ok();
-        // If the user's clock panics, the caller does not get the block, so it is freed.
+        // If the user's clock panics, the caller gets no block, so it is freed.
         let give = |has_panicked: bool| match &outcome {
             Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(block.address(), range)),
             _ => Ok(()),
@@ -75,7 +75,7 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let shared = &self.shared;
-        // In a fork, the block belongs to the parent, and a lock may be held by a thread that does not exist; here and below.
+        // In a fork, the block is the parent's, and the holder of a lock may not exist.
         if !shared.process.is_this() {
             return Ok(());
         }
@@ -115,7 +115,7 @@ unsafe impl Backend for HostBackend {
             self.shared.arena(device)?;
             Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
         };
-        // If the user's clock panics, the caller does not get the stream, so it is closed.
+        // As above.
         let close = |has_panicked| {
             if let (true, Some(id)) = (has_panicked, opened.get()) {
                 self.close_stream(id);
@@ -174,7 +174,7 @@ unsafe impl Backend for HostBackend {
                 };
                 self.queue(facts, stream, wait).map(drop)
             }
-            // The stream has ended, so only the model advances.
+            // The stream has ended: only the model advances.
             None => self.call(|| facts, || self.stream(stream).map(|_| model())),
         }
     }
@@ -228,7 +228,6 @@ unsafe impl Backend for HostBackend {
     }
 
     fn unload(&self, module: ModuleId) {
-        // A queued launch holds its own copy of its entry.
         self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
     }
 

@@ -12,7 +12,6 @@ use super::{Clock, HostBackend};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
 
-/// The maximum number of devices.
 const DEVICES: u32 = 64;
 
 /// The configuration of a host backend.
@@ -28,14 +27,13 @@ const DEVICES: u32 = 64;
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
-    /// The memory of each device in bytes, if they differ; else `devices` have `device_memory`.
+    /// In bytes, if they differ; else `devices` have `device_memory`.
     pub(super) memories: Vec<u64>,
     device_memory: u64,
     devices: u32,
-    /// The capabilities of every device, without its peers.
+    /// Without the peers.
     pub(super) capabilities: Capabilities,
     pub(super) peers: Vec<(u32, u32)>,
-    /// `None` disables fault injection.
     pub(super) faults: Option<Faults>,
     pub(super) log: bool,
     pub(super) link: Option<Link>,
@@ -76,7 +74,7 @@ impl Builder {
         }
     }
 
-    /// Sets the memory of each device in bytes; default 256 MiB. The process uses only the pages that allocations touch.
+    /// Sets the memory of each device in bytes; default 256 MiB. Only pages that allocations touch are used.
     pub const fn device_memory(mut self, bytes: u64) -> Self {
         self.device_memory = bytes;
         self
@@ -88,15 +86,14 @@ impl Builder {
         self
     }
 
-    /// Sets one device per element, with that many bytes of memory, instead of [`device_memory`](Self::device_memory) and
-    /// [`devices`](Self::devices).
+    /// Sets one device per element, with that many bytes, instead of [`device_memory`](Self::device_memory) and [`devices`](Self::devices).
     pub fn device_memories(mut self, bytes: impl IntoIterator<Item = u64>) -> Self {
         self.memories = bytes.into_iter().collect();
         self
     }
 
-    /// Sets the number of blocks of one launch that a device can run at once. A launch of more is refused, since blocks may wait for each other.
-    /// Default: no limit; a launch that does not get enough threads fails when it is executed.
+    /// Sets the number of blocks that a device runs at once; a launch of more is refused. Default: no limit; a launch that gets too few
+    /// threads fails when it is executed.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = groups;
         self
@@ -108,7 +105,7 @@ impl Builder {
         self
     }
 
-    /// Sets the calls that fail; default none. With a plan, even an empty one, [calls are counted](HostBackend::calls).
+    /// Sets the calls that fail; default none. Any plan makes the backend [count calls](HostBackend::calls).
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = Some(faults);
         self
@@ -120,13 +117,13 @@ impl Builder {
         self
     }
 
-    /// Sets a link whose time is modelled; default none. The model keeps 8 bytes per queued operation.
+    /// Sets a link whose time is modelled, with 8 bytes per queued operation; default none.
     pub fn link(mut self, link: Link) -> Self {
         self.link = Some(link);
         self
     }
 
-    /// Sets the clock of kernels and the log, in ns; default: the time since the backend was built. It must not call the backend.
+    /// Sets the clock of kernels and the log, in ns; default: the time since building. It must not call the backend.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -144,7 +141,7 @@ impl Builder {
         self
     }
 
-    /// Sets the machine's memory, for the default of [`pinned_budget`](Self::pinned_budget); default: as the system reports.
+    /// Sets the machine's memory for the default of [`pinned_budget`](Self::pinned_budget); default: the system's report.
     pub const fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
@@ -162,7 +159,7 @@ impl Builder {
         self
     }
 
-    /// Sets whether the backend reports that stores to pinned memory are visible to the other side while a kernel runs; default true. They always are.
+    /// Sets whether the backend reports that stores to pinned memory are visible while a kernel runs; default true. They always are.
     pub const fn system_scope(mut self, system_scope: bool) -> Self {
         self.capabilities.system_scope = system_scope;
         self
@@ -174,8 +171,7 @@ impl Builder {
         self
     }
 
-    /// Sets whether host and devices share one memory, so that pages of managed memory never migrate; default false. Device memory stays separate, and
-    /// copies to it are still copies.
+    /// Sets whether host and devices share one memory, so that managed pages never migrate; default false. Device memory stays separate.
     pub const fn shared_memory(mut self, shared: bool) -> Self {
         self.capabilities.shared_memory = shared;
         self
@@ -191,9 +187,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) if a memory or page size is 0 or above 1 TiB, or if there are more than 64 devices;
-    /// [`NoDevice`](crate::Error::NoDevice) if there is no device, or if a peer does not exist; [`Map`](crate::Error::Map) if the system
-    /// cannot map the memory; [`Config`](crate::Error::Config) if a rate of the [`Link`] is not positive.
+    /// [`Size`](crate::Error::Size) if a memory or page size is 0 or above 1 TiB, or for more than 64 devices;
+    /// [`NoDevice`](crate::Error::NoDevice) for no device or an unknown peer; [`Map`](crate::Error::Map) if the system cannot map the
+    /// memory; [`Config`](crate::Error::Config) if a rate of the [`Link`] is not positive.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {
@@ -206,7 +202,6 @@ impl Builder {
         Ok(Arc::new(HostBackend { shared: Arc::new(Shared::new(&self)?) }))
     }
 
-    /// Returns the bytes that may be pinned at once.
     pub(super) fn budget(&self) -> u64 {
         self.pinned_budget.unwrap_or_else(|| pinned_budget(self.host_memory.or_else(host_memory)))
     }

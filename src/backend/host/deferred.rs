@@ -12,33 +12,32 @@ use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
 
-/// The deferred-free queue. Streams drain it after each operation, so a block is freed right after its last use.
+/// Streams drain the queue after each operation, so a block is freed right after its last use.
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// The number of pending and running entries; 0 avoids the lock.
+    /// Pending and running entries. 0 avoids the lock.
     count: AtomicUsize,
-    /// Signalled when a running free or drop is complete.
+    /// Signalled when a free or drop is complete.
     gone: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
     held: Vec<(Uses, Held)>,
-    /// The number of threads that have taken blocks out of the queue and are freeing them.
+    /// Threads that are freeing blocks.
     going: usize,
-    /// The addresses of blocks whose bound values are being dropped.
+    /// Blocks whose bound values are being dropped.
     dropping: Vec<Range<u64>>,
 }
 
 pub(super) enum Held {
     Block(Block),
-    /// A value, and the addresses of the block that must be freed before it, if any.
+    /// A value, and the block that must be freed before it, if any.
     Value(Box<dyn Send>, Option<Range<u64>>),
 }
 
 impl Deferred {
-    /// Frees or drops an entry after its uses are complete.
     pub fn after(&self, shared: &Shared, uses: &Uses, held: Held) {
         if uses.is_empty() || shared.are_over(uses) {
             return held.let_go(shared);
@@ -52,10 +51,9 @@ impl Deferred {
         self.drain(shared);
     }
 
-    /// Frees or drops every entry whose uses are complete.
     pub fn drain(&self, shared: &Shared) {
-        // SYNC POINT: something waits. Pairs with itself: one side adds an entry and then checks whether its uses are complete; the other
-        // completes an operation and then checks for entries. Without a total order both checks could miss the other's write.
+        // SYNC POINT: something waits. Pairs with itself: one side adds an entry, then checks its uses; the other completes an operation,
+        // then checks for entries. Without a total order both could miss the other's write.
         fence(SeqCst);
         if self.count.load(Relaxed) == 0 {
             return;
@@ -63,13 +61,13 @@ impl Deferred {
         self.let_go_if(shared, |_| true);
     }
 
-    /// Frees every block whose uses are complete, and waits for the frees of other threads. Does not drop values: their drops may need a
-    /// lock that the caller holds.
+    /// Frees every block whose uses are complete, and waits for the frees of other threads. Drops no values: a drop may need a lock that
+    /// the caller holds.
     pub fn catch_up(&self, shared: &Shared) {
         self.give_back(shared, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
     }
 
-    /// Like [`catch_up`](Self::catch_up), but also drops block-bound values, whose drops wait for no other thread.
+    /// Also drops block-bound values, whose drops wait for no other thread.
     pub fn catch_up_beyond(&self, shared: &Shared) {
         let goes = |held: &Held| matches!(held, Held::Block(_)) || held.beyond().is_some();
         self.give_back(shared, goes, |waiting| waiting.going == 0 && waiting.dropping.is_empty());
@@ -87,13 +85,13 @@ impl Deferred {
         }
     }
 
-    /// Frees or drops the selected entries whose uses are complete. A panic has no caller, so it is counted, and the next entry follows.
+    /// A panic has no caller, so it is counted, and the next entry follows.
     fn let_go_if(&self, shared: &Shared, goes: impl Fn(&Held) -> bool) {
         let mut waiting = self.waiting();
         let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && shared.are_over(uses);
         let (blocks, mut values): (Vec<_>, Vec<_>) =
             waiting.held.extract_if(.., is_over).partition(|(_, held)| matches!(held, Held::Block(_)));
-        // Drops block-bound values first: the others may wait for them.
+        // Block-bound values first: the others may wait for them.
         values.sort_by_key(|(_, held)| held.beyond().is_none());
         if blocks.is_empty() && values.is_empty() {
             return;
@@ -111,7 +109,7 @@ impl Deferred {
         blocks.into_iter().for_each(go);
         self.waiting().going -= 1;
         self.gone.notify_all();
-        // No thread waits for these drops: values are the user's, and may wait for any thread.
+        // No thread waits for these drops: a user's value may wait for any thread.
         for value in values {
             let beyond = value.1.beyond().cloned();
             go(value);
@@ -125,10 +123,10 @@ impl Deferred {
         }
     }
 
-    /// Returns true if a pending value is bound to this freed block, or to a block that it is a part of. A value with incomplete uses is
-    /// ignored: it may be bound to another block, which has this address now.
+    /// Returns true if a pending value is bound to this freed block, or a block around it. A value with incomplete uses is ignored: it may
+    /// be bound to a later block at this address.
     pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
-        // SYNC POINT: a value was dropped. Pairs with recount: a thread that reads 0 sees the effects of the drop.
+        // SYNC POINT: a value was dropped. Pairs with recount: who reads 0 sees the effects of the drop.
         if self.count.load(Acquire) == 0 {
             return false;
         }

@@ -41,7 +41,7 @@ impl Extension for HostBackend {
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
         match self.shared.stream(ticket.stream) {
             Some(stream) => stream.notify(&self.shared, ticket.number, waker),
-            // The stream has ended and all its operations are complete.
+            // The stream has ended: everything is complete.
             None => waker.wake(),
         }
         Ok(())

@@ -1,12 +1,10 @@
 //! Fault injection for tests.
 //!
-//! 1. A plan selects the calls of a method that fail: the n-th, all from the n-th on, or random ones. Random choices depend on a seed and
-//!    the call's number, so a run can be repeated.
+//! 1. A plan selects the calls of a method that fail: the n-th, all from the n-th on, or random ones, repeatable by their seed.
 //! 2. Calls are counted when they are made, failed ones included. A fault at execution is decided at the call.
-//! 3. A failing call has no effect, with two exceptions that callers rely on: a free still frees, and a wait still waits, also for another
-//!    stream.
+//! 3. A failing call has no effect, except that a free still frees, and a wait still waits, also for another stream.
 //! 4. A failing allocation returns out of memory, with the real free bytes. Every other call returns [`Injected`](Error::Injected).
-//! 5. A copy can also [succeed with a wrong bit](Fault::flipping). No error is reported.
+//! 5. A copy can also [succeed with a wrong bit](Fault::flipping), without an error.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -137,7 +135,7 @@ impl Fault {
         Self { which: Which::Nth(n), when_executed: false, flips: None }
     }
 
-    /// Fails the n-th call from now on and all later ones.
+    /// Fails the n-th call from now on, and all later ones.
     #[must_use]
     pub const fn from(n: u64) -> Self {
         Self { which: Which::From(n), when_executed: false, flips: None }
@@ -146,19 +144,18 @@ impl Fault {
     /// Fails each call with a probability from 0 to 1. The same seed selects the same calls.
     #[must_use]
     pub fn random(probability: f64, seed: u64) -> Self {
-        // Saturates at both ends; NaN becomes 0.
         let below = (probability * u64::MAX as f64) as u64;
         Self { which: Which::Chance { below, seed }, when_executed: false, flips: None }
     }
 
-    /// Lets the operation be queued and fail when it is executed. A blocking call fails at the call.
+    /// Fails when the operation is executed, not when it is queued. A blocking call fails at the call.
     #[must_use]
     pub const fn when_executed(self) -> Self {
         Self { when_executed: true, ..self }
     }
 
-    /// Corrupts instead of failing: the copy succeeds with one flipped bit in the byte at `at`, modulo its length. Has no effect on calls
-    /// other than copies, and on copies to memory outside the backend.
+    /// Instead of failing, flips one bit of the byte at `at`, modulo the copy's length. Only copies within the backend's memory are
+    /// affected.
     #[must_use]
     pub const fn flipping(self, at: u64) -> Self {
         Self { flips: Some(at), when_executed: true, ..self }
@@ -176,7 +173,7 @@ impl Fault {
     }
 }
 
-/// A plan of faults. If several faults of one method apply, the first one counts.
+/// A plan of faults. The first one that applies to a call counts.
 ///
 /// ```
 /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
@@ -209,17 +206,15 @@ impl Faults {
     }
 }
 
-/// The current plan, and the counts of calls.
 #[derive(Default)]
 pub(super) struct Plan {
     calls: [AtomicU64; Verb::ALL.len()],
-    /// True if the plan has a rule; false avoids the lock.
+    /// False avoids the lock.
     is_armed: AtomicBool,
-    /// Each with the number of calls made before the rule was set.
+    /// Each with the calls made before the rule was set.
     rules: Mutex<Vec<(Verb, Fault, u64)>>,
 }
 
-/// A call with an injected fault.
 #[derive(Clone, Copy)]
 pub(super) struct Struck {
     pub when_executed: bool,
@@ -240,7 +235,6 @@ impl Plan {
         self.calls[verb as usize].load(Relaxed)
     }
 
-    /// Counts a call; returns its fault, if any.
     pub fn next(&self, verb: Verb) -> Option<Struck> {
         let number = self.calls[verb as usize].fetch_add(1, Relaxed) + 1;
         if !self.is_armed.load(Relaxed) {
@@ -259,7 +253,7 @@ impl Struck {
     }
 }
 
-/// The `number`-th value of the generator SplitMix64 (Steele, Lea and Flood, 2014) from a seed.
+/// SplitMix64 (Steele, Lea and Flood, 2014).
 fn split_mix(seed: u64, number: u64) -> u64 {
     let mut z = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -278,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Published values of the generator, seed 1234567.
+    /// Seed 1234567.
     #[test]
     fn the_generator_is_the_published_one() {
         let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];

@@ -1,10 +1,10 @@
 //! The link model: the time that a run would take if copies crossed a bus.
 //!
-//! 1. Time is virtual. No thread sleeps, all bytes are copied, and wall time affects no figure: the same calls give the same times.
+//! 1. Time is virtual: no thread sleeps, all bytes are copied, and the same calls give the same times.
 //! 2. A device has three concurrent engines: copies in, copies out, and work on the device. Each executes in the order of the calls.
-//! 3. A queued operation begins when the host has made the call, the earlier operations of its stream are complete, and its engines are
-//!    idle. A blocking call or a wait occupies the host until its end.
-//! 4. Page migration of managed memory on access is not modelled; prefetches are.
+//! 3. A queued operation begins when it was called, the earlier operations of its stream are complete, and its engines are idle. A blocking
+//!    call or a wait occupies the host until its end.
+//! 4. Page migration on access is not modelled; prefetches are.
 
 use core::fmt;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use crate::backend::counters::Counts;
 use crate::backend::{StreamId, Ticket};
 use crate::config::ConfigError;
 
-/// The parameters: latencies in ns, rates in bytes per ns, which is GB/s.
+/// The parameters: latencies in ns, rates in bytes per ns (GB/s).
 ///
 /// ```
 /// use ringmem::backend::host::{HostBackend, Link};
@@ -34,9 +34,9 @@ use crate::config::ConfigError;
 pub struct Link {
     /// The latency of each copy between host and device, before its first byte.
     pub latency_ns: u64,
-    /// The rate between pinned memory and a device, in each direction.
+    /// The rate between pinned memory and a device, per direction.
     pub pinned: f64,
-    /// The rate between pageable memory and a device, including the copy into a pinned buffer.
+    /// The rate between pageable memory and a device, copy into a pinned buffer included.
     pub pageable: f64,
     /// The rate within a device, also of fills.
     pub device: f64,
@@ -44,7 +44,7 @@ pub struct Link {
     pub host: f64,
     /// The rate between devices with peer access.
     pub peer: f64,
-    /// The duration of a kernel in ns, from its name and arguments. It must not call the backend.
+    /// The duration of a kernel. Must not call the backend.
     pub kernel_ns: KernelTime,
 }
 
@@ -61,7 +61,7 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Checks that every rate is positive: a copy would otherwise last for ever, or take no time.
+    /// Another rate would give an infinite time, or none.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let &Self { pinned, pageable, device, host, peer, .. } = self;
         let rates =
@@ -87,25 +87,19 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The path of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// From the host to a device.
     Upload { to: u32, pageable: bool },
-    /// From a device to the host.
     Download { from: u32, pageable: bool },
-    /// Within one device.
     Device(u32),
-    /// Between devices with peer access.
+    /// With peer access.
     Peer { from: u32, to: u32 },
-    /// Between devices through the host.
+    /// Through the host.
     Staged { from: u32, to: u32 },
-    /// Within the host.
     Host,
 }
 
 impl Route {
-    /// Counts a copy on this route.
     pub fn counted(self, counts: &Counts, bytes: u64) {
         match self {
             Self::Upload { pageable, .. } => counts.uploads[usize::from(pageable)].add(bytes),
@@ -121,7 +115,6 @@ impl Route {
     }
 }
 
-/// A unit of work with a duration.
 pub(super) enum Work<'a> {
     Bytes(Route, u64),
     Kernel { device: u32, name: &'a str, arguments: &'a [u64] },
@@ -133,7 +126,7 @@ pub(super) struct Model {
     times: Mutex<Times>,
 }
 
-/// The times at which the host, engines and streams become idle, in ns of the model.
+/// When each becomes idle, in ns of the model.
 struct Times {
     host: u64,
     engines: Vec<Engines>,
@@ -150,7 +143,7 @@ struct Engines {
 #[derive(Default)]
 struct Line {
     end: u64,
-    /// The end of each operation, indexed by its number less 1.
+    /// By number less 1.
     ends: Vec<u64>,
 }
 
@@ -164,7 +157,6 @@ impl Model {
         self.with(|times| times.host)
     }
 
-    /// Occupies the host for `ns`.
     pub fn work(&self, ns: u64) {
         self.with(|times| times.host = times.host.saturating_add(ns));
     }
@@ -173,20 +165,18 @@ impl Model {
         self.with(|times| times.host = times.spend(&self.link, work, times.host));
     }
 
-    /// Adds the next operation of a stream, with its number.
     pub fn queued(&self, stream: StreamId, number: u64, work: &Work<'_>) {
         self.with(|times| {
             let from = times.streams.entry(stream).or_default().end.max(times.host);
             let end = times.spend(&self.link, work, from);
             let line = times.streams.entry(stream).or_default();
             line.end = end;
-            // An operation that was announced but never queued had the same number.
+            // An announced operation that was never queued had the same number.
             line.ends.truncate(usize::try_from(number - 1).unwrap_or(usize::MAX));
             line.ends.push(end);
         });
     }
 
-    /// Delays later operations of a stream until a ticket is complete.
     pub fn after(&self, ticket: Ticket, stream: StreamId) {
         self.with(|times| {
             let end = times.end(ticket);
@@ -195,12 +185,10 @@ impl Model {
         });
     }
 
-    /// Advances the host to the completion of a ticket.
     pub fn waited(&self, ticket: Ticket) {
         self.with(|times| times.host = times.host.max(times.end(ticket)));
     }
 
-    /// Advances the host to the end of a stream.
     pub fn synchronized(&self, stream: StreamId) {
         self.with(|times| times.host = times.host.max(times.streams.get(&stream).map_or(0, |line| line.end)));
     }
@@ -222,7 +210,7 @@ impl Times {
         last.checked_sub(1).map_or(0, |last| ends[last])
     }
 
-    /// Occupies the engines that some work needs, from `from` at the earliest. Returns its end.
+    /// Returns the end of the work, which begins at `from` at the earliest.
     fn spend(&mut self, link: &Link, work: &Work<'_>, from: u64) -> u64 {
         let engines = &mut self.engines;
         let hop = |pageable, bytes| link.latency_ns.saturating_add(time(bytes, if pageable { link.pageable } else { link.pinned }));
@@ -250,7 +238,7 @@ impl Times {
     }
 }
 
-/// Occupies engines from the time when all are idle, `from` at the earliest. Returns the end.
+/// Occupies engines once all are idle, from `from` at the earliest. Returns the end.
 fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 {
     let begin = engines.iter().fold(from, |begin, engine| begin.max(**engine));
     let end = begin.saturating_add(takes);
@@ -260,7 +248,7 @@ fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 
     end
 }
 
-/// Returns a duration, rounded up; infinite for a rate of 0.
+/// Rounds up; infinite for a rate of 0.
 fn time(bytes: u64, rate: f64) -> u64 {
     if bytes == 0 { 0 } else { (bytes as f64 / rate.max(0.0)).ceil() as u64 }
 }

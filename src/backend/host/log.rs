@@ -7,27 +7,27 @@ use super::faults::Verb;
 use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
-/// An entry of the log. Entries are in the order of events, and each is added before a caller can observe its event.
+/// An entry of the log, in the order of events. It is added before a caller can observe its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
-    /// The number of the entry, from 1.
+    /// From 1.
     pub number: u64,
-    /// The time of the backend's clock, in ns. The time of the entry before, if the clock panics in a thread that already panics.
+    /// The backend's clock, in ns; the previous entry's time if the clock panics during a panic.
     pub at_ns: u64,
     /// The phase of the call.
     pub phase: Phase,
-    /// The method; for a page that moved, the method that moved it.
+    /// The method; for a page, the one that moved it.
     pub verb: Verb,
     /// The stream, if the call uses one.
     pub stream: Option<StreamId>,
-    /// The operation's number in its stream, if it was queued.
+    /// The number in the stream, if queued.
     pub ticket: Option<u64>,
-    /// The bytes allocated, freed, copied, filled or moved; 0 for other calls.
+    /// The bytes allocated, freed, copied, filled or moved; else 0.
     pub bytes: u64,
-    /// The address that was read or freed, or of the page that moved.
+    /// The address read, freed, or of the moved page.
     pub from: Option<u64>,
-    /// The address that was written or allocated.
+    /// The address written or allocated.
     pub to: Option<u64>,
     /// Whether it succeeded.
     pub ok: bool,
@@ -39,19 +39,18 @@ pub struct Call {
 pub enum Phase {
     /// The call has returned. A queued operation may not be executed yet.
     Called,
-    /// The operation was executed on its stream.
+    /// It was executed on its stream.
     Executed,
-    /// The memory of a freed block was released: its uses are complete.
+    /// A freed block was released, its uses complete.
     Freed,
-    /// A page of managed memory migrated to a device.
+    /// A managed page migrated to a device.
     PagedIn,
-    /// A page of managed memory left a device because the host or another device accessed it.
+    /// A managed page left a device because the host or another device accessed it.
     PagedOut,
-    /// A page of managed memory was evicted from a device.
+    /// A managed page was evicted from a device.
     Evicted,
 }
 
-/// The arguments of a call, before its result is known.
 #[derive(Clone, Copy)]
 pub(super) struct Facts {
     pub verb: Verb,
@@ -83,7 +82,6 @@ impl Facts {
     }
 }
 
-/// The log.
 pub(super) struct Log {
     is_on: bool,
     calls: Mutex<Vec<Call>>,
@@ -94,7 +92,7 @@ impl Log {
         Self { is_on, calls: Mutex::new(Vec::new()) }
     }
 
-    /// Adds an entry. Reads the clock under the lock, so that times are monotonic if the clock is.
+    /// Reads the clock under the lock, so that times are monotonic if the clock is.
     pub fn record(&self, facts: &Facts, phase: Phase, ticket: Option<u64>, ok: bool, clock: impl FnOnce() -> u64) {
         if !self.is_on {
             return;

@@ -4,11 +4,11 @@ use core::ptr::NonNull;
 
 use crate::{Error, Result};
 
-/// An address that is shared between threads. Each user argues why its access is safe.
+/// Shared between threads.
 #[derive(Clone, Copy)]
 pub(super) struct Place(pub NonNull<u8>);
 
-// SAFETY: a number with provenance; each access through it is unsafe and has its own argument.
+// SAFETY: only a number; each access through it has its own argument.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
@@ -16,9 +16,9 @@ unsafe impl Sync for Place {}
 /// The minimum alignment of a mapping.
 const PAGE: usize = 4096;
 
-/// An owner of zeroed memory with no other references; at least page-aligned.
+/// Owns zeroed memory without other references.
 pub(super) struct Mapping {
-    /// INVARIANT: `len` bytes from here on are in the mapping; `len` is at least 1.
+    /// INVARIANT: at least 1; `len` bytes from here on are in the mapping.
     place: Place,
     len: usize,
     /// INVARIANT: the address and size that were mapped.
@@ -26,12 +26,12 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps memory that will be used. Fails if the system does not have that much.
+    /// Fails if the system does not have that much.
     pub fn new(len: usize, align: usize) -> Result<Self> {
         Self::map(len, align, true)
     }
 
-    /// Reserves addresses of which a part will be used, even if the system does not overcommit.
+    /// Reserves addresses of which a part will be used, even without overcommit.
     pub fn sparse(len: usize) -> Result<Self> {
         Self::map(len, PAGE, false)
     }
@@ -40,12 +40,11 @@ impl Mapping {
         if len == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
-        // Adds the bytes needed for an alignment above a page.
+        // Room for an alignment above a page.
         let mapped = len.saturating_add(align.saturating_sub(PAGE));
         let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
         let padding = if align > PAGE { base.align_offset(align) } else { 0 };
-        // SAFETY: the next aligned address is at most `align - PAGE` bytes after a page boundary, and that many bytes were mapped in
-        // addition to `len`.
+        // SAFETY: the next aligned address is at most `align - PAGE` bytes further, which were mapped in addition to `len`.
         let place = Place(unsafe { base.add(padding) });
         Ok(Self { place, len, base: (Place(base), mapped) })
     }
@@ -54,7 +53,7 @@ impl Mapping {
         self.place
     }
 
-    /// Page-locks all pages or none. Returns true if they are locked.
+    /// Locks all pages or none. Returns true if they are locked.
     pub fn lock(&self) -> bool {
         system::lock(self.place.0, self.len)
     }
@@ -63,7 +62,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         let (Place(base), mapped) = self.base;
-        // SAFETY: mapped with this length in `map`, and unmapped here only.
+        // SAFETY: mapped with this length, and unmapped only here.
         unsafe { system::unmap(base, mapped) };
     }
 }
@@ -81,17 +80,16 @@ mod system {
         let flags = if reserve { MapFlags::PRIVATE } else { MapFlags::PRIVATE | MapFlags::NORESERVE };
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         let (flags, _) = (MapFlags::PRIVATE, reserve);
-        // SAFETY: no address is requested, so no existing mapping is replaced.
+        // SAFETY: no address is requested, so no mapping is replaced.
         let place = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         NonNull::new(place.cast()).ok_or(io::Error::from(Errno::NOMEM))
     }
 
     pub fn lock(place: NonNull<u8>, len: usize) -> bool {
-        // SAFETY: locking does not change the contents of pages.
+        // SAFETY: locking does not change contents.
         let locked = unsafe { mlock(place.as_ptr().cast(), len) }.is_ok();
         if !locked {
-            // A failed lock may have locked a part.
-            // SAFETY: as above. If it fails, pages stay locked until they are unmapped, which is harmless.
+            // SAFETY: as above. A failed lock may have locked a part. If this fails, pages stay locked until unmapped, which is harmless.
             let _ = unsafe { munlock(place.as_ptr().cast(), len) };
         }
         locked
@@ -99,9 +97,9 @@ mod system {
 
     /// # Safety
     ///
-    /// `place` and `len` come from one `map`, and nothing uses the memory any more.
+    /// From one `map`, and no longer used.
     pub unsafe fn unmap(place: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise. Fails only for ranges that were never mapped.
+        // SAFETY: the caller's promise.
         let result = unsafe { munmap(place.as_ptr().cast(), len) };
         debug_assert!(result.is_ok());
     }
@@ -128,7 +126,7 @@ mod system {
 
     /// # Safety
     ///
-    /// `place` and `len` come from one `map`, and nothing uses the memory any more.
+    /// From one `map`, and no longer used.
     pub unsafe fn unmap(place: NonNull<u8>, len: usize) {
         // SAFETY: `map` created the same layout.
         let layout = unsafe { Layout::from_size_align_unchecked(len, PAGE) };

@@ -1,18 +1,18 @@
 //! The host backend: simulated devices in this process, for tests and for machines without a GPU.
 //!
-//! 1. Device memory is a separate address space, not mapped into the process: host code that dereferences such an address faults. Only copies and
-//!    kernels access the bytes.
-//! 2. Device memory holds [`POISON`] when it is allocated and again when it is freed. Host-visible memory is zeroed.
+//! 1. Device memory is a separate address space: host code that dereferences such an address faults. Only copies and kernels access the
+//!    bytes.
+//! 2. Device memory holds [`POISON`] when allocated and when freed. Host-visible memory is zeroed.
 //! 3. A stream is a thread. It executes its operations in order, and reads the source of a copy when it executes it.
 //! 4. A call with an address outside live memory fails: after a free, of another backend, past the end.
 //! 5. The [`Counters`] count every allocation, free, copy, fill and launch once, when it is complete.
 //! 6. [`Faults`] can be injected into any call, and a [log](Call) of all calls can be read.
-//! 7. Peer access between devices is set per direction. Copies between devices without it go through the host, and are counted so.
-//! 8. Managed memory has pages, which [occupy](HostBackend::occupied) device memory and are evicted when it is short.
-//! 9. A forked process frees nothing and drops no kept value: both belong to the parent.
+//! 7. Peer access is set per direction. Copies without it go through the host, and are counted so.
+//! 8. Pages of managed memory [occupy](HostBackend::occupied) device memory and are evicted when it is short.
+//! 9. A forked process frees nothing and drops no kept value: both are the parent's.
 //!
-//! A copy is a `memcpy`; a [model](Link) computes how long a link would take, without waiting. The use of a host pointer into pinned or managed memory
-//! after the free is not detected: those pages are unmapped or reused.
+//! A copy is a `memcpy`; a [model](Link) computes how long a link would take, without waiting. Use of a host pointer into freed pinned or
+//! managed memory is not detected.
 
 mod allocation;
 mod arena;
@@ -53,7 +53,7 @@ pub use pinned::{host_memory, pinned_budget};
 /// A clock in ns.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Simulated devices. Dropped with the last reference to it, and to its memory and streams.
+/// Simulated devices. Dropped with the last reference to it, its memory and its streams.
 pub struct HostBackend {
     shared: Arc<Shared>,
 }
@@ -64,7 +64,7 @@ impl HostBackend {
         Builder::new()
     }
 
-    /// Returns the counters. First frees memory whose uses are complete, and waits for streams that are doing so, except in a fork.
+    /// Returns the counters, after all frees that are due, except in a fork.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.deferred.catch_up(&self.shared);
@@ -72,31 +72,31 @@ impl HostBackend {
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }
 
-    /// Returns the number of calls of a verb, failed ones included. `None` unless the backend was built with [faults](Builder::faults), a
-    /// [log](Builder::log) or a [link](Builder::link), or [`set_faults`](Self::set_faults) was called.
+    /// Returns the number of calls of a verb, failed ones included. `None` without [faults](Builder::faults), a [log](Builder::log), a
+    /// [link](Builder::link) or [`set_faults`](Self::set_faults).
     #[must_use]
     pub fn calls(&self, verb: Verb) -> Option<u64> {
         self.shared.is_watched().then(|| self.shared.plan.calls(verb))
     }
 
-    /// Replaces the plan of faults. It counts calls from now on.
+    /// Replaces the plan of faults, which counts calls from now on.
     pub fn set_faults(&self, faults: &Faults) {
         self.shared.set_faults(faults);
     }
 
-    /// Returns the calls so far, if the [log](Builder::log) is enabled.
+    /// Returns the calls so far, if the [log](Builder::log) is on.
     #[must_use]
     pub fn call_log(&self) -> Vec<Call> {
         self.shared.calls()
     }
 
-    /// Returns the options of a live block; `None` for any other.
+    /// Returns the options of a live block; `None` for others.
     #[must_use]
     pub fn options_of(&self, block: &Block) -> Option<Options> {
         self.shared.ranges.options(block)
     }
 
-    /// Returns the device memory that allocations and resident pages of managed memory occupy.
+    /// Returns the device memory that allocations and resident managed pages occupy.
     ///
     /// # Errors
     ///
@@ -105,19 +105,19 @@ impl HostBackend {
         Ok(self.shared.arena(device)?.occupied())
     }
 
-    /// Returns the host's virtual time in the [model](Builder::link) of the link, in ns from 0; `None` without one.
+    /// Returns the host's virtual time in the [model](Builder::link), in ns from 0; `None` without one.
     #[must_use]
     pub fn model_now(&self) -> Option<u64> {
         self.shared.model.as_ref().map(link::Model::now)
     }
 
-    /// Returns the virtual time at which an operation is complete, even if it was not waited for; `None` without a model.
+    /// Returns the virtual time at which an operation completes, waited for or not; `None` without a model.
     #[must_use]
     pub fn model_end(&self, ticket: Ticket) -> Option<u64> {
         self.shared.model.as_ref().map(|model| model.end(ticket))
     }
 
-    /// Advances the host's virtual time by `ns`, as work of the host.
+    /// Advances the host's virtual time by `ns`.
     pub fn model_work(&self, ns: u64) {
         if let Some(model) = &self.shared.model {
             model.work(ns);

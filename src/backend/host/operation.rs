@@ -25,11 +25,11 @@ use crate::{Error, Result};
 
 /// INVARIANT: the caller that queued it made the promise of the backend's method.
 pub(super) enum Operation {
-    /// With its route, and whether its target and its source were pageable when it was queued.
+    /// With whether its target and its source were pageable when it was queued.
     Copy(Copy, Route, [bool; 2]),
-    /// With whether its target was pageable.
+    /// Whether its target was pageable.
     Fill(Fill, bool),
-    /// With the number of the first operation whose failure prevents it, and whether the word was pageable.
+    /// With the first operation whose failure prevents it.
     Publish {
         word: Place,
         value: u64,
@@ -38,13 +38,11 @@ pub(super) enum Operation {
     },
     Prefetch(Prefetch),
     Launch(Launch),
-    /// Stores the time of execution.
     Record(Arc<OnceLock<u64>>),
-    /// Waits for an operation of another stream.
     After {
         stream: Arc<Queue>,
         number: u64,
-        /// True if the other stream had a kernel before this number when this was queued.
+        /// The other stream had a kernel before this number when this was queued.
         may_last: bool,
     },
 }
@@ -57,7 +55,7 @@ pub(super) struct Launch {
 }
 
 impl Operation {
-    /// Taints the target of this failed operation. Pageable memory of the caller is not tracked, and an unpublished word is unchanged.
+    /// Pageable memory is not tracked, and an unpublished word is unchanged.
     pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
         let (taints, reached) = (shared.ranges.taints(), |ticket| shared.reached(ticket));
         let add = |place, bytes| {
@@ -75,10 +73,9 @@ impl Operation {
         }
     }
 
-    /// Executes the operation on the stream's thread.
     pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match *self {
-            // SAFETY: the invariant. A block that was freed meanwhile stays mapped until this operation is complete.
+            // SAFETY: the invariant. A block freed meanwhile stays mapped until this is complete.
             Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: as above.
             Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
@@ -96,7 +93,7 @@ impl Operation {
                 Ok(())
             }
             Self::After { ref stream, number, .. } => {
-                // The other operation's failure is reported to its own waiter.
+                // Its own waiter gets the other operation's failure.
                 stream.wait_for(number);
                 Ok(())
             }
@@ -116,7 +113,7 @@ impl Launch {
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
-        // Groups of a launch run concurrently, as blocks do, and may wait for each other. So none runs unless every group has a thread.
+        // Groups may wait for each other, as blocks do. So none runs unless every group has a thread.
         let all_there = OnceLock::new();
         let outcome = thread::scope(|scope| {
             let start = |number| {
@@ -136,7 +133,6 @@ impl Launch {
 }
 
 impl Shared {
-    /// Returns both ends of a copy, target first, and the route between them.
     fn ends(&self, copy: &Copy, queued: Option<[bool; 2]>) -> Result<(Found, Found, Route)> {
         let ranges = self.ranges.read();
         let to = ranges.end(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy.name())?;
@@ -148,7 +144,7 @@ impl Shared {
             (false, true) => Route::Upload { to: to.device, pageable: pageable(&from) },
             (true, false) => Route::Download { from: from.device, pageable: pageable(&to) },
             (true, true) if from.device == to.device => Route::Device(to.device),
-            // The copy engine of either device can do it, if that device has peer access.
+            // The copy engine of either device can do it, with peer access.
             (true, true) if self.peers.reaches(from.device, to.device) || self.peers.reaches(to.device, from.device) => {
                 Route::Peer { from: from.device, to: to.device }
             }
@@ -157,12 +153,10 @@ impl Shared {
         Ok((to, from, route))
     }
 
-    /// Returns the route of a copy, and whether its target and its source are pageable.
     pub fn check_copy(&self, copy: &Copy) -> Result<(Route, [bool; 2])> {
         self.ends(copy, None).map(|(to, from, route)| (route, [to.in_no_range, from.in_no_range]))
     }
 
-    /// Returns the route of a fill, and whether its target is pageable.
     pub fn check_fill(&self, fill: &Fill) -> Result<(Route, bool)> {
         self.target(fill, None).map(|(found, route)| (route, found.in_no_range))
     }
@@ -170,7 +164,7 @@ impl Shared {
     fn target(&self, fill: &Fill, queued: Option<bool>) -> Result<(Found, Route)> {
         fill.check_size()?;
         let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
-        // Checked for device memory too: in an arena, a place is aligned as its address is.
+        // Also for device memory: in an arena, a place is aligned as its address is.
         aligned(found.place.as_ptr().addr() as u64, fill.bytes(), u64::from(fill.size))?;
         let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
         Ok((found, route))
@@ -178,11 +172,11 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::copy_now`.
+    /// As `Backend::copy_now`.
     pub unsafe fn copy(&self, copy: &Copy, queued: Option<(Route, [bool; 2])>, stream: Option<StreamId>) -> Result<Route> {
         let (to, from, route) = self.ends(copy, queued.map(|(_, pageable)| pageable))?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
-        // A peer enabled or disabled since the call has no effect.
+        // A peer changed since the call has no effect.
         let route = queued.map_or(route, |(route, _)| route);
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
@@ -194,8 +188,7 @@ impl Shared {
             // SAFETY: as below.
             unsafe { over_the_host(to.place, from.place, copy.bytes as usize) };
         } else {
-            // SAFETY: both are checked for this many bytes, or promised. They do not overlap, and no other thread accesses them: the
-            // caller's promise.
+            // SAFETY: both are checked for this many bytes, or promised. They do not overlap, and are exclusive: the caller's promise.
             unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
         self.ranges.taints().remove(copy.to, copy.bytes);
@@ -203,20 +196,19 @@ impl Shared {
         Ok(route)
     }
 
-    /// Flips a bit in the target of a copy, before the copy is complete.
+    /// Called before the copy is complete.
     pub fn flip(&self, copied: &Facts, at: u64) {
         let (Some(to), Some(at)) = (copied.to, at.checked_rem(copied.bytes)) else { return };
-        // Memory outside every range belongs to the caller; only its address is known here.
+        // Memory outside every range is the caller's.
         let Ok(found) = self.ranges.read().find(to, copied.bytes, true, Verb::Copy.name()) else { return };
         // SAFETY: within the copied bytes.
         let place = unsafe { found.place.add(at as usize) };
-        // SAFETY: a byte of the target, which no thread uses before the copy is complete: the copy's promise.
+        // SAFETY: a byte of the target, unused before the copy is complete: the copy's promise.
         let byte = unsafe { place.read() };
         // SAFETY: as above.
         unsafe { place.write(byte ^ 1) };
     }
 
-    /// Returns the word to publish, and its route.
     pub fn check_word(&self, word: Place, queued: Option<bool>) -> Result<(Found, Route)> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.read().end(word, bytes, queued, Verb::Publish.name())?;
@@ -227,10 +219,10 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::publish_now`.
+    /// As `Backend::publish_now`.
     pub unsafe fn publish(&self, place: Place, value: u64, queued: Option<bool>) -> Result<Route> {
         let (found, route) = self.check_word(place, queued)?;
-        // SAFETY: a live word, aligned; others access it as a word too: checked, and the caller's promise.
+        // SAFETY: a live, aligned word that others access as a word: checked, and the caller's promise.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
         // SYNC POINT: published. Pairs with every acquire load of that word.
         word.store(value, Release);
@@ -241,7 +233,7 @@ impl Shared {
 
     /// # Safety
     ///
-    /// The promise of `Backend::fill_now`.
+    /// As `Backend::fill_now`.
     pub unsafe fn fill(&self, fill: &Fill, queued: Option<bool>, stream: Option<StreamId>) -> Result<Route> {
         let (found, route) = self.target(fill, queued)?;
         if found.location == MemoryLocation::Unified {
@@ -256,11 +248,9 @@ impl Shared {
     }
 }
 
-/// Copies between devices without peer access, in parts through host memory.
-///
 /// # Safety
 ///
-/// Both places are valid for this many bytes, and do not overlap.
+/// Both places have this many bytes, and do not overlap.
 unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     const PART: usize = 16 << 10;
     let mut host = [0; PART];
@@ -269,7 +259,7 @@ unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
         let len = PART.min(bytes - begin);
         // SAFETY: `begin` is less than `bytes`.
         let (to, from) = unsafe { (to.add(begin), from.add(begin)) };
-        // SAFETY: `len` bytes are left, and the array has as many.
+        // SAFETY: `len` bytes are left; the array has as many.
         unsafe { host.copy_from_nonoverlapping(from, len) };
         // SAFETY: as above.
         unsafe { to.copy_from_nonoverlapping(host, len) };

@@ -1,11 +1,10 @@
-//! The pages of managed memory: which device each is resident on.
+//! The residency of managed pages: on one device or on the host.
 //!
-//! 1. A page is resident on one device or on the host. Pages migrate to a device when a kernel resolves their address, when they are copied
-//!    to or from device memory, and on a prefetch. They migrate to the host for copies to or from host memory, and for host slices.
-//! 2. Allocations and resident pages of a device together never exceed its memory. Allocations evict pages, and new pages evict the least
-//!    recently used. If nothing can be evicted, a page stays on the host and is accessed there.
-//! 3. This is accounting only. The bytes never move, since simulated devices and the host share them, so the accounting cannot make a
-//!    result wrong.
+//! 1. Pages migrate to a device when a kernel resolves their address, when they are copied to or from device memory, and on a prefetch.
+//!    They migrate to the host for copies to or from host memory, and for host slices.
+//! 2. Allocations and resident pages never exceed a device's memory. Allocations evict pages, and new pages evict the least recently used.
+//!    If nothing can be evicted, a page stays on the host.
+//! 3. This is accounting only: the bytes never move, so it cannot make a result wrong.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,17 +21,16 @@ use crate::backend::Block;
 use crate::backend::panic::{both, each};
 use crate::backend::ranges::Found;
 
-/// The state of page migration between host and devices.
 pub(super) struct Pager {
-    /// The page size in bytes; 0 if device and host share one memory, so that pages never migrate.
+    /// In bytes; 0 if pages never migrate.
     page: u64,
-    /// Serialises migrations, so that no page is on two devices and the log has their order.
+    /// So that no page is on two devices, and the log has the order of moves.
     moving: Mutex<()>,
-    /// The resident pages of all devices, changed when pages migrate; 0 lets host accesses skip the locks.
+    /// Resident pages of all devices; 0 lets host accesses skip the locks.
     resident: AtomicU64,
 }
 
-/// A device's resident pages, by the address of their first byte.
+/// By the address of their first byte.
 ///
 /// INVARIANT: the two maps have the same pages.
 #[derive(Default)]
@@ -70,7 +68,7 @@ impl Pages {
         touch.is_some()
     }
 
-    /// Removes and returns the least recently used page.
+    /// Removes the least recently used page.
     pub fn oldest(&mut self) -> Option<u64> {
         let (_, page) = self.by_touch.pop_first()?;
         self.touched.remove(&page);
@@ -85,7 +83,7 @@ impl Pager {
 }
 
 impl Shared {
-    /// Records an access to managed memory by a device, or by the host for `None`.
+    /// Records an access by a device, or by the host for `None`.
     pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || bytes == 0 || (by.is_none() && resident.load(Relaxed) == 0) {
@@ -103,12 +101,11 @@ impl Shared {
             let Some(arena) = by.and_then(|device| self.arenas.get(device as usize)) else { continue };
             let came = arena.admit(page, &mut evicted).then_some((Phase::PagedIn, page));
             let moves = evicted.drain(..).map(|page| (Phase::Evicted, page)).chain(came);
-            // All pages have migrated: each is counted, even if the user's clock panics while an earlier one is logged.
+            // All pages have migrated: each is counted, even if the user's clock panics.
             each(moves, |(phase, page)| self.paged(facts, phase, page));
         }
     }
 
-    /// Records a host access to a block.
     pub fn come_home(&self, block: &Block, facts: &Facts) {
         if self.pager.resident.load(Relaxed) == 0 {
             return;
@@ -119,7 +116,6 @@ impl Shared {
         }
     }
 
-    /// Removes the pages of freed memory.
     pub fn forget_pages(&self, start: u64, bytes: u64) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || resident.load(Relaxed) == 0 {
@@ -132,12 +128,11 @@ impl Shared {
         }
     }
 
-    /// Allocates bytes by evicting pages.
     pub fn take_from_pages(&self, arena: &Arena, bytes: u64, align: u64, facts: &Facts) -> Result<u64> {
         let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Vec::new();
         let taken = arena.take_from_pages(bytes, align, &mut evicted);
-        // If the user's clock panics, the caller does not get the bytes, so they are freed.
+        // If the user's clock panics, the caller gets no bytes, so they are freed.
         let give = |has_panicked| {
             if let (true, Ok(offset)) = (has_panicked, &taken) {
                 // SAFETY: just allocated, and unused.

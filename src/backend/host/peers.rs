@@ -6,15 +6,13 @@ use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// The possible and the enabled peer accesses. Each direction is separate.
 pub(super) struct Peers {
     devices: u32,
-    /// Indexed by `from * devices + to`: whether access is possible, and whether it is enabled.
+    /// Possible and enabled, by `from * devices + to`.
     links: Vec<(bool, AtomicBool)>,
 }
 
 impl Peers {
-    /// Returns the state for `devices` devices, with peer access possible for these pairs.
     pub fn new(devices: u32, pairs: &[(u32, u32)]) -> Result<Self> {
         let mut links: Vec<_> = (0..devices as usize * devices as usize).map(|_| (false, AtomicBool::new(false))).collect();
         for &(from, to) in pairs {
@@ -26,17 +24,15 @@ impl Peers {
         Ok(Self { devices, links })
     }
 
-    /// Returns the devices that a device can access.
     pub fn of(&self, device: u32) -> Vec<u32> {
         (0..self.devices).filter(|&peer| peer != device && self.links[index(device, peer, self.devices)].0).collect()
     }
 
-    /// Returns true if a device has access to another's memory, or is the same device.
     pub fn reaches(&self, device: u32, other: u32) -> bool {
         device == other || self.links.get(index(device, other, self.devices)).is_some_and(|(_, is_enabled)| is_enabled.load(Relaxed))
     }
 
-    /// Enables or disables access. Returns true if that changed anything.
+    /// Returns true if that changed anything.
     pub fn set(&self, device: u32, peer: u32, enabled: bool) -> Result<bool> {
         for asked in [device, peer] {
             exists(asked, self.devices)?;

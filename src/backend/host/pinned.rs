@@ -1,4 +1,4 @@
-//! The budget of pinned memory: locked pages are not available to other processes.
+//! The budget of pinned memory: other processes cannot use locked pages.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::error::LimitOf;
 use crate::{Error, Result, config};
 
-/// Returns the [budget](config::pinned_budget) of a machine with this much memory; the largest budget if it is unknown.
+/// Returns the [budget](config::pinned_budget) for this much memory; the largest if it is unknown.
 #[must_use]
 pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
     config::pinned_budget(match host_memory {
@@ -38,10 +38,10 @@ impl Budget {
     }
 }
 
-/// Returns the machine's memory in bytes, or `None` if the system does not report it.
+/// Returns the machine's memory in bytes; `None` if the system does not report it.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
-    // "MemTotal:       16303428 kB"; the file exists only on Linux.
+    // "MemTotal:       16303428 kB"; only on Linux.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

@@ -24,39 +24,34 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// A queued operation, and the call that queued it.
 pub(super) struct Item {
     pub operation: Operation,
     pub facts: Facts,
-    /// An injected fault: the operation fails instead of being executed.
+    /// Fails instead of being executed.
     pub struck: Option<Struck>,
 }
 
-/// A number and its operation. A mark has no operation; it completes with everything before it.
+/// A mark has no operation.
 type Numbered = (u64, Option<Item>);
 
-/// The completion times of recorded numbers, in ns of the clock.
+/// The completion times of recorded numbers, in ns.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
-    /// True in a stream's thread. Such a thread does not join another stream's: two that join each other would deadlock.
+    /// A stream's thread does not join another's: two that join each other would deadlock.
     static IS_STREAM: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A stream, as its users see it.
 pub(super) struct Queue {
-    /// The ordinal of the stream's device.
     pub device: u32,
-    /// The sender and the last number assigned; the sender is `None` once closed.
+    /// The sender, `None` once closed, and the last number assigned.
     sender: Mutex<(Option<Sender<Numbered>>, u64)>,
-    /// The last number executed.
     done: AtomicU64,
-    /// The number of launches queued or running.
+    /// Launches queued or running.
     launches: AtomicUsize,
-    /// The number of queued or running waits for a stream of unbounded duration.
+    /// Waits, queued or running, for a stream of unbounded duration.
     waits: AtomicUsize,
     failures: Mutex<Failures>,
-    /// The records of numbers that were not forgotten.
     records: Mutex<Records>,
     tasks: Tasks,
     changed: Condvar,
@@ -64,7 +59,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Starts a stream, listed in `shared` until it has executed its last operation.
+    /// The stream is listed in `shared` until it has executed its last operation.
     pub fn open(shared: &Arc<Shared>, device: u32) -> Result<StreamId> {
         let id = StreamId::next();
         let (sender, operations) = mpsc::channel();
@@ -129,17 +124,16 @@ impl Queue {
             next = next.or_else(|| operations.recv().ok());
         }
         {
-            // Under the lock, so that a stream with unreported failures is always in one of the two lists.
+            // Under the lock, so that a stream with unreported failures is always in one of the lists.
             let mut streams = shared.streams.write().unwrap_or_else(PoisonError::into_inner);
             let forgotten = streams.remove(&id).map_or(0, |queue| shared.ended.keep(id, queue));
             shared.counts.unreported.fetch_add(forgotten, Relaxed);
         }
-        // Runs the frees and drops that waited for this stream alone.
+        // Those that waited for this stream alone.
         shared.deferred.drain(shared);
     }
 
-    /// Executes an operation and records the result. After a panic outside a kernel, in a clock for example, all later operations fail
-    /// without being executed, and their waiters get the error.
+    /// After a panic outside a kernel, in a clock for example, all later operations fail unexecuted.
     fn execute(&self, shared: &Shared, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
@@ -155,7 +149,7 @@ impl Queue {
                     Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
                 }
                 (None, operation) => operation.execute(shared, self.device, &facts),
-                // Later operations rely on the order, so the wait runs even if a fault was injected.
+                // Later operations rely on the order, so the wait runs despite the fault.
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
                 (Some(error), _) => Err(error),
             };
@@ -175,11 +169,11 @@ impl Queue {
         outcome.inspect_err(|error| operation.taint(shared, ticket, error))
     }
 
-    /// Queues an operation and returns its number. Passes the number to `announce` before the operation can execute.
+    /// Passes the number to `announce` before the operation can execute.
     pub fn push(&self, item: Item, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
-        // `announce` may panic, so it is called before anything is counted.
+        // First, because `announce` may panic.
         announce(number);
         let count = self.count(&item.operation);
         if let Some(count) = count {
@@ -198,15 +192,14 @@ impl Queue {
         Ok(number)
     }
 
-    /// Returns a number that completes with everything before it, and passes it to `announce`. No other operation has this number, so no
-    /// failure does.
+    /// Returns a number that completes with everything before it. No other operation has it, so no failure does.
     pub fn mark(&self, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         announce(number);
         {
-            // Under this lock the stream does not advance: either it has executed everything, or it finds the mark behind the current
-            // operation. So a waiter for that operation also finds the mark complete.
+            // The stream does not advance under this lock: either it has executed everything, or it finds the mark behind the current
+            // operation, whose waiter then finds the mark complete.
             let _failures = self.failures();
             if self.reached(sender.1) {
                 self.done.store(number, Release);
@@ -219,7 +212,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Returns the counter of an operation of unbounded duration.
+    /// `None` if the operation's duration is bounded.
     fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
         match operation {
             Operation::Launch(_) => Some(&self.launches),
@@ -228,17 +221,15 @@ impl Queue {
         }
     }
 
-    /// Returns true if a kernel is queued or running.
     pub fn has_kernels(&self) -> bool {
         self.launches.load(Relaxed) > 0
     }
 
-    /// Returns true if an operation of unbounded duration, a kernel or a wait for another stream, is incomplete.
+    /// Returns true if a kernel or a wait for another stream is incomplete.
     pub fn may_last(&self) -> bool {
         self.has_kernels() || self.waits.load(Relaxed) > 0
     }
 
-    /// Returns the last number assigned.
     fn last(&self) -> u64 {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).1
     }
@@ -248,7 +239,7 @@ impl Queue {
         self.done.load(Acquire) >= number
     }
 
-    /// Returns the time of a number, if it is executed; `None` if the number is not recorded.
+    /// `None` if the number is not recorded; `Some(None)` if it is not executed.
     pub fn recorded(&self, number: u64) -> Option<Option<u64>> {
         self.records().get(&number).map(|at| at.get().copied())
     }
@@ -257,38 +248,36 @@ impl Queue {
         self.records().remove(&number);
     }
 
-    /// Waits until an operation is executed, at most `timeout`. Returns true if it is. Returns its failure if not yet reported; for a
-    /// recorded number, also an earlier one.
+    /// Returns true if the operation is executed within `timeout`. Returns its failure if not yet reported; for a recorded number, also an
+    /// earlier one.
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
-        // The fast path: without failures, whether the number is recorded does not matter.
+        // Without failures, whether the number is recorded does not matter.
         let first = if failures.untold() == 0 || self.recorded(number).is_none() { number } else { 0 };
         failures.tell(first..=number).map(|()| true)
     }
 
-    /// Returns true if an executed operation failed, even if its error was reported.
+    /// Returns true if the operation failed, even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.failures().have(number)
     }
 
-    /// Waits until all operations queued so far are executed. Returns their first unreported failure and marks the others as reported;
-    /// failures of later operations stay unreported.
+    /// Returns the first unreported failure of the operations queued so far, and marks the others as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
         failures.tell(0..=last)
     }
 
-    /// Wakes a task when a number is complete.
     pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
-        // The number may have completed before the waker was added. The lock of `tasks` ensures that one side sees the other.
+        // The number may have completed before; the lock of `tasks` ensures that one side sees the other.
         if self.reached(number) {
             self.wake(shared);
         }
     }
 
-    /// Wakes the tasks whose numbers are complete. A waker's panic has no caller, so it is counted.
+    /// A waker's panic has no caller, so it is counted.
     fn wake(&self, shared: &Shared) {
         for waker in self.tasks.over(self.done.load(Acquire)) {
             if caught(|| waker.wake()).is_none() {
@@ -297,13 +286,13 @@ impl Queue {
         }
     }
 
-    /// Waits until an operation is executed, and ignores its failure.
+    /// Ignores the operation's failure.
     pub fn wait_for(&self, number: u64) {
         drop(self.wait_locked(number, None));
     }
 
     fn wait_locked(&self, number: u64, timeout: Option<Duration>) -> Option<MutexGuard<'_, Failures>> {
-        // Spins first: a short operation completes sooner than a sleeper is woken.
+        // A short operation completes sooner than a sleeper is woken.
         for _ in 0..if timeout == Some(Duration::ZERO) { 0 } else { 200 } {
             if self.reached(number) {
                 break;
@@ -327,12 +316,11 @@ impl Queue {
         Some(failures)
     }
 
-    /// Rejects further operations. Waits for the queued ones, unless a launch or a wait for another stream is among them. A stream's thread
-    /// never waits.
+    /// Rejects further operations. Waits for the queued ones, unless a launch or a wait for another stream is among them, or in a stream's
+    /// thread.
     pub fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).0.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // No operation can be queued any more.
         if let Some(thread) = thread
             && !self.may_last()
             && !IS_STREAM.get()

@@ -1,4 +1,4 @@
-//! The steps of a call: counting, fault injection, timing by the model, logging.
+//! The steps of a call: counting, faults, timing by the model, logging.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl HostBackend {
         self.shared.stream(id).ok_or(Error::Closed { what: "stream" })
     }
 
-    /// Returns the time at which a recorded ticket completed: by the clock, or in the link model if there is one.
+    /// By the clock, or in the link model if there is one.
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
         let Ticket { stream, number } = ticket;
         match self.stream(stream)?.recorded(number) {
@@ -27,13 +27,12 @@ impl HostBackend {
         }
     }
 
-    /// Makes a call that is complete when it returns.
     pub(super) fn call<T>(&self, facts: impl FnOnce() -> Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(facts) = self.shared.watched(facts) else { return run() };
         self.watched_call(&facts, run)
     }
 
-    /// A separate function, so that the path without counting stays short.
+    /// Keeps the path without counting short.
     #[cold]
     fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = match self.shared.plan.next(facts.verb) {
@@ -45,7 +44,6 @@ impl HostBackend {
         outcome
     }
 
-    /// Makes a blocking call that moves `bytes` bytes.
     pub(super) fn at_once(&self, facts: impl FnOnce() -> Facts, bytes: u64, run: impl FnOnce() -> Result<Route>) -> Result<()> {
         let Some(facts) = self.shared.watched(facts) else { return run().map(drop) };
         self.watched_call(&facts, || {
@@ -57,7 +55,7 @@ impl HostBackend {
         })
     }
 
-    /// Makes a call that waits. An injected fault is returned after the wait. `run` returns true if the wait is complete.
+    /// An injected fault is returned after the wait. `run` returns true if the wait is complete.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let Some(facts) = self.shared.watched(|| Facts::of(verb, Some(stream))) else { return run() };
         let struck = self.shared.plan.next(verb);
@@ -77,7 +75,6 @@ impl HostBackend {
         outcome
     }
 
-    /// Waits for a ticket, if its stream is listed or has unreported failures.
     pub(super) fn wait_for(&self, ticket: Ticket, wait: impl FnOnce(&Queue) -> Result<bool>) -> Result<bool> {
         let shared = &self.shared;
         self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || {
@@ -85,7 +82,6 @@ impl HostBackend {
         })
     }
 
-    /// Queues the operation that `prepare` has checked; returns its ticket.
     pub(super) fn queue<'a>(
         &self,
         facts: Facts,

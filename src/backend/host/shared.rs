@@ -33,20 +33,17 @@ use crate::fork::Process;
 use crate::{Error, Result};
 
 pub(super) struct Shared {
-    /// The backend's number, unique in this process.
     pub id: u64,
-    /// The process in which the streams' threads run.
+    /// Runs the streams' threads.
     pub process: Process,
-    /// The memory of each device.
     pub arenas: Vec<Arena>,
-    /// All live memory.
     pub ranges: Ranges<Owner>,
     pub streams: RwLock<HashMap<StreamId, Arc<Queue>>>,
     pub ended: Ended<Queue>,
     pub modules: RwLock<HashMap<ModuleId, &'static [Entry]>>,
     pub deferred: Deferred,
     pub counts: Counts,
-    /// The capabilities of every device, except its peers.
+    /// Without the peers.
     pub capabilities: Capabilities,
     pub knows_memory: bool,
     pub resident_groups: u32,
@@ -55,7 +52,7 @@ pub(super) struct Shared {
     pub pager: Pager,
     pub plan: Plan,
     pub model: Option<Model>,
-    /// True if calls are counted, given faults, timed or logged. If false, a call costs only this check.
+    /// Calls are counted, given faults, timed or logged.
     is_watched: AtomicBool,
     log: Log,
     clock: Option<Clock>,
@@ -106,7 +103,7 @@ impl Shared {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
     }
 
-    /// Returns true if the ticket is complete. A stream that is not listed has executed all its operations.
+    /// A stream that is not listed has executed all its operations.
     pub fn reached(&self, ticket: Ticket) -> bool {
         self.stream(ticket.stream).is_none_or(|stream| stream.reached(ticket.number))
     }
@@ -115,7 +112,6 @@ impl Shared {
         uses.iter().all(|ticket| self.reached(ticket))
     }
 
-    /// Frees the memory of a range that is no longer listed.
     pub fn release(&self, address: u64, range: Range<Owner>) {
         let (location, bytes) = (range.location, range.bytes());
         if location == MemoryLocation::Unified {
@@ -128,7 +124,7 @@ impl Shared {
         if !self.is_watched() {
             return go(false);
         }
-        // Logged before the free is visible in the counters or to the next allocation.
+        // Logged before the free is visible.
         let facts = Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) };
         both(|| self.log(&facts, Phase::Freed, None, true), go);
     }
@@ -137,12 +133,10 @@ impl Shared {
         self.is_watched.load(Relaxed)
     }
 
-    /// Returns a call's facts, if calls are watched.
     pub fn watched(&self, facts: impl FnOnce() -> Facts) -> Option<Facts> {
         self.is_watched().then(facts)
     }
 
-    /// Replaces the plan, and counts calls from now on.
     pub fn set_faults(&self, faults: &Faults) {
         self.plan.set(faults);
         self.is_watched.store(true, Relaxed);
@@ -164,21 +158,17 @@ impl Shared {
     }
 }
 
-/// One group of a launch.
 pub(super) struct Group<'a> {
     pub shared: &'a Shared,
-    /// The ordinal of its device.
     pub device: u32,
     pub number: u64,
-    /// The number of groups in the launch.
     pub groups: u64,
-    /// The facts of the launch.
     pub facts: &'a Facts,
 }
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        // A block that was freed after the launch stays allocated until the launch is complete.
+        // A block freed after the launch stays allocated until the launch is complete.
         let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
@@ -203,7 +193,7 @@ impl KernelHost for Group<'_> {
         self.groups
     }
 
-    /// Spins, then yields, then sleeps: with more polling threads than cores, the awaited thread must be scheduled.
+    /// With more polling threads than cores, the awaited thread must be scheduled.
     fn pause(&self, times: u32) {
         match times {
             0..100 => core::hint::spin_loop(),

@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
-/// Wakers by the number of the operation that they wait for. Separate from deferred frees, so that a stream visits only those that are due.
+/// Separate from deferred frees, so that a stream visits only those that are due.
 #[derive(Default)]
 pub(super) struct Tasks {
     waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,
 }
 
 impl Tasks {
-    /// Adds a waker. The caller must then check whether the number completed meanwhile.
+    /// The caller must then check whether the number completed meanwhile.
     pub fn add(&self, number: u64, waker: Waker) {
         self.with(|waiting| waiting.entry(number).or_default().push(waker));
     }
 
-    /// Removes and returns the wakers that wait for a number up to this.
     pub fn over(&self, number: u64) -> Vec<Waker> {
         let mut over = Vec::new();
         self.with(|waiting| {
