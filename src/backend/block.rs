@@ -10,7 +10,7 @@ use bitflags::bitflags;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// An address in device memory: a number that the host cannot dereference or convert to a pointer.
+/// A number that the host cannot dereference or convert to a pointer.
 ///
 /// ```compile_fail
 /// fn read(address: ringmem::backend::DeviceAddress) -> u8 {
@@ -27,19 +27,19 @@ use crate::{Error, Result};
 pub struct DeviceAddress(u64);
 
 impl DeviceAddress {
-    /// Returns the address with this number. Does not check that memory is allocated there.
+    /// Returns the address with this number; memory need not be allocated there.
     #[must_use]
     pub const fn new(address: u64) -> Self {
         Self(address)
     }
 
-    /// Returns the number, as an argument of a kernel.
+    /// Returns the number, as a kernel's argument.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// Returns the address `bytes` further on; `None` on overflow. Does not check that memory is allocated there.
+    /// Returns the address `bytes` further on; `None` on overflow. Memory need not be allocated there.
     #[must_use]
     pub const fn offset(self, bytes: u64) -> Option<Self> {
         match self.0.checked_add(bytes) {
@@ -69,23 +69,22 @@ pub enum MemoryLocation {
 }
 
 bitflags! {
-    /// Properties of an allocation other than its size and alignment. An unknown bit, or an option that the location does not support, is an error.
+    /// Properties of an allocation. An unknown bit, or an option that the location does not support, is an error.
     ///
-    /// Pinned memory is always portable and mapped: every device of the backend can access it, and it has a device address.
+    /// Pinned memory is always portable and mapped: every device of the backend can access it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// Zeroed memory. Host-readable memory always is.
         const ZEROED = 1;
-        /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it. Its device address may
-        /// differ from its host address; copies and fills name it by the host address, as [`Block::place`] does.
+        /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it. Copies and fills
+        /// name it by its host address, which its device address may differ from.
         const WRITE_COMBINED = 2;
-        /// Pinned: fails if the system cannot lock the pages, instead of returning pageable memory with `is_pinned` false.
+        /// Pinned: fails if the system cannot lock the pages, instead of returning pageable memory.
         const MUST_PIN = 4;
     }
 }
 
 impl Options {
-    /// Returns an error for unknown bits, and for options that memory at this location does not support.
     pub(crate) fn check(self, location: MemoryLocation) -> Result<()> {
         if !Self::all().contains(self) {
             return Err(Error::Unsupported { what: "an allocation option with an unknown bit" });
@@ -102,46 +101,46 @@ impl Options {
 pub struct Request {
     /// The kind of memory.
     pub location: MemoryLocation,
-    /// The device that owns the memory, or is near it.
+    /// The device that owns the memory or is near it.
     pub device: u32,
-    /// The size, at least one byte, and the alignment.
+    /// At least one byte.
     pub layout: Layout,
     /// Other properties.
     pub options: Options,
 }
 
-/// A piece of allocated memory. Plain numbers: dropping it frees nothing, [`Memory::free`](crate::memory::Memory::free) does.
+/// A piece of allocated memory: plain numbers. Dropping it frees nothing; [`Memory::free`](crate::memory::Memory::free) does.
 #[derive(Debug)]
 pub struct Block {
-    /// The device address; `None` if devices cannot access it.
+    /// `None` if devices cannot access it.
     pub device_address: Option<DeviceAddress>,
-    /// The host address; `None` if the host cannot access it.
+    /// `None` if the host cannot access it.
     pub host: Option<NonNull<u8>>,
     /// The requested size and alignment.
     pub layout: Layout,
     /// The kind of memory.
     pub location: MemoryLocation,
-    /// The device that owns the memory, or is near it.
+    /// The device that owns the memory or is near it.
     pub device: u32,
     /// The pages are page-locked.
     pub is_pinned: bool,
-    /// The ticket after which it may be used; `None` if it may be used now.
+    /// The ticket after which it may be used; `None` for now.
     pub ready: Option<Ticket>,
-    /// A number for the accounting of the memory that allocated it. Others must not change it.
+    /// A number for the memory that allocated it. Others must not change it.
     pub tag: u64,
 }
 
-// SAFETY: a block owns nothing and dereferences nothing; its owner decides which accesses are allowed.
+// SAFETY: a block owns and dereferences nothing; its owner decides which accesses are allowed.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Returns the block of a buffer without bytes. It must not be freed.
+    /// Returns the block of a buffer without bytes, which must not be freed.
     #[must_use]
     pub const fn empty(location: MemoryLocation, align: usize) -> Self {
         let align = if align.is_power_of_two() { align } else { 1 };
-        // A power of two and no bytes: always a valid layout.
+        // A power of two and no bytes are a valid layout.
         let layout = match Layout::from_size_align(0, align) {
             Ok(layout) => layout,
             Err(_) => Layout::new::<()>(),
@@ -149,7 +148,7 @@ impl Block {
         Self { device_address: None, host: None, layout, location, device: 0, is_pinned: false, ready: None, tag: 0 }
     }
 
-    /// Returns the place at an offset in bytes, for copies; `None` for a block without memory.
+    /// Returns the place at a byte offset; `None` without memory.
     ///
     /// # Safety
     ///
@@ -163,7 +162,7 @@ impl Block {
         }
     }
 
-    /// Returns the address that distinguishes it from every live block of its memory: the host address if it has one.
+    /// Unique among live blocks: the host address if it has one.
     pub(crate) fn address(&self) -> u64 {
         match (self.host, self.device_address) {
             (Some(host), _) => host.as_ptr().addr() as u64,
@@ -171,7 +170,6 @@ impl Block {
         }
     }
 
-    /// Returns the range of its addresses.
     pub(crate) fn addresses(&self) -> Range<u64> {
         let start = self.address();
         start..start.saturating_add(self.layout.size() as u64)

@@ -1,4 +1,4 @@
-//! Alignment checks and copies by the processor: an aligned word is copied as one atomic.
+//! Alignment checks, and copies by the processor.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -6,7 +6,6 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 
 use crate::{Error, Result};
 
-/// Returns an error unless a place of `bytes` bytes is aligned to elements of `size` bytes.
 pub(crate) fn aligned(address: u64, bytes: u64, size: u64) -> Result<()> {
     if address.is_multiple_of(size) {
         return Ok(());
@@ -24,13 +23,13 @@ pub(crate) const fn is_word(to: u64, from: u64, bytes: u64) -> bool {
 ///
 /// # Safety
 ///
-/// Both places are valid for `bytes` bytes and do not overlap. For one aligned word, both are valid for writes, and others may access them as words.
+/// Both places have `bytes` bytes and do not overlap. One aligned word is writable at both, and others may access it as a word.
 pub(crate) unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     if !is_word(to.as_ptr().addr() as u64, from.as_ptr().addr() as u64, bytes as u64) {
         // SAFETY: the caller's promise.
         return unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
-    // SAFETY: valid for reads and writes and aligned for a word; others access it as one.
+    // SAFETY: aligned words, valid for reads and writes, that others access as words.
     let (to, from) = unsafe { (AtomicU64::from_ptr(to.as_ptr().cast()), AtomicU64::from_ptr(from.as_ptr().cast())) };
     // SYNC POINT: published. Pairs with the release store of the source and the acquire load of the target.
     to.store(from.load(Acquire), Release);

@@ -10,17 +10,17 @@ pub struct Capabilities {
     pub unified: bool,
     /// The host may access managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
-    /// Loads and stores of pinned memory by the host and by a kernel are visible to the other at system scope.
+    /// Accesses of pinned memory by host and kernel are visible to the other at system scope.
     pub system_scope: bool,
-    /// Read-modify-write operations of host and kernel on one word of pinned memory are atomic.
+    /// Read-modify-writes of host and kernel on one word of pinned memory are atomic.
     pub host_native_atomics: bool,
-    /// Host and device share one memory: a copy gains nothing.
+    /// Host and device share one memory.
     pub shared_memory: bool,
     /// Allocations are stream-ordered.
     pub stream_ordered: bool,
-    /// The largest alignment of an allocation, in bytes.
+    /// In bytes.
     pub largest_align: u64,
-    /// The devices whose memory this one can [access](super::Extension::set_peer), by ordinal, without itself.
+    /// The devices whose memory this one can [access](super::Extension::set_peer), without itself.
     pub peers: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ pub struct Capabilities {
 pub struct MemoryInfo {
     /// The total size.
     pub total: u64,
-    /// Bytes that neither an allocation nor a page of managed memory holds; may be fragmented.
+    /// Bytes without an allocation or a managed page; may be fragmented.
     pub free: u64,
 }
 

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::MemoryLocation;
 
-/// Counts of completed operations of a backend. An operation is counted before any waiter returns. Each figure is exact; the figures are read one
-/// after the other.
+/// Counts of completed operations of a backend. An operation is counted before its waiter returns. Each figure is exact; they are not read
+/// at one instant.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -51,11 +51,11 @@ pub struct Counters {
     pub downloads: Tally,
     /// Copies within one device.
     pub device_copies: Tally,
-    /// Direct copies from one device to another. A copy through the host counts as a download and an upload.
+    /// Direct copies between devices. A copy through the host is a download and an upload.
     pub peer_copies: Tally,
-    /// Uploads and downloads with pageable host memory, which a real driver copies twice.
+    /// Uploads and downloads of pageable memory, which a real driver copies twice.
     pub staged: Tally,
-    /// Copies within host memory, managed memory included.
+    /// Copies within host and managed memory.
     pub host_copies: Tally,
     /// Fills.
     pub fills: Tally,
@@ -63,15 +63,15 @@ pub struct Counters {
     pub publications: u64,
     /// Prefetches.
     pub prefetches: Tally,
-    /// Pages of managed memory that migrated to a device.
+    /// Managed pages that migrated to a device.
     pub pages_in: Tally,
-    /// Pages of managed memory that left a device because the host or another device accessed them.
+    /// Managed pages that left a device because the host or another device accessed them.
     pub pages_out: Tally,
-    /// Pages of managed memory that were evicted from a device.
+    /// Managed pages that were evicted from a device.
     pub pages_evicted: Tally,
     /// Kernels started.
     pub launches: u64,
-    /// Kernels that panicked, with or without a waiter.
+    /// Kernels that panicked.
     pub kernel_panics: u64,
     /// Synchronizations of streams.
     pub synchronizations: u64,
@@ -81,7 +81,7 @@ pub struct Counters {
     pub peer_enables: u64,
     /// Peer accesses disabled.
     pub peer_disables: u64,
-    /// Errors that were not returned to any caller.
+    /// Errors that no caller got.
     pub unreported: u64,
 }
 
@@ -109,16 +109,13 @@ pub struct Live {
     pub peak: u64,
 }
 
-/// The live counters.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub device: Memory,
     pub pinned: Memory,
     pub unified: Memory,
     pub host: Memory,
-    /// From pinned or managed memory, and from pageable.
     pub uploads: [Count; 2],
-    /// To pinned or managed memory, and to pageable.
     pub downloads: [Count; 2],
     pub device_copies: Count,
     pub peer_copies: Count,
@@ -139,7 +136,6 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns the counters of a location.
     pub fn of(&self, location: MemoryLocation) -> &Memory {
         match location {
             MemoryLocation::Host => &self.host,
@@ -204,7 +200,6 @@ impl Count {
     }
 }
 
-/// The counters of one kind of memory.
 #[derive(Default)]
 pub(crate) struct Memory {
     allocations: Count,
@@ -217,7 +212,7 @@ impl Memory {
     pub fn allocated(&self, bytes: u64) {
         self.allocations.add(bytes);
         let live = self.live.fetch_add(bytes, Relaxed) + bytes;
-        // Loaded first: most allocations do not raise the high-water mark.
+        // Most allocations do not raise the high-water mark.
         if live > self.peak.load(Relaxed) {
             self.peak.fetch_max(live, Relaxed);
         }

@@ -5,16 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::StreamId;
 
-/// The number of streams that are kept. Waiting for an operation of an older one succeeds; its failures are counted as unreported.
+/// Streams that are kept. Waiting for an operation of an older one succeeds; its failures count as unreported.
 const MOST: usize = 64;
 
-/// A stream with unreported failures.
 pub(super) trait Untold {
-    /// Returns the number of unreported failures.
     fn untold(&self) -> u64;
 }
 
-/// The last streams that ended with unreported failures. A buffer may outlive the stream that filled it.
+/// A buffer may outlive the stream that filled it.
 pub(super) struct Ended<Q> {
     queues: Mutex<VecDeque<(StreamId, Arc<Q>)>>,
 }
@@ -26,7 +24,7 @@ impl<Q> Default for Ended<Q> {
 }
 
 impl<Q: Untold> Ended<Q> {
-    /// Keeps a stream if it has unreported failures. Returns the number of failures that are forgotten to make room.
+    /// Keeps a stream with unreported failures. Returns the number of failures forgotten to make room.
     pub fn keep(&self, id: StreamId, queue: Arc<Q>) -> u64 {
         let mut queues = self.queues();
         queues.retain(|(_, queue)| queue.untold() > 0);
@@ -42,7 +40,6 @@ impl<Q: Untold> Ended<Q> {
         self.queues().iter().find(|(ended, _)| *ended == id).map(|(_, queue)| Arc::clone(queue))
     }
 
-    /// Returns the number of unreported failures of all kept streams.
     pub fn untold(&self) -> u64 {
         self.queues().iter().map(|(_, queue)| queue.untold()).sum()
     }

@@ -8,19 +8,19 @@ use std::time::Instant;
 use super::{Block, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
-/// The features that a [`Backend`](super::Backend) may lack. Each default is that of a backend without the feature.
+/// The features that a [`Backend`](super::Backend) may lack. A default has no feature.
 #[allow(unused_variables, reason = "a default ignores its arguments")]
 pub trait Extension {
-    /// Returns the time in ns since an unspecified start, for measuring the backend's work: the process's clock, unless simulated devices have their own.
+    /// Returns the ns since an unspecified start: by the process's clock, unless simulated devices have their own.
     fn now_ns(&self) -> u64 {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Like [`mark`](super::Backend::mark), but also records a timestamp when the ticket is reached (a timed event); `None` if the backend has no timed
-    /// events. Release it with [`forget`](Self::forget).
+    /// Like [`mark`](super::Backend::mark), but also records a timestamp when the ticket is reached (a timed event); `None` if the backend
+    /// has none. Release it with [`forget`](Self::forget).
     ///
-    /// [Waiting](super::Backend::wait) for the ticket returns the first unreported error of any earlier operation of the stream.
+    /// [Waiting](super::Backend::wait) for it returns the first unreported error of the stream's earlier operations.
     ///
     /// # Errors
     ///
@@ -29,12 +29,12 @@ pub trait Extension {
         Ok(None)
     }
 
-    /// Returns the time between two recorded tickets of any streams; zero if `to` was reached first.
+    /// Returns the time between two recorded tickets of any streams; zero if `to` came first.
     ///
     /// # Errors
     ///
-    /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) if it was not recorded or
-    /// was forgotten.
+    /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) if it is not
+    /// recorded.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
         Err(Error::Unsupported { what: "the time of a ticket without a recorded event" })
     }
@@ -42,33 +42,32 @@ pub trait Extension {
     /// Releases the timestamp of a recorded ticket.
     fn forget(&self, ticket: Ticket) {}
 
-    /// Wakes a task when a ticket is reached, at once if it has been, and drops the waker. The backend does so without further calls.
+    /// Wakes a task when a ticket is reached, without further calls, and drops the waker.
     ///
     /// # Errors
     ///
-    /// The waker, if the backend cannot. A thread of this process then polls [`reached`](super::Backend::reached).
+    /// The waker, if the backend cannot. A thread then polls [`reached`](super::Backend::reached).
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
         Err(waker)
     }
 
-    /// Returns true if freeing this live block now would be deferred, because the driver's free synchronises with a queued or running kernel.
+    /// Returns true if freeing this live block now would be deferred because the driver's free synchronises with a kernel.
     fn defers_free(&self, block: &Block) -> bool {
         false
     }
 
-    /// Returns true if a block was freed and its uses are complete, but its memory is not free yet: its free, or that of the block that it is a part
-    /// of, was [deferred](Self::defers_free), or a value [kept](super::Backend::keep) beyond it is not dropped yet.
+    /// Returns true if a freed block, or a block around it, with complete uses is not free yet: its free was [deferred](Self::defers_free),
+    /// or a value [kept](super::Backend::keep) beyond it is not dropped.
     fn is_deferred(&self, block: &Block) -> bool {
         false
     }
 
-    /// Frees deferred blocks and drops values kept beyond them, if their uses are complete, and waits for other threads that are doing so. Until then
+    /// Frees deferred blocks and drops values kept beyond them, if their uses are complete; waits for other threads that do so. Until then
     /// they count against limits.
     fn free_deferred(&self) {}
 
-    /// Returns the memory that failed operations have left invalid, or `None` if the backend does not track it.
-    ///
-    /// The backend's operations check and update [`Taints`] when they are executed.
+    /// Returns the memory that failed operations left invalid; `None` if the backend does not track it. Operations check and update it when
+    /// they are executed.
     fn taints(&self) -> Option<&Taints> {
         None
     }
@@ -83,7 +82,8 @@ pub trait Extension {
         Ok(())
     }
 
-    /// Queues the move of managed memory to a device or to the host, and returns its ticket. A hint: an access from elsewhere moves the pages anyway.
+    /// Queues the move of managed memory to a device or the host, and returns its ticket. A hint: an access from elsewhere moves the pages
+    /// anyway.
     ///
     /// # Errors
     ///
@@ -92,17 +92,16 @@ pub trait Extension {
         Err(Error::Unsupported { what: "a prefetch" })
     }
 
-    /// Enables or disables a device's access to the memory of another: by its kernels, and by copies between the two without the host. Does nothing if
-    /// it is so already, or for a device and itself. Wait for the uses of that memory before disabling.
+    /// Enables or disables a device's access to the memory of another, by kernels and by copies without the host. Wait for the uses of that
+    /// memory before disabling.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) if [`Capabilities::peers`](super::Capabilities::peers) does not list the peer;
-    /// the driver's error.
+    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) if the peer is not in
+    /// [`Capabilities::peers`](super::Capabilities::peers); the driver's error.
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
         if device == peer { Ok(()) } else { Err(Error::Unsupported { what: "peer access between these devices" }) }
     }
 }
 
-/// Has none of the features.
 impl Extension for () {}

@@ -5,26 +5,25 @@ use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// The most runs of reported failures that are stored exactly. Beyond that, the two oldest are merged, including the numbers between them:
-/// a number may be reported as failed in error, but no failure is missed.
+/// Runs of reported failures. Beyond that, the two oldest are merged with the numbers between: no failure is missed, but a success may be
+/// reported as a failure.
 const MOST: usize = 256;
 
-/// The failures of one stream, by number. Each error is reported once; the fact that the number failed is kept.
+/// Each error is reported once; the fact that the number failed is kept.
 #[derive(Default)]
 pub(super) struct Failures {
-    /// In order.
     untold: Vec<(u64, Error)>,
-    /// The first and last number of each run, in order and not adjacent.
+    /// First and last number of each run, in order and not adjacent.
     told: Vec<(u64, u64)>,
 }
 
 impl Failures {
-    /// Adds a failure whose number is above all others.
+    /// The number is above all others.
     pub fn add(&mut self, number: u64, error: Error) {
         self.untold.push((number, error));
     }
 
-    /// Returns the first unreported failure of a range of numbers, and marks the others as reported.
+    /// Returns the first unreported failure of a range, and marks the others as reported.
     pub fn tell(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
         let begin = self.untold.partition_point(|(failed, _)| failed < numbers.start());
         let end = self.untold.partition_point(|(failed, _)| failed <= numbers.end());
@@ -37,14 +36,13 @@ impl Failures {
         first
     }
 
-    /// Returns true if a number failed, even if its error was reported.
+    /// Returns true if a number failed, reported or not.
     pub fn have(&self, number: u64) -> bool {
         let behind = self.told.partition_point(|&(first, _)| first <= number);
         let told = behind.checked_sub(1).and_then(|run| self.told.get(run));
         told.is_some_and(|&(_, last)| number <= last) || self.untold.binary_search_by_key(&number, |&(failed, _)| failed).is_ok()
     }
 
-    /// Returns the number of unreported failures.
     pub fn untold(&self) -> u64 {
         self.untold.len() as u64
     }

@@ -1,14 +1,10 @@
-//! [`Fill`]: elements of 1, 2, 4 or 8 bytes. All checks of an element's size are here.
+//! [`Fill`]: elements of 1, 2, 4 or 8 bytes.
 //!
 //! | element | fill |
 //! |---|---|
 //! | 1, 2, 4 or 8 bytes | one [`Fill`] |
 //! | wider, but its bytes repeat within its alignment: zeroes, or equal numbers | one [`Fill`] of the repeated bytes ([`Fill::repeating`]) |
 //! | any other, as `[f32; 3]` or a 16-byte struct | one copy from the host, then copies that double the written range ([`Place::doublings`]) |
-//!
-//! On CUDA (`cuda/fill.rs`) a fill is one `cuMemsetD8Async` or `cuMemsetD32Async` if its pattern repeats every byte or every aligned 4 bytes. Any other
-//! pattern of up to 8 bytes is copied once and doubled on the device. On the host, and in memory that the CUDA backend reaches from the host,
-//! [`filled`] stores each element.
 
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -31,35 +27,33 @@ use crate::{DeviceBytes, Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
-    /// The first element; aligned to `size`.
+    /// Aligned to `size`.
     pub to: Place,
     /// The bytes of an element, in the low bytes.
     pub pattern: u64,
-    /// The size of an element: 1, 2, 4 or 8 bytes.
+    /// Of an element: 1, 2, 4 or 8 bytes.
     pub size: u8,
     /// The number of elements.
     pub count: u64,
 }
 
-/// Returns true for the element sizes of a fill.
 pub(crate) const fn takes(size: usize) -> bool {
     matches!(size, 1 | 2 | 4 | 8)
 }
 
 impl Fill {
-    /// Returns a fill with `count` copies of an element. Does not compile unless the element has 1, 2, 4 or 8 bytes.
+    /// Returns a fill with `count` copies of an element. Compiles only for 1, 2, 4 or 8 bytes.
     pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
         const { assert!(takes(size_of::<T>()), "a fill takes elements of 1, 2, 4 or 8 bytes") };
         let mut bytes = [0; 8];
-        // SAFETY: the value has at most eight bytes, all initialised by the promise of `DeviceBytes`.
+        // SAFETY: the value has at most eight bytes, initialised by the promise of `DeviceBytes`.
         unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), bytes.as_mut_ptr(), size_of::<T>()) };
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 
-    /// Returns a fill with `count` copies of an element. `None` unless it has 1, 2, 4 or 8 bytes, or its bytes repeat within its alignment: zeroes,
-    /// or equal numbers.
+    /// `None` unless the element has 1, 2, 4 or 8 bytes, or its bytes repeat within its alignment.
     pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
-        // SAFETY: `DeviceBytes` promises that these bytes are initialised; they are borrowed with the value.
+        // SAFETY: `DeviceBytes` promises that the bytes are initialised; they are borrowed with the value.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
         let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);
         let size = match bytes.len() {
@@ -78,7 +72,6 @@ impl Fill {
         self.count.saturating_mul(self.size as u64)
     }
 
-    /// Returns an error for an element size other than 1, 2, 4 or 8 bytes.
     pub(crate) fn check_size(&self) -> Result<()> {
         if takes(self.size.into()) {
             return Ok(());
@@ -88,8 +81,8 @@ impl Fill {
 }
 
 impl Place {
-    /// Returns the copies that spread the first of `count` elements over all of them. Each writes as many elements as precede its target, or one less,
-    /// and reads the elements right before it. So if one fails, the contents of the last target are invalid too.
+    /// Returns the copies that spread the first of `count` elements over all. Each reads the elements right before its target, so if one
+    /// fails, the last target is invalid too.
     pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
         let written = move |step: u32| count.div_ceil(1 << step);
         (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {
@@ -100,11 +93,9 @@ impl Place {
     }
 }
 
-/// Fills by the processor.
-///
 /// # Safety
 ///
-/// `place` is aligned and valid for writes of all elements, and no other code accesses it. `fill.to` is not used.
+/// `place` is aligned, writable for all elements, and exclusive. `fill.to` is not used.
 pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
     let Fill { pattern, size, count, .. } = *fill;
     // SAFETY: the caller's promise.
@@ -121,7 +112,7 @@ pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
 
 /// # Safety
 ///
-/// `count` elements at `first` are valid for writes, and it is aligned.
+/// `first` is aligned, with `count` writable elements.
 unsafe fn repeat<T: core::marker::Copy>(first: *mut T, value: T, count: u64) {
     for i in 0..count as usize {
         // SAFETY: the caller's promise.

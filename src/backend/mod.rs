@@ -1,12 +1,12 @@
 //! Backends: allocate memory, copy bytes and run kernels.
 //!
-//! 1. [`Backend`] has the operations that differ between backends, with raw addresses. [`memory`](crate::memory) and
-//!    [`Stream`](crate::stream::Stream) are the safe types, the same over every backend.
-//! 2. Device memory has addresses, not references: the host copies it, and never reads it in place.
-//! 3. The operations of a stream are executed in order, and each has a [`Ticket`]. A stream number is never reused.
+//! 1. [`Backend`] has raw addresses. [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are the safe types, the same over
+//!    every backend.
+//! 2. The host copies device memory, and never reads it in place.
+//! 3. The operations of a stream are executed in order, and each has a [`Ticket`].
 //! 4. Bad input is an error before anything is done.
 //!
-//! There are two backends: [`host`], with simulated devices, and `cuda` over NVIDIA's driver, with the feature `cuda`, which no GPU has run yet.
+//! [`host`] has simulated devices; `cuda`, with the feature `cuda`, uses NVIDIA's driver, and no GPU has run it yet.
 
 mod block;
 mod bytes;
@@ -48,26 +48,23 @@ pub use ticket::{StreamId, Ticket, Uses};
 
 /// A source of devices, memory, streams and kernels: a driver, or a simulation of one.
 ///
-/// Every method may be called from any thread, also while a kernel runs. `device` is an ordinal, from 0. What a backend may lack is in its
-/// [`Extension`].
+/// Every method may be called from any thread, also while a kernel runs. `device` is an ordinal, from 0.
 ///
 /// # Safety
 ///
-/// An implementation returns blocks with the requested size and alignment, initialised where the host can read them, and not shared with any other
-/// live block. It frees a block after its uses, and executes the operations of a stream in order.
+/// Blocks have the requested size and alignment, are initialised where the host can read them, and are shared with no other live block. A
+/// block is freed after its uses; the operations of a stream are executed in order.
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Returns the backend's number, unique in this process, from [`next_id`].
+    /// Returns the backend's number, from [`next_id`].
     fn id(&self) -> u64;
 
     /// Returns the same backend as a trait object.
     fn erased(self: Arc<Self>) -> Arc<dyn Backend>;
 
-    /// Returns the kind of backend in one word.
+    /// Returns the kind of backend, in one word.
     fn name(&self) -> &'static str;
 
-    /// Returns true if the devices are simulated: device memory is host memory, and nothing is faster there.
-    ///
-    /// No call falls back from a driver to a simulation.
+    /// Returns true if the devices are simulated. No call falls back from a driver to a simulation.
     fn is_simulated(&self) -> bool {
         false
     }
@@ -82,58 +79,58 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`NoDevice`](crate::Error::NoDevice).
     fn capabilities(&self, device: u32) -> Result<Capabilities>;
 
-    /// Returns the size of a device's memory, or `None` if it is unknown.
+    /// Returns the size of a device's memory; `None` if unknown.
     ///
     /// # Errors
     ///
     /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>>;
 
-    /// Allocates memory, stream-ordered if `on` is a stream. Wait for its [`ready`](Block::ready) ticket, if it has one, before using it elsewhere.
+    /// Allocates memory, stream-ordered if `on` is a stream. Wait for its [`ready`](Block::ready) ticket before using it elsewhere.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option that the
-    /// location does not have, [`OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option
+    /// that the location lacks, [`OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block>;
 
     /// Frees a block after its uses, without waiting for them.
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) if it is not a live block of this backend; with both layouts if the block is live but was allocated with
-    /// another layout, and it stays allocated. The driver's error; the block is freed anyway.
+    /// [`Foreign`](crate::Error::Foreign) if it is not a live block of this backend, or has another layout; it then stays allocated. The
+    /// driver's error; the block is freed anyway.
     ///
     /// # Safety
     ///
-    /// The block is freed once, and only the operations in `uses` still use it.
+    /// The block is freed once, and only `uses` still use it.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
-    /// Copies and returns when the copy is complete. Waits for no stream.
+    /// Copies, and returns when complete. Waits for no stream.
     ///
-    /// A copy of one word, 8 bytes aligned to 8, is one acquire load and one release store: other threads and kernels may load and store those words
+    /// A copy of one word, 8 bytes aligned to 8, is one acquire load and one release store: others may load and store those words
     /// meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place that is not in live memory; the driver's error.
+    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place outside live memory; the driver's error.
     ///
     /// # Safety
     ///
-    /// Both places are valid for `bytes` bytes and do not overlap. A source of one word is valid for writes too, since others may store to it. No
-    /// other code writes to the source or accesses the target meanwhile.
+    /// Both places have `bytes` bytes and do not overlap. No other code writes the source or accesses the target meanwhile; a source of one
+    /// word is also writable, since others may store to it.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
-    /// Fills and returns when the fill is complete. Waits for no stream.
+    /// Fills, and returns when complete. Waits for no stream.
     ///
     /// # Errors
     ///
-    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a place that is not aligned to the elements;
-    /// [`Unsupported`](crate::Error::Unsupported) for an element size other than 1, 2, 4 or 8 bytes.
+    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a misaligned place; [`Unsupported`](crate::Error::Unsupported) for
+    /// an element size other than 1, 2, 4 or 8 bytes.
     ///
     /// # Safety
     ///
-    /// The place is valid for all elements, and no other code accesses it meanwhile.
+    /// The place has all elements, and no other code accesses it meanwhile.
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()>;
 
     /// Opens a stream on a device.
@@ -146,7 +143,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Closes a stream after its queued operations. Does not wait for them if a kernel is queued or running there.
     fn close_stream(&self, stream: StreamId);
 
-    /// Queues a copy and returns its ticket. The source is read when the copy is executed.
+    /// Queues a copy and returns its ticket. The source is read at execution.
     ///
     /// # Errors
     ///
@@ -154,7 +151,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// As [`copy_now`](Self::copy_now), until it has been executed.
+    /// As [`copy_now`](Self::copy_now), until it is executed.
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket>;
 
     /// Queues a fill and returns its ticket.
@@ -165,10 +162,10 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// As [`fill_now`](Self::fill_now), until it has been executed.
+    /// As [`fill_now`](Self::fill_now), until it is executed.
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket>;
 
-    /// Stores a word that others may be reading. An acquire load of it also sees all earlier writes of the host and of calls that have returned.
+    /// Stores a word that others may be reading. An acquire load of it also sees all earlier writes of the host and of calls that returned.
     ///
     /// # Errors
     ///
@@ -176,11 +173,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The place is valid for 8 bytes, and others access it meanwhile only by loads and stores of the word.
+    /// The place has 8 bytes, which others access meanwhile only by loads and stores of the word.
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
 
-    /// Copies, and then stores a word: like [`copy_now`](Self::copy_now) of each and [`publish_now`](Self::publish_now), with one wait for all if the
-    /// driver can order them. If a copy fails, nothing is stored.
+    /// Copies, then stores a word: [`copy_now`](Self::copy_now) of each and [`publish_now`](Self::publish_now), with one wait for all if
+    /// the driver can order them. If a copy fails, nothing is stored.
     ///
     /// # Errors
     ///
@@ -198,16 +195,16 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         unsafe { self.publish_now(word, value) }
     }
 
-    /// Queues the store of a word that others may be reading, and returns its ticket. An acquire load of it also sees all earlier operations of the
-    /// stream. The word is stored only if no operation of the stream has failed from the ticket `since` on.
+    /// Queues the store of a word that others may be reading. An acquire load of it also sees all earlier operations of the stream. It is
+    /// stored only if no operation has failed from `since` on.
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill). If an operation had failed, waiting returns [`Operation`](crate::Error::Operation).
+    /// As [`fill`](Self::fill). If an operation failed, waiting returns [`Operation`](crate::Error::Operation).
     ///
     /// # Safety
     ///
-    /// As [`publish_now`](Self::publish_now), until it has been executed; `since` is of this stream.
+    /// As [`publish_now`](Self::publish_now), until it is executed; `since` is of this stream.
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
 
     /// Makes later operations of `stream` wait for a ticket of another stream.
@@ -224,34 +221,34 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`Closed`](crate::Error::Closed), the driver's error.
     fn mark(&self, stream: StreamId) -> Result<Ticket>;
 
-    /// Returns true if every operation up to a ticket is complete. A stream that was closed and has ended has reached all its tickets.
+    /// Returns true if every operation up to a ticket is complete. A stream that has ended has reached all its tickets.
     fn reached(&self, ticket: Ticket) -> bool;
 
-    /// Waits until a ticket is reached, or until the timeout; returns whether it was reached.
+    /// Waits until a ticket is reached or the timeout; returns true if it is reached.
     ///
     /// # Errors
     ///
-    /// The error of the ticket's operation, once. For a stream that was closed and has ended, only while the backend remembers it: the backends of
-    /// this crate remember the last 64 that ended with an unreported error.
+    /// The error of the ticket's operation, once. Of the streams that ended with an unreported error, the backends of this crate remember
+    /// the last 64.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// Like [`wait`](Self::wait), for a caller that relies on the operation's effect and holds its stream: also fails if the operation's error was
-    /// already reported to another waiter.
+    /// Like [`wait`](Self::wait), for a caller that relies on the operation's effect and holds its stream: also fails if another waiter got
+    /// the error.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). The backends of this crate remember some hundred runs of failures of each
-    /// stream. Of older ones they may report a success as a failure, and never the reverse.
+    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). The backends of this crate may report a success as a failure if
+    /// a stream has hundreds of runs of failures, and never the reverse.
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
     /// Waits until all operations queued on a stream so far are complete.
     ///
     /// # Errors
     ///
-    /// The first unreported error of those operations; all of them count as reported then.
+    /// The first unreported error of those operations; all then count as reported.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
 
-    /// Loads the kernels of an image, if it was compiled with the expected layouts.
+    /// Loads the kernels of an image that was compiled with the expected layouts.
     ///
     /// # Errors
     ///
@@ -273,14 +270,14 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
-    /// Keeps a value until its uses are complete, then drops it. If `beyond` is a block that was freed, also keeps it until the memory of that block is
-    /// free ([`Extension::is_deferred`]); [`Extension::free_deferred`] waits for that drop, so it must not block.
+    /// Drops a value after its uses. If `beyond` is a freed block, also after its memory is free ([`Extension::is_deferred`]);
+    /// [`Extension::free_deferred`] waits for that drop, so it must not block.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>);
 
-    /// Counts an error that could not be returned: of a free in a destructor.
+    /// Counts an error that a destructor could not return.
     fn unreported(&self, error: crate::Error);
 
-    /// Returns the features that a backend may lack. The default has none of them.
+    /// Returns the features that a backend may lack; none by default.
     fn extension(&self) -> &dyn Extension {
         &()
     }
@@ -293,7 +290,6 @@ pub fn next_id() -> u64 {
     NEXT.fetch_add(1, Relaxed)
 }
 
-/// Returns an error unless both are the same backend.
 pub(crate) fn same_backend(expected: &dyn Backend, got: &dyn Backend) -> Result<()> {
     let (expected, got) = (expected.id(), got.id());
     if expected == got { Ok(()) } else { Err(crate::Error::OtherBackend { expected, got }) }

@@ -1,4 +1,4 @@
-//! The operations that a stream executes: [`Copy`], [`Prefetch`] and [`Launch`], and the [`Place`]s they access. [`Fill`](super::Fill) has its own file.
+//! The operations that a stream executes: [`Copy`], [`Prefetch`] and [`Launch`], and their [`Place`]s.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -10,22 +10,21 @@ use ringmem_layouts::image::Entry;
 use super::DeviceAddress;
 use crate::{Error, Result};
 
-/// The start of a copy's source or target, of a fill or of an operand.
+/// The start of a source, a target or an operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In device memory.
     Device(DeviceAddress),
-    /// In host memory: pinned, managed or pageable.
+    /// Pinned, managed or pageable host memory.
     Host(NonNull<u8>),
 }
 
-// SAFETY: a place is a number with provenance. Accessing it is unsafe.
+// SAFETY: only a number; accessing it is unsafe.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
 impl Place {
-    /// Returns the place `bytes` bytes after this one.
     pub(crate) fn further(self, bytes: u64) -> Self {
         match self {
             Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
@@ -37,7 +36,6 @@ impl Place {
         }
     }
 
-    /// Returns the device or host address.
     pub(crate) fn address(self) -> u64 {
         match self {
             Self::Device(address) => address.get(),
@@ -68,7 +66,7 @@ pub struct Prefetch {
     pub to: Option<u32>,
 }
 
-/// The number of a module that a backend has loaded; never reused in a process.
+/// The number of a loaded module; never reused in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleId(u64);
 
@@ -81,14 +79,14 @@ impl ModuleId {
     }
 }
 
-/// Memory that a kernel accesses, as declared by its launch.
+/// Memory that a kernel accesses, as its launch declares.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// The start.
     pub place: Place,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// Whether the kernel may write to it.
+    /// The kernel may write to it.
     pub is_written: bool,
 }
 
@@ -103,19 +101,17 @@ pub struct Launch<'a> {
     pub arguments: &'a [u64],
     /// The number of blocks, at least 1.
     pub groups: u32,
-    /// The kernel is persistent: its blocks stay resident until the host requests its exit.
+    /// Persistent: its blocks stay resident until the host requests their exit.
     pub stays: bool,
-    /// The memory that the kernel accesses; may be incomplete. [Tainted](super::Taints) memory is refused. A launch that fails taints the operands that it may
-    /// have written.
+    /// The memory that the kernel accesses; may be incomplete. [Tainted](super::Taints) memory is refused. A failed launch taints the
+    /// operands that it may have written.
     pub operands: &'a [Operand],
 }
 
-/// Returns the names in a table of kernels.
 pub(crate) fn names(entries: &[Entry]) -> Box<[&'static str]> {
     entries.iter().map(|entry| entry.name).collect()
 }
 
-/// Returns the kernel with a name and number of arguments from a table.
 pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<&'static Entry> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
         return Err(Error::NotFound { what: "kernel", name: name.into(), known: names(entries) });

@@ -4,25 +4,24 @@ use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
-/// Returns the result of `run`; `None` if it panics. The panic hook has reported the panic.
+/// `None` after a panic.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),
         Err(payload) => {
-            // Dropping the payload may panic too; the payload of that panic is leaked.
+            // Dropping the payload may panic too; that panic's payload is leaked.
             catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
             None
         }
     }
 }
 
-/// Returns the result of `run`. During unwinding, returns `None` if it panics: a second panic that leaves a destructor would abort the
-/// process.
+/// During unwinding, returns `None` if `run` panics: a second panic that leaves a destructor would abort.
 pub(crate) fn at_most_one<R>(run: impl FnOnce() -> R) -> Option<R> {
     if thread::panicking() { caught(run) } else { Some(run()) }
 }
 
-/// Runs both closures. The second also runs if the first panics, and is passed that fact; then the panic resumes.
+/// The second closure also runs if the first panics, and is passed that fact; then the panic resumes.
 pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R {
     let outcome = catch_unwind(AssertUnwindSafe(first));
     let result = second(outcome.is_err());
@@ -32,7 +31,7 @@ pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R
     result
 }
 
-/// Runs the closure for each item, even after a panic; then resumes the last panic.
+/// Runs for each item, even after a panic; then resumes the last panic.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut run: impl FnMut(T)) {
     let mut last = None;
     for item in items {

@@ -1,4 +1,4 @@
-//! The live memory of a backend: resolves addresses, and holds the owner of each allocation.
+//! The live memory of a backend: resolves addresses, and owns each allocation.
 
 use core::alloc::Layout;
 use core::ops;
@@ -11,32 +11,28 @@ use std::vec::Vec;
 use super::{Block, DeviceAddress, MemoryLocation, Options, Place, Request, Taints};
 use crate::{Error, Result};
 
-/// INVARIANT: ranges do not overlap, and each is valid until it is removed: mapped at its place, or for device memory, allocated at the
-/// address that `place` holds.
+/// INVARIANT: ranges do not overlap, and each is valid until removed: mapped at its place, or device memory at the address that `place`
+/// holds.
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
     taints: Taints,
 }
 
-/// One allocation.
 pub(crate) struct Range<O> {
-    /// As requested.
     pub layout: Layout,
     pub location: MemoryLocation,
     pub options: Options,
-    /// The ordinal of the device that owns the memory, or is near it.
+    /// The device that owns the memory or is near it.
     pub device: u32,
-    /// The address in this process; for device memory that the process cannot access, only a number.
+    /// For device memory that the process cannot access, only a number.
     pub place: NonNull<u8>,
     /// The device address minus the host address, wrapping: not 0 only for write-combined memory.
     pub shift: u64,
-    /// Dropped to release the memory.
     pub owner: O,
     /// Freed, with incomplete uses: new calls do not find it.
     pub is_dead: bool,
 }
 
-/// The location and properties of a range.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub start: u64,
@@ -47,12 +43,11 @@ pub(crate) struct Span {
     pub device: u32,
 }
 
-// SAFETY: the place is a number with provenance; each access through it is unsafe and has its own argument.
+// SAFETY: the place is only a number; each access through it has its own argument.
 unsafe impl<O: Send> Send for Range<O> {}
 // SAFETY: as above.
 unsafe impl<O: Sync> Sync for Range<O> {}
 
-/// The resolved place of some bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub place: NonNull<u8>,
@@ -60,14 +55,12 @@ pub(crate) struct Found {
     pub shift: u64,
     pub location: MemoryLocation,
     pub device: u32,
-    /// The start of its range, and the offset in it.
     pub start: u64,
     pub offset: u64,
-    /// In no range: pageable memory of the caller.
+    /// Pageable memory of the caller.
     pub in_no_range: bool,
 }
 
-/// The ranges, under the read lock.
 pub(crate) struct Listed<'a, O>(pub(super) RwLockReadGuard<'a, BTreeMap<u64, Range<O>>>);
 
 impl<O> Default for Ranges<O> {
@@ -77,7 +70,7 @@ impl<O> Default for Ranges<O> {
 }
 
 impl<O> Ranges<O> {
-    /// Returns no ranges, for a backend whose operations fail during execution.
+    /// For a backend whose operations fail at execution.
     pub fn late() -> Self {
         Self { taints: Taints::late(), ..Self::default() }
     }
@@ -86,7 +79,7 @@ impl<O> Ranges<O> {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
     }
 
-    /// Marks a block as freed. Returns an error and changes nothing if the block is not live or differs from the allocated one.
+    /// Marks a block as freed. Fails, and changes nothing, if it is not live or differs from the allocated one.
     pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let range = ranges.get_mut(&block.address()).ok_or_else(|| foreign(block))?;
@@ -95,7 +88,7 @@ impl<O> Ranges<O> {
         Ok(())
     }
 
-    /// Removes a freed and unused block. Returns the errors of [`kill`](Self::kill).
+    /// Removes a freed and unused block. Fails as [`kill`](Self::kill).
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
@@ -105,14 +98,13 @@ impl<O> Ranges<O> {
         Ok(range)
     }
 
-    /// Removes a killed block, before its memory is freed.
+    /// Before the memory of a killed block is freed.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
         let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&block.address());
         self.forget(block);
         range
     }
 
-    /// Returns the memory whose contents are invalid.
     pub fn taints(&self) -> &Taints {
         &self.taints
     }
@@ -123,7 +115,6 @@ impl<O> Ranges<O> {
         }
     }
 
-    /// Returns the options of a live block.
     pub fn options(&self, block: &Block) -> Option<Options> {
         self.read().0.get(&block.address()).filter(|range| !range.is_dead).map(|range| range.options)
     }
@@ -134,22 +125,20 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// Resolves `bytes` bytes at a device or managed address for a call. `dead` includes freed ranges, for operations that were queued
-    /// earlier.
+    /// `dead` includes freed ranges, for operations that were queued earlier.
     pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address, layouts: None }) };
         range.found(offset, address, bytes, dead, call)
     }
 
-    /// Resolves one end of a copy. `queued` tells whether it was pageable when it was queued, so that a range removed since then is an
-    /// error.
+    /// `queued`: whether the end was pageable when it was queued. A range removed since then is an error.
     pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
         let host = match place {
             Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
             Place::Host(host) => host,
         };
         let address = host.as_ptr().addr() as u64;
-        // Memory that was pageable when it was queued stays so until execution.
+        // Memory that was pageable when queued stays so.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),
@@ -159,7 +148,6 @@ impl<O> Listed<'_, O> {
         }
     }
 
-    /// Returns the range that contains an address, and the offset in it.
     pub(super) fn at(&self, address: u64) -> Option<(&Range<O>, u64)> {
         let (&start, range) = self.0.range(..=address).next_back()?;
         let offset = address - start;
@@ -172,13 +160,11 @@ fn foreign(block: &Block) -> Error {
 }
 
 impl<O> Range<O> {
-    /// Returns the live range that was allocated for a request.
     pub fn of(request: &Request, place: NonNull<u8>, owner: O) -> Self {
         let Request { location, device, layout, options } = *request;
         Self { layout, location, options, device, place, shift: 0, owner, is_dead: false }
     }
 
-    /// Returns the block of this range at its address.
     pub fn block(&self, address: u64) -> Block {
         let Self { layout, location, device, place, shift, .. } = *self;
         Block {
@@ -197,7 +183,6 @@ impl<O> Range<O> {
         self.layout.size() as u64
     }
 
-    /// Returns an error if a block was freed, or differs from the allocated one.
     fn is_live_as(&self, block: &Block) -> Result<()> {
         let (expected, got) = ((self.location, self.layout), (block.location, block.layout));
         match (self.is_dead, expected == got) {
@@ -207,7 +192,6 @@ impl<O> Range<O> {
         }
     }
 
-    /// Resolves `bytes` bytes at an address, at `offset` in this range.
     fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         if self.is_dead && !dead {
             return Err(Error::Foreign { call, address, layouts: None });
@@ -221,7 +205,6 @@ impl<O> Range<O> {
 }
 
 impl Span {
-    /// Resolves `bytes` bytes at an address in this range.
     #[inline]
     pub fn found(&self, address: u64, bytes: u64) -> Result<Found> {
         let Self { start, place, shift, location, device, .. } = *self;
@@ -235,7 +218,6 @@ impl Span {
     }
 }
 
-/// Removes one occurrence of a range from a list, if present.
 pub(crate) fn strike(from: &mut Vec<ops::Range<u64>>, one: &ops::Range<u64>) {
     if let Some(index) = from.iter().position(|other| other == one) {
         from.swap_remove(index);

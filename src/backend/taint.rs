@@ -1,12 +1,12 @@
 //! [`Taints`]: memory whose contents are invalid because a queued operation failed.
 //!
 //! 1. A queued operation that fails taints the bytes that it was to write.
-//! 2. An operation that reads a tainted byte fails with [`Error::Tainted`], which names the first failure, and taints its own target. The same holds
-//!    for a launch and its [operands](super::Operand). A host slice of tainted bytes is an error.
-//! 3. A copy or fill that succeeds makes the bytes that it writes valid. Freed memory is not tainted, nor is a block by operations of a previous owner.
-//! 4. While no memory in the process is tainted, a check is one relaxed load.
+//! 2. An operation that reads a tainted byte, or a launch with a tainted [operand](super::Operand), fails with [`Error::Tainted`], which
+//!    names the first failure, and taints its own target. A host slice of tainted bytes is an error.
+//! 3. A copy or fill that succeeds makes its target valid. Freed memory is not tainted, nor is a block by a previous owner's operations.
+//! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
-//! Not tracked: accesses of a kernel through raw addresses, and memory outside the backend's allocations.
+//! Not tracked: accesses of a kernel through raw addresses, and memory outside the backend.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,21 +18,21 @@ use std::vec::Vec;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// The number of tainted ranges in the process.
+/// Tainted ranges in the process.
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
 
-/// The tainted bytes of one backend, by address.
+/// The tainted bytes of one backend.
 #[derive(Debug, Default)]
 pub struct Taints {
     // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.
     ranges: Mutex<BTreeMap<u64, Tainted>>,
-    /// Whether operations fail when they are executed, and not at the call.
+    /// Operations fail at execution.
     is_late: bool,
-    /// Blocks that were allocated again while operations of their previous owners were queued.
+    /// Allocated again while operations of previous owners were queued.
     reused: Mutex<Vec<Reused>>,
 }
 
-/// Operations on these bytes that come before `ready` are of a previous owner.
+/// Operations on these bytes before `ready` are a previous owner's.
 #[derive(Debug)]
 struct Reused {
     start: u64,
@@ -46,7 +46,6 @@ struct Tainted {
     cause: Cause,
 }
 
-/// The first failure of a chain of operations.
 #[derive(Clone, Debug)]
 struct Cause {
     stream: u64,
@@ -64,20 +63,19 @@ impl Cause {
 }
 
 impl Taints {
-    /// Returns an empty table for a backend whose operations fail when they are executed.
+    /// Returns an empty table for a backend whose operations fail at execution.
     #[must_use]
     pub fn late() -> Self {
         Self { ranges: Mutex::default(), is_late: true, reused: Mutex::default() }
     }
 
-    /// Lists a block that a memory allocated again, and that its new owner may use after `ready`: an operation of the previous owner that fails before then
-    /// does not taint it.
+    /// Lists a reused block: an operation of the previous owner that fails before `ready` does not taint it.
     pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, reached: impl Fn(Ticket) -> bool) {
         if !self.is_late {
             return;
         }
         let mut reused = self.reused();
-        // Only where the list would grow, so that a call costs little on average however many are not ready.
+        // Only when the list would grow, so that a call is cheap on average.
         if reused.len() == reused.capacity() {
             reused.retain(|block| !reached(block.ready));
         }
@@ -85,7 +83,6 @@ impl Taints {
         reused.push(Reused { start, end: start.saturating_add(bytes), ready });
     }
 
-    /// Returns whether a failed operation on some bytes is of a previous owner of their block.
     pub(super) fn is_of_previous_owner(&self, place: Place, bytes: u64, failed: Ticket, reached: impl Fn(Ticket) -> bool) -> bool {
         let (start, end) = (place.address(), place.address().saturating_add(bytes));
         self.reused()
@@ -94,14 +91,13 @@ impl Taints {
             .any(|Reused { ready, .. }| if failed.stream == ready.stream { failed.number <= ready.number } else { !reached(*ready) })
     }
 
-    /// Returns whether no memory in the process is tainted.
     #[inline]
     pub(crate) fn are_none() -> bool {
         // Relaxed: a reader of the bytes is ordered after the failed operation, and so after this count.
         TAINTED.load(Relaxed) == 0
     }
 
-    /// Returns an error if any of the bytes is tainted.
+    /// Checks that no byte is tainted.
     ///
     /// # Errors
     ///
@@ -120,7 +116,7 @@ impl Taints {
         Err(Error::Tainted { stream: cause.stream, number: cause.number, cause: Arc::clone(&cause.message) })
     }
 
-    /// Taints the bytes that a queued operation failed to write.
+    /// Taints bytes that a queued operation failed to write.
     #[cold]
     pub fn add(&self, place: Place, bytes: u64, failed: Ticket, error: &Error) {
         let (start, cause) = (place.address(), Cause::of(failed, error));
@@ -129,7 +125,7 @@ impl Taints {
         insert(&mut ranges, start, Tainted { end: start.saturating_add(bytes), cause });
     }
 
-    /// Marks bytes as valid that were written, or that have a new owner.
+    /// Marks bytes as valid that were written or have a new owner.
     #[inline]
     pub fn remove(&self, place: Place, bytes: u64) {
         if !Self::are_none() {
@@ -142,7 +138,7 @@ impl Taints {
         cut(&mut self.ranges(), start, start.saturating_add(bytes));
     }
 
-    /// Runs a copy that moves valid and invalid contents alike. If it succeeds, the taints of the source move to the target.
+    /// Runs a copy of valid and invalid contents alike. If it succeeds, the taints move to the target.
     pub(crate) fn carry<T>(&self, from: Place, to: Place, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();
@@ -180,7 +176,6 @@ fn insert(ranges: &mut BTreeMap<u64, Tainted>, start: u64, tainted: Tainted) {
     }
 }
 
-/// Removes the taints from `start` to `end`, and returns them.
 fn cut(ranges: &mut BTreeMap<u64, Tainted>, start: u64, end: u64) -> Vec<(u64, Tainted)> {
     let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start).map(|(&first, _)| first);
     let firsts: Vec<u64> = before.into_iter().chain(ranges.range(start..end.max(start)).map(|(&first, _)| first)).collect();
@@ -208,7 +203,6 @@ mod tests {
         Place::Device(DeviceAddress::new(address as u64))
     }
 
-    /// Returns the number of the operation that tainted a byte, or 0.
     fn cause(taints: &Taints, byte: usize) -> u64 {
         match taints.check(at(byte), 1) {
             Ok(()) => 0,

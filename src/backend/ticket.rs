@@ -9,7 +9,7 @@ use super::Backend;
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// The number of a stream, never reused in a process, unlike a handle of the driver.
+/// The number of a stream; never reused in a process, unlike a driver's handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
 
@@ -18,7 +18,7 @@ impl StreamId {
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // It would take centuries to wrap.
+        // Wraps after centuries.
         Self(NonZeroU64::MIN.saturating_add(NEXT.fetch_add(1, Relaxed)))
     }
 
@@ -28,7 +28,6 @@ impl StreamId {
         self.0.get()
     }
 
-    /// Returns the stream with this number; `None` for 0.
     pub(crate) const fn numbered(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
             Some(number) => Some(Self(number)),
@@ -48,23 +47,22 @@ impl fmt::Debug for StreamId {
 pub struct Ticket {
     /// The stream.
     pub stream: StreamId,
-    /// The number in the stream, from 1; 0 is before the first operation.
+    /// From 1; 0 is before the first operation.
     pub number: u64,
 }
 
 impl Ticket {
-    /// Returns the error for a waiter if an earlier waiter received the original.
+    /// The error for a waiter if an earlier one received the original.
     pub(super) const fn already_told(self) -> Error {
         Error::Operation { what: OperationFault::AlreadyReported, stream: self.stream.get(), number: self.number }
     }
 }
 
-/// The number of streams that may use a block at once before one has to wait for another.
 const MOST: usize = 4;
 
 /// The operations that may still use a block: at most one ticket of each of a few streams.
 ///
-/// A ticket may stay listed after it was reached, until a caller checks it. Empty means that no operation uses the block.
+/// A ticket may stay listed after it was reached, until a caller checks it.
 ///
 /// ```
 /// use ringmem::backend::Uses;
@@ -101,17 +99,18 @@ impl Uses {
         self.tickets.iter().flatten().copied()
     }
 
-    /// Returns the ticket if there is exactly one.
+    /// Returns the only ticket.
     pub(crate) fn only(&self) -> Option<Ticket> {
         let mut tickets = self.iter();
         tickets.next().filter(|_| tickets.next().is_none())
     }
 
-    /// Adds a ticket. A later ticket of a stream replaces the earlier one.
+    /// Adds a ticket, which replaces an earlier one of its stream.
     ///
     /// # Errors
     ///
-    /// The ticket, if that is one stream too many. Make its stream wait for a listed ticket, [`remove`](Self::remove) that one, and add a new mark.
+    /// The ticket, if that is one stream too many. Make its stream wait for a listed ticket, [`remove`](Self::remove) that one, and add a
+    /// new mark.
     pub fn add(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         if let Some(listed) = self.tickets.iter_mut().flatten().find(|listed| listed.stream == ticket.stream) {
             listed.number = listed.number.max(ticket.number);
@@ -126,18 +125,13 @@ impl Uses {
         }
     }
 
-    /// Adds a ticket for any number of streams: if there are too many, its stream waits for a listed ticket and replaces it.
-    ///
-    /// # Errors
-    ///
-    /// The backend's error; nothing is changed.
+    /// If there are too many streams, the ticket's stream waits for a listed ticket and replaces it. On an error nothing is changed.
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };
         backend.after(other, ticket.stream)?;
         let both = backend.mark(ticket.stream)?;
         self.remove(other);
-        // There is room now.
         let _ = self.add(both);
         Ok(())
     }
@@ -146,7 +140,7 @@ impl Uses {
     ///
     /// # Errors
     ///
-    /// As [`Backend::wait`], the first of several.
+    /// As [`Backend::wait`]; the first one.
     pub fn settle(&self, backend: &dyn Backend) -> Result<()> {
         let mut outcome = Ok(());
         for ticket in self.iter() {
@@ -156,7 +150,7 @@ impl Uses {
         outcome
     }
 
-    /// Removes a ticket, and every earlier one of its stream.
+    /// Removes a ticket and every earlier one of its stream.
     pub fn remove(&mut self, ticket: Ticket) {
         for place in &mut self.tickets {
             if place.is_some_and(|listed| listed.stream == ticket.stream && listed.number <= ticket.number) {

@@ -10,35 +10,32 @@ use std::vec::Vec;
 use super::panic::caught;
 use super::{Backend, Ticket};
 
-/// The shortest pause between two polls: the first after an event.
+/// The first pause after an event.
 const LEAST: Duration = Duration::from_micros(20);
-/// The longest pause, when nothing has happened for a while.
+/// The longest pause.
 const MOST: Duration = Duration::from_millis(1);
 
-/// A task that waits for a ticket, or polls by itself.
 struct Watched {
     ticket: Option<(Arc<dyn Backend>, Ticket)>,
-    /// The number of polls after which a task without a ticket is woken.
+    /// Polls after which a task without a ticket is woken.
     looks: u32,
     waker: Waker,
 }
 
-/// The tasks that the thread adds at its next poll.
 struct Watch {
     new: Vec<Watched>,
-    /// A thread exists that has seen, or will see, the new tasks.
+    /// A thread has seen, or will see, the new tasks.
     runs: bool,
 }
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
 
-/// Wakes a task when a ticket is complete. If no thread can be started, wakes it at once, to poll again.
+/// Wakes a task when a ticket is complete; at once, to poll again, if no thread can be started.
 pub(crate) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
     add(Watched { ticket: Some((backend, ticket)), looks: 0, waker });
 }
 
-/// Wakes a task after some polls of the thread, to poll memory whose writer sends no wake-up: after 20 µs, and about twice as long for each
-/// further poll.
+/// Wakes a task after some polls, to poll memory whose writer sends no wake-up: after 20 µs, and about twice as long for each further poll.
 pub(crate) fn soon(waker: Waker, looks: u32) {
     add(Watched { ticket: None, looks, waker });
 }
@@ -54,7 +51,6 @@ fn add(watched: Watched) {
     unwatched.into_iter().for_each(Watched::wake);
 }
 
-/// Polls until no task is left.
 fn run() {
     let (mut watched, mut pause) = (Vec::<Watched>::new(), LEAST);
     loop {
@@ -87,7 +83,7 @@ impl Watched {
         }
     }
 
-    /// A panic of the waker, or of the backend dropped with the task, does not prevent the next wake-up.
+    /// A panic of the waker, or of the dropped backend, does not prevent the next wake-up.
     fn wake(self) {
         caught(|| self.waker.wake());
         caught(|| drop(self.ticket));
@@ -138,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_task_is_woken_once_when_its_ticket_is_reached_whatever_becomes_of_others() {
-        // Recording the time blocks while the gate is held: the clock waits for it.
+        // Recording the time blocks while the gate is held.
         let gate = Arc::new(Mutex::new(()));
         let clock = Arc::clone(&gate);
         let clock = move || {
