@@ -1,13 +1,12 @@
 //! [`Stream`]: a queue of copies, fills and kernels that a device executes in order.
 //!
-//! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value and returns them from its [`Pending`]. The stream owns
-//!    them meanwhile, so a caller cannot free them too early by a drop or a forget.
+//! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value and returns them from its [`Pending`], so they
+//!    cannot be freed too early.
 //! 2. An operation is ordered after all operations queued on its buffers, on any stream.
-//! 3. A refused operation is not queued, and its operands are returned.
-//! 4. An operation that fails invalidates its target. Reads of the target, on any stream or on the host, return
-//!    [`Error::Tainted`](crate::Error::Tainted) with the first cause until the target is written again.
-//! 5. A thread, with or without a deadline, a task of any executor ([`Completion`]), and another stream ([`Event`]) can wait for a queued
-//!    operation.
+//! 3. A refused operation is not queued, and returns its operands.
+//! 4. An operation that fails invalidates its target: reads of it, on any stream or the host, return
+//!    [`Error::Tainted`](crate::Error::Tainted) with the first cause until it is written again.
+//! 5. A thread, a task of any executor ([`Completion`]), and another stream ([`Event`]) can wait for an operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
@@ -41,12 +40,12 @@ pub use set::{Failures, Role, StreamSet};
 
 use metrics::{Meter, Work};
 
-/// A stream of a device. Clones share the same stream; queued operations are executed even after the last clone is dropped.
+/// A stream of a device. Clones share it.
 ///
 /// # Dropping
 ///
-/// The drop of the last clone waits for queued operations, unless a kernel is queued or running here, or on a stream that this one waits for: a
-/// persistent kernel ends only when its host ends it. Then the stream ends by itself after its last operation.
+/// The drop of the last clone waits for queued operations, which are executed in any case. It does not wait if a kernel is queued or
+/// running here, or on a stream that this one waits for: a persistent kernel ends only when its host ends it.
 #[derive(Clone)]
 #[doc(alias = "StreamHandle")]
 pub struct Stream {
@@ -57,7 +56,6 @@ struct Shared {
     backend: Arc<dyn Backend>,
     id: StreamId,
     device: u32,
-    /// Set when metrics are first requested.
     meter: OnceLock<Meter>,
 }
 
@@ -73,7 +71,7 @@ impl Stream {
         Ok(Self { shared: Arc::new(Shared { backend, id, device, meter: OnceLock::new() }) })
     }
 
-    /// Returns its number, never reused in a process.
+    /// Returns its number.
     #[must_use]
     pub fn id(&self) -> StreamId {
         self.shared.id
@@ -91,7 +89,7 @@ impl Stream {
         &self.shared.backend
     }
 
-    /// Makes later operations of this stream wait for all operations queued on another stream so far.
+    /// Makes later operations of this stream wait for those queued on another so far.
     ///
     /// # Errors
     ///
@@ -102,11 +100,11 @@ impl Stream {
         self.shared.backend.after(ticket, self.shared.id)
     }
 
-    /// Waits until all operations queued so far are complete. Never returns if a persistent kernel is not told to end.
+    /// Waits until all operations queued so far are complete: forever for a persistent kernel that is not told to end.
     ///
     /// # Errors
     ///
-    /// The error of the first failed operation whose [`Pending`] was not waited for.
+    /// The first error whose [`Pending`] was not waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.backend.synchronize(self.shared.id)
     }
@@ -115,13 +113,11 @@ impl Stream {
         self.shared.backend.mark(self.shared.id)
     }
 
-    /// Returns its number if it is a stream of this backend.
     pub(crate) fn on(&self, backend: &dyn Backend) -> Result<StreamId> {
         same_backend(&*self.shared.backend, backend)?;
         Ok(self.shared.id)
     }
 
-    /// Queues an operation after the uses of its operands, and returns its ticket.
     fn queue(&self, uses: &[&Uses], work: Work, operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>) -> Result<Ticket> {
         uses.iter().try_for_each(|uses| self.come_after(uses))?;
         let Shared { backend, id, meter, .. } = &*self.shared;
@@ -133,10 +129,9 @@ impl Stream {
         Ok(ticket)
     }
 
-    /// Makes later operations of this stream wait for uses on other streams.
     fn come_after(&self, uses: &Uses) -> Result<()> {
         let Shared { backend, id, .. } = &*self.shared;
-        // Also for complete tickets: the backend decides whether there is something to wait for, and may use another clock.
+        // Also for complete tickets: the backend may use another clock.
         uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))
     }
 }

@@ -17,7 +17,7 @@ use crate::{Error, HostWord, Result, Word};
 const QUEUED: u64 = 0;
 const AT_ONCE: u64 = size_of::<u64>() as u64;
 
-/// A word, its value, and the operation from which on a failure prevents a queued store.
+/// A word, its value, and the first operation whose failure prevents the queued store.
 type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {
@@ -27,12 +27,11 @@ pub(super) struct Carrier {
     /// `None` if a poll is always due.
     pace: Option<Pace>,
     pub counts: Arc<Counts>,
-    /// Targets of polled indices: one word for queued polls, one at a time, and one for blocking polls.
+    /// Targets of polled indices: one word for queued polls, one for blocking ones.
     staging: Pages,
     polling: Option<Ticket>,
     /// Polls begun, and the number of the last completed one.
     polls: [u64; 2],
-    /// The last queued operation: when it is complete, all are.
     last: Option<Ticket>,
 }
 
@@ -47,7 +46,6 @@ impl Carrier {
         Ok(Self { backend: Arc::clone(backend), stream, pace, counts, staging, polling: None, polls: [0; 2], last: None })
     }
 
-    /// Whether copies are queued, so that messages arrive after the call.
     pub const fn is_queued(&self) -> bool {
         self.stream.is_some()
     }
@@ -56,7 +54,6 @@ impl Carrier {
         self.stream.as_ref().map(Stream::id)
     }
 
-    /// Polls at the shortest interval.
     pub const fn hurry(&mut self) {
         if let Some(pace) = &mut self.pace {
             pace.hurry();
@@ -67,11 +64,11 @@ impl Carrier {
         self.last
     }
 
-    /// Queues the copy of `count` slots from `index` on: one copy, or two where they wrap.
+    /// One copy, or two where the slots wrap.
     ///
     /// # Safety
     ///
-    /// The places are those of the slots and live until the copies are complete. No one writes the source or uses the target until then.
+    /// The places are the slots', live until the copies are complete. Until then, no one writes the source or uses the target.
     pub unsafe fn slots(
         &mut self,
         stream: StreamId,
@@ -93,7 +90,7 @@ impl Carrier {
 
     /// # Safety
     ///
-    /// It is a word of a header that lives until the store is complete; only this carrier writes it.
+    /// A header's word that lives until the store is complete; only this carrier writes it.
     pub unsafe fn publish(&mut self, stream: StreamId, (word, value, since): Store) -> Result<Ticket> {
         let since = since.unwrap_or(Ticket { stream, number: u64::MAX });
         // SAFETY: the caller's promise.
@@ -103,8 +100,8 @@ impl Carrier {
         Ok(ticket)
     }
 
-    /// [`slots`](Self::slots), then [`publish`](Self::publish); both blocking without a stream. Returns the tickets of the first copy and
-    /// of the store.
+    /// [`slots`](Self::slots), then [`publish`](Self::publish); both block without a stream. Returns the tickets of the first copy and of
+    /// the store.
     ///
     /// # Safety
     ///
@@ -143,12 +140,12 @@ impl Carrier {
         Ok([None; 2])
     }
 
-    /// As [`send`](Self::send) between rings that the host maps both: this thread copies and nothing can fail. Counts the flush while the
-    /// copy is being stored.
+    /// As [`send`](Self::send) between rings that the host maps both: this thread copies, and nothing can fail. Counts while the copy is
+    /// being stored.
     ///
     /// # Safety
     ///
-    /// As of `send`; `from` and `to` are the first slots of two rings, which share no byte.
+    /// As `send`; `from` and `to` are the first slots of two rings, which share no byte.
     #[inline]
     pub unsafe fn send_directly(
         &self,
@@ -158,14 +155,14 @@ impl Carrier {
     ) {
         for (index, count) in parts(index, count, capacity) {
             let offset = ((index & (capacity - 1)) * size) as usize;
-            // SAFETY: slots of these rings, by the caller's promise.
+            // SAFETY: slots of these rings: the caller's promise.
             unsafe { to.add(offset).copy_from_nonoverlapping(from.add(offset), (count * size) as usize) };
             self.counts.copies.add(1);
         }
         self.counts.flushes.add(1);
         self.counts.bytes.add(count * size);
         self.counts.publications.add(1);
-        // SAFETY: a word of a live header, by the caller's promise.
+        // SAFETY: a word of a live header: the caller's promise.
         // SYNC POINT: slot published, slot released: to a kernel. Pairs with its acquire of the index.
         unsafe { word.as_ref() }.store_release(value);
     }
@@ -183,12 +180,12 @@ impl Carrier {
         self.polls[0]
     }
 
-    /// Whether a poll begun after so many has completed.
+    /// Returns true if a poll begun after so many has completed.
     pub const fn has_polled_since(&self, begun: u64) -> bool {
         self.polls[1] > begun
     }
 
-    /// Polls the kernel's index. `None` while a queued poll is in flight, or if none is due.
+    /// `None` while a queued poll is in flight, or if none is due.
     pub fn poll(&mut self, index: Index) -> Result<Option<u64>> {
         if self.polling.is_none() && !self.begin() {
             return Ok(None);
@@ -221,8 +218,8 @@ impl Carrier {
         // After a failure, or a panic of a user's clock, the next call begins another poll.
         match self.polling.take() {
             None => {
-                // SAFETY: a word of a live header, which others access as a word, and one of this carrier's own. Both live until the copy
-                // is complete: the ring by `Pair`, and these pages list it.
+                // SAFETY: a live header's word, which others access as a word, and one of this carrier's own. Both live until the copy is
+                // complete: `Pair` keeps the ring, and these pages list it.
                 let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
                 (self.polling, self.last) = (Some(ticket), Some(ticket));
@@ -238,19 +235,18 @@ impl Carrier {
         }
     }
 
-    /// A copy to the staging pages, and the staged word.
     fn to_staging(&self, from: Place, word: u64) -> Result<(Copy, &HostWord)> {
         let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
-        // SAFETY: `QUEUED` or `AT_ONCE`: within a page of this carrier's.
+        // SAFETY: `QUEUED` or `AT_ONCE`: within the page.
         let staged = unsafe { staged.add(word as usize) };
-        // SAFETY: these are accessed as words, and live as long as the carrier.
+        // SAFETY: accessed as words, and live as long as the carrier.
         Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
-    /// Blocking copy, regardless of queued operations.
+    /// Blocking, regardless of queued operations.
     pub fn read_now(&self, from: Place) -> Result<u64> {
         let (copy, staged) = self.to_staging(from, AT_ONCE)?;
-        // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone.
+        // SAFETY: a live header's word, which others access as a word, and one of this carrier's alone.
         unsafe { self.backend.copy_now(&copy) }?;
         Ok(staged.load_acquire())
     }
@@ -259,7 +255,7 @@ impl Carrier {
         self.backend.wait(ticket, Some(Duration::ZERO))
     }
 
-    /// Waits for all queued operations. Their errors were reported, or their work is about to be repeated.
+    /// Ignores errors: they were reported, or their work is about to be repeated.
     pub fn settle(&mut self) {
         self.polling = None;
         if let Some(stream) = &self.stream {
@@ -272,7 +268,7 @@ impl Carrier {
     }
 }
 
-/// Splits slots into contiguous runs: one, or two where they wrap.
+/// One run, or two where slots wrap.
 fn parts(index: u64, count: u64, capacity: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = count.min(capacity - (index & (capacity - 1)));
     [(index, first), (index.wrapping_add(first), count - first)].into_iter().filter(|&(_, count)| count > 0)

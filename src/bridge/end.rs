@@ -11,25 +11,24 @@ use crate::{Host, Result, RingMessage, Word};
 pub(super) trait NearEnd: Sized {
     type Message: RingMessage;
     const TO_DEVICE: bool;
-    /// The far ring's index that the kernel writes.
+    /// Written by the kernel.
     const THEIRS: Line = if Self::TO_DEVICE { Line::Head } else { Line::Tail };
-    /// The far ring's index that the bridge writes.
+    /// Written by the bridge.
     const OURS: Line = if Self::TO_DEVICE { Line::Tail } else { Line::Head };
 
     /// # Safety
     ///
-    /// As of [`Near::producer`].
+    /// As [`Near::producer`].
     unsafe fn attach(near: &Arc<Near>) -> Result<Self>;
     fn announced(self) -> Self;
     fn capacity(&self) -> u64;
     fn index(&self) -> u64;
-    /// Usable slots, as last polled.
+    /// As last polled.
     fn usable(&self) -> u64;
-    /// Polls the other end's index.
     fn refresh(&mut self) -> Result<u64, Corrupt>;
     /// # Safety
     ///
-    /// The slots are usable, and no access of this end to them is outstanding.
+    /// The slots are usable, and this end no longer accesses them.
     unsafe fn pass(&mut self, count: u64);
 }
 
@@ -58,9 +57,9 @@ macro_rules! near_end {
                 self.refresh()
             }
             unsafe fn pass(&mut self, count: u64) {
-                // SAFETY: usable, by the caller's promise.
+                // SAFETY: usable: the caller's promise.
                 unsafe { self.advance(count) };
-                // SAFETY: this end no longer uses the slots before its index, by the caller's promise.
+                // SAFETY: this end no longer uses slots before its index: the caller's promise.
                 let (word, index) = unsafe { self.publication() };
                 // SYNC POINT: slot published, slot released. Pairs with Producer::poll and Consumer::poll.
                 word.store_release(index);

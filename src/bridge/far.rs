@@ -16,7 +16,7 @@ use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 pub struct RingAddresses {
     /// The header that the kernel polls.
     pub own: u64,
-    /// The header that it publishes to: the same one if the ring has only one.
+    /// The header that it publishes to; may be the same.
     pub peer: u64,
     /// The slots.
     pub slots: u64,
@@ -29,12 +29,12 @@ pub(super) enum Index {
     Copied(Place),
 }
 
-// SAFETY: a pointer to a word, which is shared by atomic accesses.
+// SAFETY: a pointer to a word, shared by atomic accesses.
 unsafe impl Send for Index {}
 
 pub(super) struct Far {
     ring: Pages,
-    /// The header that the kernel publishes to, if there are two.
+    /// The kernel publishes to it, if there are two headers.
     peer: Option<Pages>,
     layout: RingLayout,
 }
@@ -61,7 +61,7 @@ impl Far {
         let formatted = |mut pages: Pages| {
             let mut image = vec![Page { bytes: [0; 4096] }; 1];
             let [page] = image.as_mut_slice() else { return Ok(pages) };
-            // SAFETY: a page is aligned and longer than a header; no other reference to it exists.
+            // SAFETY: a page is aligned, longer than a header, and not referenced elsewhere.
             let header = unsafe { NonNull::from(page).cast::<RingHeader<HostWord>>().as_ref() };
             // SAFETY: as above.
             unsafe { header.format::<T>(&layout, start) };
@@ -83,7 +83,7 @@ impl Far {
         Ok(RingAddresses { own, peer, slots: own + self.layout.slots_offset() })
     }
 
-    /// The word that the host writes, in the header that the kernel polls.
+    /// Written by the host, in the header that the kernel polls.
     pub fn written(&self, line: Line) -> Result<Place> {
         self.place(line.offset())
     }
@@ -93,7 +93,7 @@ impl Far {
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
     }
 
-    /// The byte at an offset; at a host address if the host maps the ring.
+    /// At a host address if the host maps the ring.
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
             // SAFETY: within the pages, which are as long as header and slots.
@@ -102,7 +102,7 @@ impl Far {
         }
     }
 
-    /// The word that the kernel writes.
+    /// Written by the kernel.
     pub fn read(&self, line: Line) -> Result<Index> {
         let pages = self.peer.as_ref().unwrap_or(&self.ring);
         match pages.host() {
@@ -116,7 +116,6 @@ impl Far {
         self.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
     }
 
-    /// Lists a queued operation as a use of this ring.
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
         self.ring.used(ticket)?;
         self.peer.as_mut().map_or(Ok(()), |peer| peer.used(ticket))

@@ -22,29 +22,28 @@ use core::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Messages that have arrived and whose slots were released.
+    /// Messages that have arrived, with released slots.
     pub messages: u64,
     /// Flushes that began to move messages.
     pub flushes: u64,
     /// Copies of messages.
     pub copies: u64,
-    /// Bytes of messages in these copies.
+    /// Bytes of messages in copies.
     pub bytes: u64,
     /// Index words stored in the kernel's ring.
     pub publications: u64,
     /// Polls of the kernel's index.
     pub polls: u64,
-    /// Flushes that found messages and no free slots.
+    /// Flushes that found messages but no free slots.
     pub full: u64,
-    /// Fences, if host and kernel share the ring and nothing is copied.
+    /// Fences, if nothing is copied because the ring is shared.
     pub fences: u64,
-    /// Flushes that failed. The next one repeats what failed.
+    /// Failed flushes. The next one repeats what failed.
     pub failures: u64,
 }
 
 macro_rules! counts {
     ($($name:ident),*) => {
-        /// [`Metrics`] of the flushing thread.
         #[derive(Debug, Default)]
         pub(super) struct Counts { $(pub $name: Count),* }
 

@@ -1,21 +1,20 @@
 //! [`RingBufferBridge`]: moves messages between rings in host memory and rings in device memory.
 //!
 //! Polling a ring is fast only in local memory, so each direction has a ring near the host and one near the kernel. A flush copies messages
-//! from one to the other, by a [`TransferStrategy`]. Where host and device see each other's stores, both can map one ring and nothing is
-//! copied.
+//! between them, by a [`TransferStrategy`]. Where host and device see each other's stores, both can map one ring instead.
 //!
-//! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel with rings, commands
-//! and telemetry, [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
+//! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel with commands and
+//! telemetry, [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
 //!
-//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: after a full ring, a failed call or a panic of
-//!    a user's clock, the next flush repeats what failed. Dropping the bridge still executes queued copies.
+//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: the next flush repeats what failed. Dropping
+//!    the bridge still executes queued copies.
 //! 2. A flush of n messages is one copy, or two where they wrap, and one index store after them.
-//! 3. A slot is released when its copy is complete, not when the copy is queued.
-//! 4. A flush never waits for a kernel. It returns 0 if there are no messages or no free slots.
+//! 3. A slot is released when its copy is complete.
+//! 4. A flush never waits for a kernel. It returns 0 without messages or free slots.
 //! 5. A kernel's index that claims more than is possible is [`Corrupt`](crate::attach::Corrupt).
 //!
-//! A bridge does not launch kernels, does not encode messages and has no thread: call `flush_to_device`, `flush_to_host` or `poll`, or move
-//! it into a [`Pump`].
+//! A bridge launches no kernels, encodes no messages and has no thread: call `flush_to_device`, `flush_to_host` or `poll`, or move it into
+//! a [`Pump`].
 //!
 //! # A bridge by itself
 //!
@@ -46,7 +45,7 @@
 //!
 //! # With a kernel
 //!
-//! A [`Channel`](crate::channel::Channel) contains a bridge and flushes it with each send and receive.
+//! A [`Channel`](crate::channel::Channel) flushes its bridge with each send and receive.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -104,7 +103,7 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     up: Way<Consumer<'static, I, Host>>,
     down: Way<Producer<'static, O, Host>>,
     backend: Arc<dyn Backend>,
-    /// Messages moved to the device since the last poll for answers.
+    /// Moved to the device since the last poll for answers.
     unanswered: u64,
 }
 
@@ -119,11 +118,12 @@ pub struct Opened<I: RingMessage, O: RingMessage> {
 }
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
-    /// Allocates the rings. A kernel is launched with their [`addresses`](Self::addresses).
+    /// Allocates the rings, with whose [`addresses`](Self::addresses) a kernel is launched.
     ///
     /// # Errors
     ///
-    /// Invalid ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement that the strategy cannot serve.
+    /// An invalid ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement that the strategy cannot
+    /// serve.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
         let backend = &Arc::clone(backend).erased();
         let Options { strategy, placement, capacity, start } = *options;
@@ -132,7 +132,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let kind = if strategy == TransferStrategy::Flagged { RingFlags::FLAGGED } else { RingFlags::SPSC };
         let near_up = Arc::new(Near::new::<I>(backend, device, kind, capacity[0], start)?);
         let near_down = Arc::new(Near::new::<O>(backend, device, kind, capacity[1], start)?);
-        // SAFETY: called once for each of these rings; the bridge or the kernel is the other end.
+        // SAFETY: once for each ring; the other end is the bridge's or the kernel's.
         let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
         // SAFETY: as above; the other ends are the sender and the receiver.
         let (up, down) = unsafe {
@@ -151,7 +151,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([self.up.addresses()?, self.down.addresses()?])
     }
 
-    /// Keeps the kernel's rings allocated until a launch is complete, even if the bridge is dropped.
+    /// Keeps the kernel's rings until a launch is complete, even if the bridge is dropped.
     ///
     /// # Errors
     ///
@@ -166,12 +166,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.used(&*self.backend, ticket)
     }
 
-    /// Moves messages from the host's ring to the kernel's. Returns how many it moved or queued; of a shared ring, how many are in it.
+    /// Moves messages from the host's ring to the kernel's. Returns how many it moved or queued; of a shared ring, how many it holds.
     ///
     /// # Errors
     ///
-    /// The backend's error, or [`Attach`](crate::Error::Attach) if the kernel's index is corrupt. The next flush repeats the operation that
-    /// failed.
+    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt kernel's index. The next flush repeats what failed.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.up.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
@@ -179,7 +178,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(moved)
     }
 
-    /// Moves messages from the kernel's ring to the host's. Returns how many have arrived; of a shared ring, how many are in it.
+    /// Moves messages from the kernel's ring to the host's. Returns how many have arrived; of a shared ring, how many it holds.
     ///
     /// # Errors
     ///
@@ -199,7 +198,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Flushes both directions, answers first. Returns how many messages were moved to the device and how many arrived at the host.
+    /// Flushes both directions, answers first. Returns how many messages went to the device and to the host.
     ///
     /// # Errors
     ///
@@ -209,8 +208,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([up?, down?])
     }
 
-    /// Flushes after a send. Polls for answers only if nothing was moved, or if the kernel's output ring may be half full (one answer for
-    /// each message): the kernel would wait for room there.
+    /// Polls for answers only if nothing was moved, or if the kernel's output ring may be half full, with one answer per message: the
+    /// kernel would wait for room there.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
@@ -223,25 +222,24 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.iter_mut().for_each(Mover::forget_failures);
     }
 
-    /// Failed flushes in each direction since the last that made progress.
+    /// Failed flushes in each direction since the last progress.
     pub(crate) fn failing(&self) -> [u32; 2] {
         [self.up.failing(), self.down.failing()]
     }
 
-    /// Returns messages that have not arrived at the kernel's ring, and answers seen in the kernel's ring that have not arrived at the
-    /// host's.
+    /// Returns the messages that have not arrived at the kernel's ring, and the answers seen there that have not arrived at the host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
         [self.up.pending(), self.down.pending()]
     }
 
-    /// Whether the rings are separate, so that messages are moved.
+    /// Messages are moved between separate rings.
     pub(crate) const fn moves(&self) -> bool {
         self.up.mover.is_some()
     }
 
-    /// Polls the kernel's index of the input ring. Returns how many messages were sent and not popped, and whether the poll succeeded: if
-    /// not, the count uses the last polled index. `None` for shared rings, where the [sender](Sender::refresh) knows the index.
+    /// Polls the kernel's index of the input ring. Returns how many sent messages it has not popped, and whether the poll succeeded: if
+    /// not, the count is older. `None` for shared rings: use [`Sender::refresh`].
     ///
     /// A flush polls that index only if the ring looks full; after this call it can use all released slots.
     pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
@@ -250,7 +248,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Some((up.untaken(), polled))
     }
 
-    /// Polls the indices of the kernel's rings; `None` for shared rings.
+    /// `None` for shared rings.
     pub(crate) fn twins(&self) -> Option<Result<[Indices; 2]>> {
         let (input, output) =
             (self.up.mover.as_ref()?.pair.far_indices(Line::Head), self.down.mover.as_ref()?.pair.far_indices(Line::Tail));

@@ -10,7 +10,7 @@
 //! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
 //! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! Only the bridge writes the far ring's other index, so that index shows the outcome of a failed call.
+//! Only the bridge writes the other index, which therefore shows the outcome of a failed call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Mover<E: NearEnd> {
     pub pair: Pair,
     next: u64,
     seen: u64,
-    /// A lower bound of the far ring's head, where it is stored after queued copies have arrived.
+    /// A lower bound of the far ring's head, if stored after queued copies.
     released: u64,
     releasing: Option<(Ticket, u64)>,
     direct: Option<Direct>,
@@ -45,12 +45,12 @@ pub(super) struct Mover<E: NearEnd> {
 
 struct Flight {
     first: Option<Ticket>,
-    /// When these are complete, the messages have arrived.
+    /// When complete, the messages have arrived.
     left: [Option<Ticket>; 2],
     end: u64,
 }
 
-/// Flushes that failed since the last that made progress.
+/// Since the last progress.
 #[derive(Clone, Copy, Default)]
 struct Failing {
     count: u32,
@@ -62,7 +62,7 @@ struct Failing {
 impl<E: NearEnd> Mover<E> {
     /// # Safety
     ///
-    /// No one else is this end of the near ring, or writes the far ring except its kernel.
+    /// No one else is this end of the near ring; only the kernel also writes the far ring.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (ring, here) = unsafe { (E::attach(&near)?, E::attach(&near)?.announced()) };
@@ -88,23 +88,23 @@ impl<E: NearEnd> Mover<E> {
         self.ring.capacity()
     }
 
-    /// Messages that have not arrived, of those sent or seen at the far ring.
+    /// Of those sent or seen at the far ring.
     pub fn pending(&self) -> u64 {
         let end = if E::TO_DEVICE { self.pair.near.header().producer.tail.load_acquire() } else { self.seen };
         end.wrapping_sub(self.ring.index()).min(self.ring.capacity())
     }
 
-    /// Messages that the kernel has not popped as last polled, including some that may not have arrived.
+    /// As last polled, including some that may not have arrived.
     pub fn untaken(&self) -> u64 {
         self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen)
     }
 
-    /// Whether the kernel may fill every slot whose message has arrived.
+    /// The kernel may fill every slot whose message has arrived.
     pub fn is_settled(&self) -> bool {
         !self.releases_later() || self.released == self.ring.index() && self.releasing.is_none()
     }
 
-    /// Whether the kernel's slots are released after queued copies have arrived. Towards the device the index is queued with the copy.
+    /// Slots are released after queued copies have arrived. Towards the device the index is queued with the copy.
     const fn releases_later(&self) -> bool {
         !E::TO_DEVICE && self.pair.carrier.is_queued()
     }
@@ -124,13 +124,13 @@ impl<E: NearEnd> Mover<E> {
 
     pub fn come_back(&mut self) -> Result<()> {
         if self.here.is_none() {
-            // SAFETY: it is only announced.
+            // SAFETY: only announced.
             self.here = Some(unsafe { E::attach(&self.pair.near)? }.announced());
         }
         Ok(())
     }
 
-    /// Returns how many messages it moved or began to move to the device, or how many have arrived at the host.
+    /// Returns how many messages began to move to the device, or arrived at the host.
     pub fn flush(&mut self) -> Result<u64> {
         let before = self.ring.index();
         let flushed = self.try_flush();
@@ -146,8 +146,7 @@ impl<E: NearEnd> Mover<E> {
         flushed.map(|begun| if E::TO_DEVICE { begun } else { self.ring.index().wrapping_sub(before) })
     }
 
-    /// Whether messages have arrived since the last failure, or a poll begun after it found nothing to move or no room. Waiting for a poll
-    /// or for flights is no progress.
+    /// True if messages have arrived since the last failure, or a later poll found nothing to move or no room. Waiting is no progress.
     fn has_progressed(&self) -> bool {
         let Failing { index, polls, .. } = self.failing;
         let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_polled_since(polls);
@@ -161,7 +160,7 @@ impl<E: NearEnd> Mover<E> {
         if let Some(stream) = self.pair.carrier.queue() {
             self.reap()?;
             if !E::TO_DEVICE {
-                // Before the copies that follow; those arrive later.
+                // Before the copies that follow, which arrive later.
                 self.release(stream)?;
             }
         }
@@ -194,7 +193,6 @@ impl<E: NearEnd> Mover<E> {
         }
     }
 
-    /// A poll of the kernel's index may only be queued.
     pub fn poll(&mut self, line: Line) -> Result<()> {
         if line != E::THEIRS {
             return self.ring.refresh().map(drop).map_err(|corrupt| AttachError::Corrupt(corrupt).into());
@@ -206,7 +204,7 @@ impl<E: NearEnd> Mover<E> {
         polled.map_or(Ok(()), |index| self.accept(index))
     }
 
-    /// Stores the kernel's index if it is possible: it does not decrease, and claims no more than was published or released to the kernel.
+    /// The index must not decrease, or claim more than was published or released to the kernel.
     fn accept(&mut self, index: u64) -> Result<()> {
         let [from_seen, from_near] = [self.seen, self.ring.index()].map(|known| index.wrapping_sub(known));
         if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
@@ -238,16 +236,16 @@ impl<E: NearEnd> Mover<E> {
         let slot = |is_far: bool, index| if is_far { far.slot(index) } else { Ok(near.slot(index)) };
         let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
         carrier.counts.flushes.add(1);
-        // After a failure from here on, the far ring's index tells how far it got.
+        // After a failure from here on, the far ring's index shows the progress.
         self.in_doubt = true;
         let queue = carrier.queue();
         let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
-            // SAFETY: slots published to the bridge, not released before the copies are complete; at the other ring, slots released to the
-            // bridge and not published. Both rings outlive queued copies: see `Pair`.
+            // SAFETY: slots published to the bridge and not yet released; at the other ring, released to the bridge and not yet published.
+            // Both rings outlive queued copies: see `Pair`.
             unsafe { carrier.slots(stream, slots, from, to) }
         } else {
             let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));
-            // SAFETY: as above; the far ring's index, which only the bridge writes.
+            // SAFETY: as above; only the bridge writes this index.
             unsafe { carrier.send(slots, from, to, index) }
         }?;
         self.in_doubt = false;
@@ -260,12 +258,11 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Passes on the messages of completed flights.
     fn reap(&mut self) -> Result<()> {
         while let Some(flight) = self.flights.front_mut() {
             for left in &mut flight.left {
                 let Some(ticket) = *left else { continue };
-                // Also if a user's clock panics: the failure may have been reported then.
+                // Also for a panic of a user's clock, which may have swallowed a failure.
                 self.in_doubt = true;
                 let is_over = self.pair.carrier.is_over(ticket)?;
                 self.in_doubt = false;
@@ -281,17 +278,17 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// After a failure: returns to the index of the arrived messages.
+    /// Returns to the index of the arrived messages, after a failure.
     fn resync(&mut self) -> Result<()> {
-        // Copies in flight must not write slots after they are passed on.
+        // Copies in flight must not write slots that are passed on.
         self.pair.carrier.settle();
         let index = self.ring.index();
         let arrived = if self.releases_later() {
-            // Whether the queued release was stored is unknown: it is repeated.
+            // The queued release may or may not be stored: it is repeated.
             self.releasing = None;
             index
         } else {
-            // Stored after the copies. The kernel can overwrite it, so it must be a value that the bridge has stored.
+            // Stored after the copies. The kernel can overwrite it, so only a value that the bridge has stored is valid.
             let stored = self.pair.carrier.read_now(self.pair.far.written(E::OURS)?)?;
             let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
             if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.ring.capacity() {
@@ -305,9 +302,8 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Releases slots of arrived messages, where copies are queued.
     fn release(&mut self, stream: StreamId) -> Result<()> {
-        // After a failure, or a panic of a user's clock, the index may be stored or not: it, or a later one, is stored again.
+        // After a failure, or a panic of a user's clock, the index may not be stored: it, or a later one, is stored again.
         if let Some((ticket, upto)) = self.releasing.take() {
             if !self.pair.carrier.is_over(ticket)? {
                 self.releasing = Some((ticket, upto));
@@ -324,12 +320,11 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Publishes messages or releases slots to the user's end, and wakes it.
     fn arrived(&mut self, end: u64) {
         let count = end.wrapping_sub(self.ring.index()).min(self.ring.usable());
-        // Before the check for sleepers, which waits for all stores: a load after it would add its own latency.
+        // Before the check for sleepers: it waits for all stores, so a load after it would add its own latency.
         self.pair.carrier.counts.messages.add(count);
-        // SAFETY: usable, by the line before the last; their copies are complete, so no access to them is outstanding.
+        // SAFETY: `count` is usable, and the copies are complete.
         unsafe { self.ring.pass(count) };
         let header = self.pair.near.header();
         self.pair.near.ring_at(if E::TO_DEVICE { &header.consumer.waiting } else { &header.producer.waiting });

@@ -1,6 +1,6 @@
 //! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`], the user's ends.
 //!
-//! A shared ring may have a flag in each slot. Its ends are of another kind with the same methods.
+//! A shared ring may have a flag in each slot; its ends have the same methods.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -19,7 +19,6 @@ use crate::ring::spsc::{self, PopError, PushError};
 use crate::wait::wake_sleepers;
 use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
 
-/// A ring in pinned memory.
 pub(super) struct Near {
     pub pages: Pages,
     // INVARIANT: `layout.size()` bytes of `pages`, formatted as a ring.
@@ -28,7 +27,7 @@ pub(super) struct Near {
     lent: Lent<HostWord>,
 }
 
-// SAFETY: a pointer into memory that it owns, shared by the ring's protocol.
+// SAFETY: a pointer into its own memory, shared by the ring's protocol.
 unsafe impl Send for Near {}
 // SAFETY: as above.
 unsafe impl Sync for Near {}
@@ -40,7 +39,7 @@ impl Near {
         let layout = RingLayout::of_kind::<T>(kind, capacity)?;
         let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
         let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at a caller's host address" })?;
-        // SAFETY: as long as the layout, aligned to a page and zeroed as pinned memory; no one else has its address.
+        // SAFETY: as long as the layout, page-aligned, zeroed, and not shared yet.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
         System::prepare();
         Ok(Self { pages, base, layout, lent: Lent::new() })
@@ -58,9 +57,9 @@ impl Near {
         }
         let mut found = seen;
         for _ in 0..TRIES {
-            // SAFETY: the invariant. It only counts messages and is dropped: it stores nothing.
+            // SAFETY: the invariant. It only counts messages and stores nothing.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // A flagged ring stores only the consumer's index. If that has moved meanwhile, the flags may be of another lap.
+            // A flagged ring stores only the consumer's index. If it moves meanwhile, the flags may be of another lap.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
@@ -70,40 +69,39 @@ impl Near {
     }
 
     pub fn slots(&self) -> NonNull<u8> {
-        // SAFETY: within by the invariant.
+        // SAFETY: the invariant.
         unsafe { self.base.add(self.layout.slots_offset() as usize) }
     }
 
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
-        // SAFETY: a slot of the ring, within by the invariant.
+        // SAFETY: a slot, within by the invariant.
         Place::Host(unsafe { self.base.add(offset as usize) })
     }
 
     /// # Safety
     ///
-    /// Only one of the producers returned for a ring is used. The others at most [announce](spsc::Producer::announce) it.
+    /// Only one of a ring's producers is used. The others at most [announce](spsc::Producer::announce) it.
     pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only producer used, by the caller's promise. The caller keeps the `Arc` as long.
+        // SAFETY: the invariant; the only producer used: the caller's promise. The caller keeps the `Arc` as long.
         Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
     }
 
     /// # Safety
     ///
-    /// As of [`producer`](Self::producer).
+    /// As [`producer`](Self::producer).
     pub unsafe fn consumer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Consumer<'static, T, Host>> {
         // SAFETY: as in `producer`.
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
-    /// Wakes sleepers at the user's end after the bridge's end has left.
+    /// Wakes the user's end after the bridge's end has left.
     pub fn wake(&self) {
         let header = self.header();
         self.ring_at(&header.producer.waiting);
         self.ring_at(&header.consumer.waiting);
     }
 
-    /// Wakes sleepers at a wait word after a publication.
     #[inline]
     pub fn ring_at(&self, bell: &HostWord) {
         if self.lent.may_be_heard::<System>() {
@@ -156,10 +154,10 @@ pub struct Receiver<T: RingMessage> {
     ring: Arc<Near>,
 }
 
-/// Publishes every so many messages: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
+/// Publishes in batches: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
 pub struct BatchSender<'s, T: RingMessage>(Either<spsc::BatchProducer<'s, 'static, T, Host>, flagged::BatchProducer<'s, 'static, T, Host>>);
 
-/// Releases every so many slots: see [`spsc::BatchConsumer`] and [`flagged::BatchConsumer`].
+/// Releases in batches: see [`spsc::BatchConsumer`] and [`flagged::BatchConsumer`].
 pub struct BatchReceiver<'r, T: RingMessage>(
     Either<spsc::BatchConsumer<'r, 'static, T, Host>, flagged::BatchConsumer<'r, 'static, T, Host>>,
 );
@@ -169,7 +167,7 @@ impl<T: RingMessage> BatchSender<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the message; earlier ones have been published.
+    /// [`PushError`] with the message; earlier ones are published.
     #[inline]
     pub fn push(&mut self, message: T) -> Result<(), PushError<T>> {
         either!(&mut self.0, batch => batch.push(message))
@@ -187,7 +185,7 @@ impl<T: RingMessage> BatchReceiver<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]; slots of earlier ones have been released.
+    /// [`PopError`]; earlier slots are released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         either!(&mut self.0, batch => batch.pop())
@@ -203,10 +201,10 @@ impl<T: RingMessage> BatchReceiver<'_, T> {
 impl<T: RingMessage> Sender<T> {
     /// # Safety
     ///
-    /// Called once for a ring.
+    /// Once for a ring.
     pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: the invariant of `Near`; the only producer, by the caller's promise.
+            // SAFETY: the invariant of `Near`; the only producer: the caller's promise.
             Either::Flagged(unsafe { flagged::Producer::from_raw(ring.base, ring.layout.size()) }?.announce())
         } else {
             // SAFETY: the caller's promise.
@@ -263,7 +261,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge was dropped or its [pump](super::Pump) has given up. Always `false` for a shared ring.
+    /// Returns true if the bridge was dropped or its [pump](super::Pump) has given up; never for a shared ring.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())
@@ -273,10 +271,10 @@ impl<T: RingMessage> Sender<T> {
 impl<T: RingMessage> Receiver<T> {
     /// # Safety
     ///
-    /// Called once for a ring.
+    /// Once for a ring.
     pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: the invariant of `Near`; the only consumer, by the caller's promise.
+            // SAFETY: the invariant of `Near`; the only consumer: the caller's promise.
             Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base, ring.layout.size()) }?.announce())
         } else {
             // SAFETY: the caller's promise.
@@ -339,7 +337,8 @@ impl<T: RingMessage> Receiver<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge was dropped or its [pump](super::Pump) has given up. Messages that have arrived can still be popped. Always `false` for a shared ring.
+    /// Returns true if the bridge was dropped or its [pump](super::Pump) has given up; never for a shared ring. Arrived messages can still
+    /// be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())

@@ -8,7 +8,7 @@ use crate::backend::MemoryLocation;
 pub struct Placement {
     /// The slots, and the header that the kernel polls.
     pub slots: MemoryLocation,
-    /// The memory of a second header that the kernel publishes to; `None` for one header.
+    /// A second header that the kernel publishes to; `None` for one header.
     pub peer_header: Option<MemoryLocation>,
 }
 
@@ -40,17 +40,17 @@ impl Placement {
 pub struct Options {
     /// How messages move.
     pub strategy: TransferStrategy,
-    /// Memory of the kernel's input and output rings. Shared rings are in pinned memory with one header each.
+    /// The memory of the kernel's input and output rings. Shared rings are pinned, with one header each.
     pub placement: [Placement; 2],
-    /// Slots to the device and to the host, each a power of two; the same for both rings of a direction.
+    /// Slots to the device and to the host, powers of two; the same for both rings of a direction.
     pub capacity: [u64; 2],
     /// First index.
     pub start: u64,
 }
 
 impl Options {
-    /// 1024 slots each way from index 0: in pinned memory if host and kernel share the rings, else [`SPLIT`](Placement::SPLIT). Choose
-    /// [`Placement::DEVICE`] if host and kernel do not see each other's stores to pinned memory.
+    /// Returns 1024 slots each way from index 0: pinned if shared, else [`SPLIT`](Placement::SPLIT). Choose [`Placement::DEVICE`] if host
+    /// and kernel do not see each other's stores to pinned memory.
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
         let placement = if strategy.shares() { Placement::PINNED } else { Placement::SPLIT };

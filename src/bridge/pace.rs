@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// A poll interval that doubles while the index stands still and resets when it moves.
+/// Doubles while the index stands still, and resets when it moves.
 pub(super) struct Pace {
     least: Duration,
     now: Duration,
@@ -12,14 +12,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The longest interval, in shortest intervals.
+    /// In shortest intervals.
     const SLOWEST: u32 = 64;
 
     pub const fn new(least: Duration) -> Self {
         Self { least, now: least, begun: None, seen: None }
     }
 
-    /// Returns whether a poll is due, and begins it.
     pub fn begin(&mut self, at: Instant) -> bool {
         let due = self.begun.is_none_or(|begun| at.saturating_duration_since(begun) >= self.now);
         if due {
@@ -36,7 +35,6 @@ impl Pace {
         }
     }
 
-    /// The next poll is due the shortest interval after the last.
     pub const fn hurry(&mut self) {
         self.now = self.least;
     }

@@ -12,14 +12,14 @@ use crate::backend::{Place, Uses};
 use crate::dump::Indices;
 use crate::{HostWord, Result};
 
-/// Both rings live until the operations queued between them are complete. Dropped after the bridge's end of the near ring.
+/// Both rings live until the operations between them are complete. Dropped after the bridge's end of the near ring.
 pub(super) struct Pair {
     pub near: Arc<Near>,
     pub far: ManuallyDrop<Far>,
     pub carrier: Carrier,
 }
 
-/// A pair whose rings the host maps both: the calling thread copies.
+/// The host maps both rings: the calling thread copies.
 pub(super) struct Direct {
     // INVARIANT: the first slots of both rings, and two words of the far ring's headers; they live as long as the pair.
     pub near: NonNull<u8>,
@@ -29,11 +29,11 @@ pub(super) struct Direct {
     pub slot_size: u64,
 }
 
-// SAFETY: pointers into memory that the pair owns, shared by the ring's protocol.
+// SAFETY: pointers into the pair's memory, shared by the ring's protocol.
 unsafe impl Send for Direct {}
 
 impl Pair {
-    /// `None` if operations are queued, or if the host does not map all of the far ring. The kernel writes `theirs`.
+    /// `None` if operations are queued, or the host does not map all of the far ring. The kernel writes `theirs`.
     pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
         let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
         let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };
@@ -44,7 +44,7 @@ impl Pair {
         Self { near, far: ManuallyDrop::new(far), carrier }
     }
 
-    /// Polls both indices of the far ring. Waits for no queued operation.
+    /// Waits for no queued operation.
     pub fn far_indices(&self, theirs: Line) -> Result<Indices> {
         let index = |line| {
             let word = if line == theirs { self.far.read(line)?.place() } else { self.far.written(line)? };
@@ -61,7 +61,7 @@ impl Drop for Pair {
         let far = unsafe { ManuallyDrop::take(&mut self.far) };
         let backend = self.carrier.backend();
         match self.carrier.last().filter(|last| !backend.reached(*last)) {
-            // Queued operations still read one ring and write the other.
+            // Queued operations still use both rings.
             Some(last) => backend.keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last), None),
             None => drop(far),
         }

@@ -13,15 +13,14 @@ use super::mover::Mover;
 use super::{Metrics, RingBufferBridge};
 use crate::{Error, Rejected, Result, RingMessage};
 
-/// A bridge and the thread that polls it, until it is stopped or its calls keep failing.
+/// A bridge and the thread that polls it, until it is stopped or calls keep failing.
 ///
-/// When it gives up, the user's ends are disconnected until the bridge is pumped again. A thread that [waits](crate::wait::Waiting) there
-/// gets [`Disconnected`](crate::wait::RecvError::Disconnected) after the messages that had arrived.
+/// When it gives up, the user's ends are disconnected until the bridge is pumped again: a thread that [waits](crate::wait::Waiting) gets
+/// [`Disconnected`](crate::wait::RecvError::Disconnected) after the arrived messages. After the kernel has left, a waiter waits until the
+/// bridge is dropped.
 ///
-/// It does not watch the kernel: after the kernel has left, a waiter waits until the bridge is dropped.
-///
-/// Drop, or a panic of the thread, stops it at once and drops the bridge; messages that have not arrived are lost. A forgotten pump polls
-/// until the process ends.
+/// Drop, or a panic of the thread, drops the bridge at once; messages that have not arrived are lost. A forgotten pump polls until the
+/// process ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -48,11 +47,11 @@ pub struct Pump<I: RingMessage, O: RingMessage> {
 /// The result of a stopped pump.
 #[derive(Debug)]
 pub struct Stopped<I: RingMessage, O: RingMessage> {
-    /// The bridge, which can be flushed, or pumped again.
+    /// Can be flushed, or pumped again.
     pub bridge: RingBufferBridge<I, O>,
     /// Why it gave up, if it did. No message is lost by that.
     pub outcome: Result<()>,
-    /// Messages that have not arrived at the kernel's ring, and messages seen there that have not arrived at the host's.
+    /// Messages that have not arrived at the kernel's ring, and answers seen there that have not arrived at the host's.
     pub left: [u64; 2],
 }
 
@@ -65,14 +64,12 @@ struct Order {
     failing: AtomicU32,
 }
 
-/// Failures in a row, more than a transient failure causes, after which a pump gives up, and a channel that waits for a kernel that has
-/// left.
+/// Failures in a row, more than a transient failure causes, after which a pump gives up, as does a channel that waits for an ended kernel.
 pub(crate) const MOST_FAILURES: u32 = 64;
-/// Rounds without a message before it yields.
+/// Rounds without a message before yielding.
 const SPINS: u32 = 100;
-/// Rounds without a message before it sleeps.
+/// Rounds without a message before sleeping.
 const YIELDS: u32 = 1000;
-/// The added latency of a message after an idle period.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
@@ -83,7 +80,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// The bridge, with [`System`](Error::System) if no thread can be created.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
-        // Sent after the thread has started, so that it can be returned if there is none.
+        // Sent once the thread runs, so that it can be returned if there is none.
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
             let order = Arc::clone(&order);
@@ -101,12 +98,12 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Polls of the kernel's output ring begun.
+    /// Of the kernel's output ring.
     pub(crate) fn polls(&self) -> u64 {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
-    /// Whether all has arrived that the kernel published before the poll after so many was begun.
+    /// True if all has arrived that the kernel published before the poll after so many.
     pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
         self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }
@@ -121,7 +118,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_mut().map_or(Ok(()), Mover::come_back)
     }
 
-    /// Whether all that was sent, or seen by a poll after so many, has arrived, and all slots were released.
+    /// All that was sent, or seen by a poll after so many, has arrived, and all slots are released.
     fn is_settled(&self, polls: u64) -> bool {
         self.pending() == [0; 2] && self.has_brought_all(polls) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
     }
@@ -136,7 +133,6 @@ fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order
     Stopped { left: bridge.pending(), outcome, bridge }
 }
 
-/// Polls until the stop, or too many failures in a row.
 fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, order: &Order) -> Result<()> {
     let mut idle = 0_u32;
     let mut told = None;
@@ -161,7 +157,7 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
             }
         }
         match idle {
-            // Longer each time, a tenth of a second in total.
+            // A tenth of a second in total.
             _ if failing > 0 => thread::park_timeout(SLEEP * failing),
             0..SPINS => core::hint::spin_loop(),
             SPINS..YIELDS => thread::yield_now(),
@@ -171,25 +167,25 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
 }
 
 impl<I: RingMessage, O: RingMessage> Pump<I, O> {
-    /// Counters, to the device and to the host.
+    /// Returns the counters to the device and to the host.
     #[must_use]
     pub fn metrics(&self) -> [Metrics; 2] {
         [self.counts[0].read(), self.counts[1].read()]
     }
 
-    /// Flushes that failed in a row until now, of the direction with more.
+    /// Returns the failed flushes in a row, of the direction with more.
     #[must_use]
     pub fn failing(&self) -> u32 {
         self.order.failing.load(Relaxed)
     }
 
-    /// Whether the thread has given up or panicked.
+    /// Returns true if the thread has given up or panicked.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Polls until all messages have arrived, at most for `patience`. Returns the bridge.
+    /// Polls until all messages have arrived, at most for `patience`, and returns the bridge.
     ///
     /// # Errors
     ///
@@ -218,7 +214,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Pump<I, O> {
     fn drop(&mut self) {
         self.tell(Duration::ZERO);
         if let Some(thread) = self.thread.take() {
-            // The hook printed its panic; a destructor cannot return it.
+            // A destructor cannot return its panic.
             let _ = thread.join();
         }
     }

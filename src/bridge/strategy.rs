@@ -35,12 +35,11 @@ pub enum TransferStrategy {
     /// One ring in memory that host and kernel map.
     Unified,
     /// As [`Unified`](Self::Unified), with a flag in each slot and no index to poll: one read less across the bus each way. Never the
-    /// default: the kernel must be made for such rings.
+    /// default: the kernel must be made for it.
     Flagged,
-    /// Queued copies with a minimum interval between polls of an index. An earlier flush uses the last polled index. A
-    /// [dump](crate::channel::Channel::dump) polls at once.
+    /// Queued copies with a minimum interval between polls of an index. A [dump](crate::channel::Channel::dump) polls at once.
     DmaPolling {
-        /// Shortest poll interval in microseconds; grows to 64 times while the index stands still.
+        /// Shortest interval in microseconds; grows to 64 times while the index stands still.
         poll_interval_us: u32,
     },
 }
@@ -63,18 +62,13 @@ impl TransferStrategy {
         }
     }
 
-    /// Whether host and kernel map one ring.
     #[must_use]
     pub(crate) const fn shares(self) -> bool {
         matches!(self, Self::Unified | Self::Flagged)
     }
 
-    /// Checks that the strategy works with this visibility and placement.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](Error::Unsupported): a shared ring where nothing is shared or the ring is not pinned; an index or slots in pinned
-    /// memory where host and kernel do not see each other's stores to it.
+    /// Rejects a shared ring that is not pinned or shares no memory, and pinned memory where host and kernel do not see each other's
+    /// stores.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {
@@ -88,7 +82,7 @@ impl TransferStrategy {
         Err(Error::Unsupported { what })
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -26,7 +26,7 @@ pub(super) struct Way<E: NearEnd> {
 impl<E: NearEnd> Way<E> {
     /// # Safety
     ///
-    /// Called once for a ring, whose other end is the user's.
+    /// Once for a ring, whose other end is the user's.
     pub unsafe fn open(
         backend: &Arc<dyn Backend>,
         device: u32,
@@ -62,7 +62,7 @@ impl<E: NearEnd> Way<E> {
         Ok(())
     }
 
-    /// As [`Mover::flush`]. Of a shared ring: makes the host's earlier stores visible and returns how many messages it holds.
+    /// As [`Mover::flush`]. Of a shared ring: makes the host's stores visible, and returns how many messages it holds.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(mover) = &mut self.mover {
             return mover.flush();

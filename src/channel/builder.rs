@@ -1,4 +1,4 @@
-//! [`Builder`]: opens a channel with settings other than the defaults.
+//! [`Builder`]: opens a channel with other settings than the defaults.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::kernel::Persistent;
 use crate::stream::Module;
 use crate::{Error, Result, RingMessage};
 
-/// Settings of a channel to a [`Persistent`] kernel: [`Channel::builder`]. The defaults are those of [`Options::new`].
+/// Settings of a channel to a [`Persistent`] kernel: [`Channel::builder`]. Defaults: [`Options::new`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -43,13 +43,13 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel }
     }
 
-    /// Sets the slots of the ring to the kernel, a power of two.
+    /// Sets the slots towards the kernel, a power of two.
     pub const fn input_capacity(mut self, slots: u64) -> Self {
         self.options.input_capacity = slots;
         self
     }
 
-    /// Sets the slots of the ring from the kernel, a power of two.
+    /// Sets the slots from the kernel, a power of two.
     pub const fn output_capacity(mut self, slots: u64) -> Self {
         self.options.output_capacity = slots;
         self
@@ -67,13 +67,13 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets how messages move between the host's rings and the kernel's.
+    /// Sets how messages move between host and kernel.
     pub const fn strategy(mut self, strategy: TransferStrategy) -> Self {
         self.options.strategy = Some(strategy);
         self
     }
 
-    /// Sets the memory of the kernel's input and output rings, if they are not shared with the host.
+    /// Sets the memory of the kernel's input and output rings, if not shared with the host.
     pub const fn placement(mut self, placement: [Placement; 2]) -> Self {
         self.options.placement = placement;
         self
@@ -91,7 +91,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Loads the kernel's image, launches the kernel and waits until it is active.
+    /// Loads the image, launches the kernel and waits until it is active.
     ///
     /// # Errors
     ///
@@ -115,8 +115,8 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
             });
         }
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
-        // SAFETY: `Persistent` promises that the kernel uses its control block, telemetry and rings alone. No host slice of managed memory is in its
-        // way, as checked.
+        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings. No host slice of managed memory
+        // conflicts, as checked.
         let mut channel = unsafe { Channel::open_raw(backend, device, &module, &options) }?;
         channel.is_raw = false;
         Ok(channel)

@@ -1,4 +1,4 @@
-//! [`SendError`] and [`ReceiveError`]: errors of sending and receiving.
+//! [`SendError`] and [`ReceiveError`].
 
 use core::fmt;
 
@@ -35,10 +35,10 @@ pub enum SendError<T> {
     /// Moving messages to the kernel failed.
     #[error("cannot move messages to the kernel")]
     Flush {
-        /// The cause. The next flush repeats the operation that failed.
+        /// The cause. The next flush repeats what failed.
         #[source]
         error: Error,
-        /// The message that was not sent; `None` if it is in the ring, and the next flush moves it: do not send it again.
+        /// The unsent message; `None` if it is in the ring and the next flush moves it: do not send it again.
         message: Option<T>,
     },
     /// The kernel has left.
@@ -62,7 +62,7 @@ impl<T> SendError<T> {
     }
 }
 
-// The message needs no `Debug` for `unwrap` to work.
+// So that `unwrap` works for any message.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,7 +96,7 @@ pub enum ReceiveError {
     /// The kernel's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
-    /// Moving messages failed, in either direction. The next flush repeats the operation that failed.
+    /// Moving messages failed, in either direction. The next flush repeats what failed.
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
 }

@@ -30,9 +30,9 @@ use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer}
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Closed {
-    /// The control block, after the kernel has left.
+    /// The control block after the end.
     pub control: ControlBlock<u64>,
-    /// The telemetry, after the kernel has left.
+    /// The telemetry after the end.
     pub telemetry: TelemetryBuffer<u64>,
 }
 
@@ -53,20 +53,19 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`]: it was being written at each attempt.
+    /// [`Busy`] if it was being written at each attempt.
     pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
         self.telemetry.snapshot()
     }
 
-    /// Reads the kernel's heartbeat. Returns whether it has changed since the last call of this or of [`dump`](Self::dump), or since the launch.
+    /// Returns whether the heartbeat has changed since the last call of this or [`dump`](Self::dump), or the launch.
     pub fn watch(&mut self) -> Verdict {
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
     /// Reads the control block, telemetry and ring indices, for printing. Use it to find out why a kernel does not answer.
     ///
-    /// The verdict is that of [`watch`](Self::watch). It moves no message and waits for nothing, so it works on a kernel that is stuck. If the kernel's rings are
-    /// not the host's, it shows both.
+    /// The verdict is that of [`watch`](Self::watch). It moves no message and waits for nothing, so it works on a stuck kernel.
     ///
     /// # Errors
     ///
@@ -75,7 +74,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         let control = self.control.snapshot();
         let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
-        // The host's first: what has been moved since can only be further on at the kernel's.
+        // First the host's: the kernel's can only be further on afterwards.
         let [input, output] = self.bridge.indices();
         let (twins, failed) = match self.bridge.twins() {
             None => (Twins::Shared, None),
@@ -89,7 +88,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Sends a command and waits until the kernel acknowledges it. Flushes while it waits; the next flush repeats one that failed.
+    /// Sends a command and waits until the kernel acknowledges it, flushing meanwhile.
     ///
     /// # Errors
     ///
@@ -101,42 +100,41 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait(|channel| channel.control.acknowledged())
     }
 
-    /// Keeps a value that the kernel uses, such as memory that its arguments name, until the kernel has left, even if the channel is dropped before.
+    /// Keeps a value that the kernel uses until the kernel has left, even if the channel is dropped before.
     pub fn keep_alive(&mut self, value: impl Send + 'static) {
         self.kept.push(Box::new(value));
     }
 
-    /// Returns an error if the kernel has left. Use it in a loop that calls [`try_recv`](Self::try_recv).
+    /// Fails if the kernel has left: for loops that call [`try_recv`](Self::try_recv).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with state and fault. If the kernel did not report how it ended, the first call returns the error of its launch.
+    /// [`Error::Kernel`] with state and fault; once the error of its launch, if the kernel did not report how it ended.
     pub fn check(&mut self) -> Result<()> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
-    /// Whether the kernel has left, or its state says that it has ended.
+    /// True also if its state says that it has ended.
     pub(super) fn has_left(&self) -> bool {
         self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
-    /// Lets the kernel answer all messages that were sent, also if it is paused, and waits until it has left. The answers can still be received.
+    /// Lets the kernel answer all sent messages, even if paused, and waits until it has left. The answers can still be received.
     ///
-    /// The kernel waits for free slots for its answers, so receive before as many as do not fit. The deadline is the [`timeout`](super::Options::timeout) after the last message that it
-    /// counts as processed. A kernel that was terminated before answers no more, which is no error: the messages that it did not pop are there for a
-    /// [`restart`](Self::restart).
+    /// The kernel waits for free slots, so first receive answers that do not fit. The deadline is the [`timeout`](super::Options::timeout)
+    /// after the last message that it counts as processed. A kernel that was terminated before answers no more, without an error: its
+    /// unpopped messages stay for a [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time; the error of the last flush to the device if flushes keep failing.
+    /// [`Error::Kernel`] if it faulted or did not leave in time; the error of the last flush if flushes keep failing.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }
 
-    /// Calls `meanwhile` repeatedly while it waits.
     fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
         if self.state() == Some(State::Paused) {
-            // Else it frees no slots of its ring for the messages in the host's.
+            // A paused kernel frees no slots for messages in the host's ring.
             self.control.command(Command::ACTIVATE);
         }
         // Messages that have not arrived would not be drained.
@@ -152,23 +150,23 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if !has_gone(self) {
             return Err(failed.unwrap_or_else(|| self.fault(Duration::ZERO)));
         }
-        // Without waiting for the acknowledgement: a kernel that is ending reads no command.
+        // A kernel that is ending reads no command, so the acknowledgement is not awaited.
         self.control.command(Command::DRAIN);
         self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated)).map(drop)
     }
 
-    /// [`drain`](Self::drain)s a kernel that has not ended, and returns its last state. Receive the answers that you need before: those that are left are dropped to
-    /// make room. The rings are freed, with the messages that a terminated kernel did not pop.
+    /// [`drain`](Self::drain)s a kernel that has not ended, and returns its last state. Receive answers before: those left are dropped to
+    /// make room. The rings are freed, with messages that a terminated kernel did not pop.
     ///
     /// # Errors
     ///
-    /// As [`drain`](Self::drain); the kernel's own error if it broke; [`Error::Busy`] if it left in the middle of a telemetry record.
+    /// As [`drain`](Self::drain); the kernel's own error if it broke; [`Error::Busy`] if it left within a telemetry record.
     pub fn close(mut self) -> Result<Closed> {
         self.drain_with(|channel| while channel.receiver.pop().is_ok() {})?;
         if let Some(kernel) = self.kernel.take() {
             match kernel.wait_timeout(self.timeout) {
                 Ok(ended) => ended?,
-                // Its state says that it has ended, and it still runs.
+                // Its state says that it has ended, but it still runs.
                 Err(kernel) => {
                     self.kernel = Some(kernel);
                     return Err(self.fault(self.timeout));
@@ -180,12 +178,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(Closed { control: self.control(), telemetry })
     }
 
-    /// Flushes until `done`, the kernel has left, or the time is up.
     pub(super) fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
         self.wait_while(|_| false, done).map(drop)
     }
 
-    /// As [`wait`](Self::wait); the time begins anew whenever it `gets_on`. Returns the error of the last flush, if flushes still fail.
+    /// As [`wait`](Self::wait); the time restarts whenever it `gets_on`. Returns the error of the last flush, if flushes still fail.
     fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<Option<Error>> {
         let mut begun = Instant::now();
         let mut times = 0_u32;
@@ -195,7 +192,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             if gets_on(self) {
                 begun = Instant::now();
             }
-            // The fact may have come true while we looked at the state, or did not run.
+            // It may have become done since the first check.
             if (self.has_left() || begun.elapsed() > self.timeout) && !done(self) {
                 return Err(self.fault(begun.elapsed()));
             }
@@ -204,7 +201,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(failed)
     }
 
-    /// Why the kernel does not continue: the error of its launch, once, if its state does not say how it ended.
+    /// The error of its launch, once, if its state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
         // Before the block is read: then its last store there is visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);

@@ -1,4 +1,4 @@
-//! Sending messages to the kernel and receiving its answers.
+//! Sending messages to the kernel and receiving answers.
 
 use core::future::poll_fn;
 use core::iter;
@@ -13,13 +13,13 @@ use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Error, Result, RingMessage};
 
-/// How many looks of the watching thread pass between two polls of a future that has waited long: about half a millisecond.
+/// Polls of the watching thread between two of a future that has waited long: about half a millisecond.
 const MOST_LOOKS: u32 = 5;
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Pushes a message and flushes it to the device; waits while the ring is full, up to the [timeout](super::Options::timeout).
+    /// Pushes a message and flushes it; waits while the ring is full, up to the [timeout](super::Options::timeout).
     ///
-    /// A kernel pops no message while its ring of answers is full: receive before as many messages are in flight as fit into the rings.
+    /// A kernel pops nothing while its output ring is full: receive before more messages are in flight than fit into the rings.
     ///
     /// # Errors
     ///
@@ -41,11 +41,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pushes a message and flushes it to the device; never waits. [`check`](Self::check) returns whether the kernel still runs.
+    /// Pushes a message and flushes it; never waits. [`check`](Self::check) returns whether the kernel still runs.
     ///
     /// # Errors
     ///
-    /// [`SendError`], which contains the message unless it is in the ring.
+    /// [`SendError`], with the message unless it is in the ring.
     pub fn try_send(&mut self, message: I) -> Result<(), SendError<I>> {
         let pushed = match self.sender.push(message) {
             Err(PushError::Full(message)) if self.bridge.moves() => match self.bridge.poll() {
@@ -62,21 +62,21 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pops an answer; waits for it until the kernel has left. A flush that fails is repeated meanwhile.
+    /// Pops an answer; waits until the kernel has left. Failed flushes are repeated.
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel): the kernel has left and all its answers were received. The error of the last flush, if flushes keep failing after the
-    /// kernel has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
+    /// [`Kernel`](crate::Error::Kernel): the kernel has left and all its answers were received. The error of the last flush, if flushes
+    /// keep failing after it has left; [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn recv(&mut self) -> Result<O> {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), no longer than `timeout`.
+    /// As [`recv`](Self::recv), with a deadline.
     ///
     /// # Errors
     ///
-    /// As [`recv`](Self::recv), also if the time is up.
+    /// As [`recv`](Self::recv), also on timeout.
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<O> {
         self.recv_until(Some(timeout))
     }
@@ -93,7 +93,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// As [`recv`](Self::recv), as a future. Dropping it loses no answer.
     ///
-    /// A kernel wakes no task, so a thread of this process wakes it to poll again, while there are such futures: at least every millisecond.
+    /// A kernel wakes no task, so a thread wakes it to poll, at least every millisecond.
     pub fn recv_async(&mut self) -> impl Future<Output = Result<O>> {
         let (mut receiving, mut times) = (Receiving::new(), 0_u32);
         poll_fn(move |context| match receiving.step(self, None) {
@@ -125,22 +125,22 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         })
     }
 
-    /// Iterates over answers; waits for each as [`recv`](Self::recv) does. Ends when `recv` fails: after the kernel has left.
+    /// Iterates over answers, as [`recv`](Self::recv), until that fails.
     pub fn iter(&mut self) -> impl Iterator<Item = O> {
         iter::from_fn(|| self.recv().ok())
     }
 
-    /// Iterates over the answers that have arrived; never waits.
+    /// Iterates over answers that have arrived; never waits.
     pub fn try_iter(&mut self) -> impl Iterator<Item = O> {
         iter::from_fn(|| self.try_recv().ok())
     }
 
-    /// Pushes and publishes every `every` messages: see [`BatchSender`]. Call [`flush`](Self::flush) after it.
+    /// Publishes every `every` messages: see [`BatchSender`]. [`flush`](Self::flush) after it.
     pub fn send_batch(&mut self, every: u64) -> BatchSender<'_, I> {
         self.sender.batch(every)
     }
 
-    /// Pops and releases every `every` slots: see [`BatchReceiver`]. Call [`flush`](Self::flush) before it, for answers in flight.
+    /// Releases every `every` slots: see [`BatchReceiver`]. [`flush`](Self::flush) before it, for answers in flight.
     pub fn recv_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)
     }
@@ -149,22 +149,22 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// The backend's error. No message is lost: the next flush repeats the operation that failed.
+    /// The backend's error. No message is lost: the next flush repeats what failed.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
         if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) }
     }
 
-    /// Returns the index of the next message to send and of the next answer to receive.
+    /// Returns the indices of the next message to send and answer to receive.
     #[must_use]
     pub const fn indices(&self) -> (u64, u64) {
         (self.sender.tail(), self.receiver.head())
     }
 
-    /// Flushes, and returns how many messages the kernel has not popped, as far as its index was polled.
+    /// Flushes, and returns how many messages the kernel has not popped, as last polled.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush); [`Attach`](crate::Error::Attach) for a ring that is corrupt.
+    /// As [`flush`](Self::flush); [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn input_waiting(&mut self) -> Result<u64> {
         self.flush()?;
         if let Some((untaken, polled)) = self.bridge.untaken() {
@@ -173,7 +173,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(self.sender.capacity() - self.sender.refresh().map_err(AttachError::Corrupt)?)
     }
 
-    /// Flushes, and returns how many answers have arrived and have not been received.
+    /// Flushes, and returns how many answers have arrived and were not received.
     ///
     /// # Errors
     ///
@@ -184,12 +184,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 }
 
-/// An answer that is waited for.
 struct Receiving {
     begun: Instant,
     /// The polls that the bridge had begun when the kernel was seen to have left.
     polls: Option<u64>,
-    /// The last flush failed.
     failed: Option<Error>,
 }
 
@@ -198,7 +196,6 @@ impl Receiving {
         Self { begun: Instant::now(), polls: None, failed: None }
     }
 
-    /// Polls once; `None` if there is an answer to be waited for.
     fn step<I: RingMessage, O: RingMessage>(&mut self, channel: &mut Channel<I, O>, timeout: Option<Duration>) -> Option<Result<O>> {
         loop {
             match channel.try_recv() {
@@ -208,7 +205,7 @@ impl Receiving {
                 // While it only waits until a poll is due or complete, the failure stands.
                 Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
             }
-            // Answers that the kernel had published when it left may have been in flight then, or be where they can no longer be read.
+            // The kernel's last answers may have been in flight when it left, or may no longer be readable.
             let is_lost = self.failed.is_some() && channel.bridge.failing()[1] >= MOST_FAILURES;
             let is_over = self.polls.is_some_and(|polls| is_lost || channel.bridge.has_brought_all(polls));
             let waited = self.begun.elapsed();

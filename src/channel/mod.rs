@@ -1,12 +1,12 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings to it.
 //!
-//! Use a channel to exchange fixed-size messages with a kernel that keeps running. Use a [`RingBufferBridge`] if you launch the kernel yourself, a
-//! [`Stream`] for kernels that end by themselves, and [`streaming`](crate::streaming) to pass data larger than device memory through one.
+//! Use a channel to exchange fixed-size messages with a running kernel. Use a [`RingBufferBridge`] to launch the kernel yourself, a
+//! [`Stream`] for kernels that end by themselves, and [`streaming`](crate::streaming) for data larger than device memory.
 //!
-//! 1. Opening allocates pinned memory (control block, telemetry, a table of contents) and the rings, launches the kernel and waits until it is ready.
-//! 2. While the channel is open, host access to that memory goes through this value.
-//! 3. The memory is freed only after the kernel has left, even if the channel is dropped before.
-//! 4. A kernel that has ended can be launched again on the same rings, as a new epoch: messages that it had not answered are still there.
+//! 1. Opening allocates pinned memory and the rings, launches the kernel and waits until it is ready.
+//! 2. While the channel is open, the host accesses that memory only through it.
+//! 3. The memory is freed after the kernel has left, even if the channel is dropped before.
+//! 4. An ended kernel can be launched again on the same rings, as a new epoch: unanswered messages are still there.
 //!
 //! | call | full or empty ring |
 //! |---|---|
@@ -15,10 +15,10 @@
 //! | [`recv`](Channel::recv), [`iter`](Channel::iter), [`recv_async`](Channel::recv_async) | waits for an answer until the kernel has left |
 //! | [`recv_timeout`](Channel::recv_timeout) | waits for an answer with a deadline |
 //!
-//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) wait for the kernel with a deadline. If the kernel's rings are not the
-//! host's, every send and receive flushes. [`flush`](Channel::flush) or the next send, receive or count moves a batch.
+//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) wait for the kernel with a deadline. If rings are
+//! not shared, [`flush`](Channel::flush) or the next send, receive or count moves a batch.
 //!
-//! A send flushes only towards the device. It polls for answers only under backpressure: when no message could be moved, or when the output ring may be half full.
+//! A send polls for answers only under backpressure: when no message could be moved, or when the output ring may be half full.
 //!
 //! A channel does not correlate answers with requests, encode messages or restart kernels by itself.
 //!
@@ -73,14 +73,14 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     sender: Sender<I>,
     receiver: Receiver<O>,
     bridge: RingBufferBridge<I, O>,
-    // INVARIANT: 'static stands for as long as `region`, which is declared after these and so dropped after them. None is handed out.
+    // INVARIANT: 'static stands for the lifetime of `region`, which is dropped after these. None is handed out.
     control: HostSide<'static, HostWord>,
     block: &'static Shared<HostWord>,
     telemetry: &'static telemetry::Shared<HostWord>,
     opened: Instant,
     watchdog: Watchdog,
     timeout: Duration,
-    /// Opened by `open_raw`: what the kernel uses is its caller's promise.
+    /// Opened by `open_raw`: its caller promises what the kernel uses.
     is_raw: bool,
     launch: Relaunch,
     kernel: Option<Pending<()>>,
@@ -89,7 +89,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     stream: Stream,
 }
 
-/// The parameters of the launch, for a restart too.
+/// For a restart too.
 struct Relaunch {
     module: Module,
     kernel: Box<str>,
@@ -102,36 +102,37 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// - The backend's error, if memory is short or the image cannot be loaded; [`Error::Abi`] if the image was compiled with other layouts.
-    /// - [`Error::Residency`], or the error of the launch and of its execution.
+    /// - The backend's error, if memory is short or the image cannot be loaded; [`Error::Abi`] for an image with other layouts.
+    /// - [`Error::Residency`], or the error of the launch and its execution.
     /// - [`Error::Kernel`] if the kernel faulted, returned or did not start in time.
-    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, or if the device has managed memory without
-    ///   concurrent access. Such a device needs [`open_raw`](Self::open_raw), whose caller promises that no host slice of managed memory exists.
+    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, or for managed memory without
+    ///   concurrent access, which needs [`open_raw`](Self::open_raw).
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
         Self::builder(kernel).open(backend, device)
     }
 
-    /// Returns a builder with the default settings of a channel to a kernel.
+    /// Returns a builder with the default settings.
     pub fn builder(kernel: Persistent<I, O>) -> Builder<I, O> {
         Builder::new(kernel)
     }
 
-    /// Launches a kernel by its name, with arguments of its own, and waits until it is active.
+    /// Launches a kernel by its name, with its own arguments, and waits until it is active.
     ///
     /// # Errors
     ///
-    /// - The backend's error, if a ring cannot have this capacity, memory is short or the image has no such kernel.
-    /// - [`Error::Residency`], or the error of the launch and of its execution.
+    /// - The backend's error, for an invalid capacity, short memory or an unknown kernel.
+    /// - [`Error::Residency`], or the error of the launch and its execution.
     /// - [`Error::Kernel`] if the kernel faulted, returned or did not start in time.
-    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, which contains the control block.
+    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory.
     ///
     /// # Safety
     ///
-    /// Until the kernel has left, also if this fails, since a kernel that did not obey may still run:
+    /// Until the kernel has left, even if this fails, since the kernel may still run:
     ///
-    /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel [`keep_alive`](Self::keep_alive) it;
-    /// - if the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed memory, of any
-    ///   buffer.
+    /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel
+    ///   [`keep_alive`](Self::keep_alive) it;
+    /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed
+    ///   memory.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         let backend = &Arc::clone(backend).erased();
         let capabilities = backend.capabilities(device)?;
@@ -151,10 +152,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         };
         let address = address.get();
         let abi = module.abi().hash;
-        // SAFETY: the region is as long as the plan, and nobody else has it yet.
+        // SAFETY: the region is as long as the plan, and not shared yet.
         unsafe { plan.write::<HostWord>(base, region.size_bytes() as u64, abi) }?;
-        // SAFETY: each offset is within the region, placed there for this purpose and aligned for it. The region outlives all of
-        // these borrows: see the fields.
+        // SAFETY: each offset is placed in the region for this, and aligned. The region outlives these borrows: see the fields.
         let (block, telemetry) = unsafe {
             let at = |offset: u64| base.add(offset as usize);
             (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
@@ -182,7 +182,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             arguments.extend([input.peer, input.slots, output.peer, output.slots]);
         }
         arguments.extend_from_slice(options.arguments);
-        // SAFETY: no kernel runs on this block yet, and only this channel writes the host's line.
+        // SAFETY: no kernel runs on this block, and only this channel writes the host's line.
         let control = unsafe { HostSide::prepare(block, &prepared) };
         let mut channel = Self {
             sender,
@@ -210,7 +210,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Safety
     ///
-    /// That of `open`; no kernel runs on this channel's memory.
+    /// As `open`; no kernel runs on this channel's memory.
     unsafe fn start(&mut self) -> Result<()> {
         static EPOCH: AtomicU32 = AtomicU32::new(0);
 
@@ -224,11 +224,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.control = unsafe { HostSide::prepare(self.block, prepared) };
         // SAFETY: no kernel writes there.
         unsafe { self.telemetry.reset() };
-        // SAFETY: the region and the rings, which hold all that the control block names, list the launch as a use below, and this channel keeps
-        // them; the rest is the caller's promise.
+        // SAFETY: the region and the rings hold all that the control block names, and list the launch as a use below; the rest is the
+        // caller's promise.
         let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
         let ticket = kernel.ticket();
-        // First: if anything fails from here on, dropping the channel terminates the kernel.
+        // First: if a later step fails, dropping the channel terminates the kernel.
         self.kernel = Some(kernel);
         if let Some(ticket) = ticket {
             self.region.used(ticket);
@@ -239,11 +239,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait(|channel| channel.state() == Some(State::Active))
     }
 
-    /// Launches an ended kernel again, as a new epoch, on the same rings: it continues with the first message that was not answered.
+    /// Launches an ended kernel again on the same rings, as a new epoch: it continues with the first unanswered message.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if the kernel has not ended; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); otherwise as [`open`](Self::open).
+    /// [`Busy`](Error::Busy) if the kernel has not ended; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); else as
+    /// [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
         if self.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw: use Channel::restart_raw" });
@@ -256,23 +257,21 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if the kernel has not ended; otherwise as [`open_raw`](Self::open_raw).
+    /// [`Busy`](Error::Busy) if the kernel has not ended; else as [`open_raw`](Self::open_raw).
     ///
     /// # Safety
     ///
-    /// The promise of [`open_raw`](Self::open_raw), for the new launch.
+    /// As [`open_raw`](Self::open_raw), for the new launch.
     pub unsafe fn restart_raw(&mut self) -> Result<()> {
         if self.kernel.as_ref().is_some_and(|kernel| !kernel.is_done()) {
             return Err(Error::Busy { what: "the kernel has not ended" });
         }
-        // Its state has told how it ended.
         drop(self.kernel.take());
-        // SAFETY: the caller's promise; none runs.
+        // SAFETY: the caller's promise; no kernel runs.
         unsafe { self.start() }
     }
 }
 
-/// Pauses between two polls.
 fn pause(times: &mut u32) {
     *times = times.saturating_add(1);
     if *times < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
@@ -282,7 +281,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// As [`dump`](Channel::dump), without a verdict and without the kernel's rings.
+/// As [`dump`](Channel::dump), without a verdict or the kernel's rings.
 impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [input, output] = self.bridge.indices();
@@ -306,7 +305,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             }
         }
         if !kernel.is_done() {
-            // The region lists the launch as a use, so it lives for as long as the kernel writes there.
+            // The region lists the launch as a use, so it lives while the kernel writes there.
             self.control.abandon();
             if let Some(ticket) = kernel.ticket() {
                 self.stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket), None);

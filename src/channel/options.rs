@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::bridge::{Placement, TransferStrategy};
 use crate::telemetry::STUCK_AFTER_NS;
 
-/// Settings of a channel, and the kernel of [`open_raw`](super::Channel::open_raw) by its name.
+/// Settings of a channel, and the kernel's name for [`open_raw`](super::Channel::open_raw).
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// Entry point in the image.
@@ -22,20 +22,22 @@ pub struct Options<'a> {
     pub idle: Duration,
     /// First index of both rings.
     pub start: u64,
-    /// How messages move; `None` for the [default of the device](TransferStrategy::for_device).
-    /// [`Flagged`](TransferStrategy::Flagged) needs a kernel such as `echo_flagged`: each kind of kernel refuses the other's rings.
+    /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
+    /// kernel for flagged rings, such as `echo_flagged`.
     pub strategy: Option<TransferStrategy>,
-    /// The memory of the kernel's input and output rings, if they are not shared with the host. With a second header, the kernel's arguments from the fifth on are
-    /// the input ring's peer header and slots, and the output ring's.
+    /// The memory of the kernel's input and output rings, if not shared with the host. With a second header, the kernel's arguments from
+    /// the fifth on are the input ring's peer header and slots, then the output ring's.
     pub placement: [Placement; 2],
-    /// How long the heartbeat may stand still before [`watch`](super::Channel::watch) reports the kernel as stuck: longer than its longest batch takes.
+    /// How long the heartbeat may stand still before [`watch`](super::Channel::watch) reports the kernel as stuck: longer than the longest
+    /// batch.
     pub stuck_after: Duration,
     /// How long the channel waits for the kernel to start, to acknowledge a command and to leave.
     pub timeout: Duration,
 }
 
 impl<'a> Options<'a> {
-    /// Returns the defaults: 1024 slots in each ring, batches of up to 128 messages, an idle limit of 60 s, indices from 0, 1 s for a heartbeat and a timeout of 10 s.
+    /// Returns the defaults: 1024 slots per ring, batches of 128, an idle limit of 60 s, indices from 0, 1 s for a heartbeat, a timeout of
+    /// 10 s.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {

@@ -24,7 +24,7 @@ impl Subject {
     }
 
     fn free(&self, block: &Block) {
-        // SAFETY: the checks free each block once, and nothing uses it.
+        // SAFETY: each block is freed once, and unused.
         unsafe { self.backend.free(block, &block.ready.map_or(Uses::NONE, Uses::of)) }.expect("a live block");
     }
 }
@@ -116,7 +116,7 @@ pub fn memory_runs_out_with_figures_and_is_back_after_frees(subject: &Subject) {
     let Some(info) = subject.backend.memory_info(0).expect("device 0") else { return };
     let mut first = Buffer::<u8, _>::new(Device::new(&subject.backend, 0), 4096).expect("room");
     first.fill(7).expect("a fill");
-    // From large to small, until no page is left.
+    // Until no page is left.
     let (mut kept, mut bytes) = (Vec::new(), info.free as usize);
     while bytes >= 4096 {
         match subject.request(MemoryLocation::Device, bytes, 1, Options::empty()) {
@@ -145,7 +145,7 @@ pub fn what_is_free_goes_down_by_what_is_taken_and_up_again(subject: &Subject) {
     let during = info().expect("known before");
     drop(buffer);
     let after = info().expect("known before");
-    // A driver reports the free memory of the whole device, and keeps some of it after the first block.
+    // A driver reports the free memory of the whole device, and keeps some after the first block.
     let has_all_back = during.free.checked_add(BYTES).is_some_and(|free| after.free >= free);
     assert!([during.total, after.total] == [before.total; 2] && has_all_back, "{before:?}, {during:?}, then {after:?}");
     if subject.backend.is_simulated() {
@@ -219,7 +219,6 @@ pub fn allocation_in_the_order_of_a_stream_can_be_used_everywhere(subject: &Subj
     let buffer = other.fill(buffer, .., 3).expect("a fill").ordered();
     let buffer = done(stream.fill(buffer, ..50, 4).expect("a fill"));
     assert_eq!(buffer.to_vec().expect("a copy"), [[4; 50], [3; 50]].concat());
-    // Dropped while its last use is queued.
     let mut held = subject.hold(&stream);
     let before = subject.live_bytes();
     drop(stream.fill(buffer, .., 5).expect("a fill"));

@@ -19,7 +19,6 @@ pub fn bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay(subjec
             let mut expected = vec![BEFORE; offset + size + 16];
             expected[offset..offset + size].copy_from_slice(&source);
 
-            // Blocking, and queued.
             let (mut blocking, mut queued) = (subject.gpu::<u8>(expected.len()), subject.gpu::<u8>(expected.len()));
             blocking.fill(BEFORE).expect("a fill");
             queued.fill(BEFORE).expect("a fill");
@@ -67,7 +66,6 @@ pub fn fills_of_every_size_set_their_range_and_no_more(subject: &Subject) {
     check::<f32>(subject, 0.0, core::f32::consts::PI);
     check::<u64>(subject, 1, 0x0102_0304_0506_0708);
     check::<[u8; 4]>(subject, [1, 2, 3, 4], [5, 6, 7, 8]);
-    // Zeroes of any element size.
     let mut buffer = subject.gpu_of(&[[7_u32; 3]; 10]);
     buffer.slice_mut(2..5).expect("within").zero().expect("a fill");
     let zeroed: Vec<_> = (0..10).map(|i| if (2..5).contains(&i) { [0; 3] } else { [7; 3] }).collect();
@@ -144,7 +142,6 @@ pub fn one_buffer_and_one_staging_buffer_serve_a_thousand_batches(subject: &Subj
                 pinned.as_mut_slice().expect("nothing is queued").fill(batch);
                 (pinned, gpu) = done(stream.copy(pinned, gpu).expect("as many"));
             }
-            // Kept until the figures are read.
             (gpu, pinned)
         },
     );
@@ -167,7 +164,7 @@ pub fn managed_memory_is_seen_by_both_sides_without_a_copy(subject: &Subject) {
         "a launch",
         |figures| figures.launches += 1,
         || {
-            // SAFETY: the buffer's bytes, which no other code accesses before the wait.
+            // SAFETY: the buffer's bytes, not accessed before the wait.
             done(unsafe { stream.launch(&module, "increment", &[address, 1000]) }.expect("a launch"));
         },
     );

@@ -17,7 +17,7 @@ pub struct Figures {
     pub downloads: u64,
     /// Copies without host memory.
     pub device_copies: u64,
-    /// Copies from host to host, including managed memory.
+    /// Copies from host to host, managed memory included.
     pub host_copies: u64,
     /// Fills.
     pub fills: u64,

@@ -8,7 +8,7 @@ use ringmem_layouts::{Abi, Image, LAYOUTS};
 
 /// The image that a subject loads. A backend whose devices run PTX provides [another](super::Subject::with_image) with these kernels:
 ///
-/// - `hold(words)`: stores 1 to the first 64-bit word with release, and ends when it has loaded a value other than 0 from the second with acquire.
+/// - `hold(words)`: stores 1 to the first 64-bit word with release, and ends when an acquire load of the second is not 0.
 /// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.
 pub const IMAGE: Image = Image {
     ptx: b"",
@@ -18,11 +18,11 @@ pub const IMAGE: Image = Image {
 
 /// # Safety
 ///
-/// Two words at the address, which all sides use as atomics.
+/// Two words that all sides use as atomics.
 unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word");
-        // SAFETY: mapped, and a word that all sides use as an atomic: the caller's promise.
+        // SAFETY: a mapped word that all sides use as an atomic: the caller's promise.
         unsafe { place.cast::<AtomicU64>().as_ref() }
     };
     // SYNC POINT: the kernel runs. Pairs with Held::begin.
@@ -37,7 +37,7 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
 
 /// # Safety
 ///
-/// That many bytes exist at the address, and no other code uses them.
+/// The bytes exist, and no other code uses them.
 unsafe fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
     for i in 0..arguments[1] as usize {

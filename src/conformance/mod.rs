@@ -1,9 +1,9 @@
 //! The test suite for backends, of this crate and of others.
 //!
-//! 1. A [`Check`] is a function of a [`Subject`]: a backend, memories of it, and kernels for its devices. It panics on a failure.
-//! 2. No check takes longer than [`LIMIT`], and a check that passes leaves no kernel running.
-//! 3. If a subject [counts](Subject::counting), checks compare its counters: a refused call does nothing, no copy goes through the host
-//!    unnecessarily, and nothing is left at the end.
+//! 1. A [`Check`] is a function of a [`Subject`]. It panics on a failure.
+//! 2. No check takes longer than [`LIMIT`]; one that passes leaves no kernel running.
+//! 3. If a subject [counts](Subject::counting), a refused call must do nothing, no copy may go through the host unnecessarily, and nothing
+//!    may be left at the end.
 //!
 //! Speed and driver failures are not checked.
 //!
@@ -34,23 +34,20 @@ pub use figures::Figures;
 pub use kernels::IMAGE;
 pub use subject::{AnyDevice, AnyPinned, Subject};
 
-/// The maximum duration of a check.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A property of every backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// The name, a sentence with underscores.
+    /// A sentence with underscores.
     pub name: &'static str,
     check: fn(&Subject),
 }
 
 impl Check {
-    /// Checks a subject that no other code uses.
-    ///
     /// # Panics
     ///
-    /// If the subject fails the check, takes longer than [`LIMIT`], or holds more memory at the end than at the start.
+    /// If the subject fails, takes longer than [`LIMIT`], or holds more memory at the end.
     pub fn run(&self, subject: Subject) {
         let (name, check, figures, held) = (self.name, self.check, subject.figures.clone(), subject.live_bytes());
         let (done, outcome) = channel();
@@ -58,11 +55,10 @@ impl Check {
             check(&subject);
             let forgotten = subject.forgotten_bytes();
             drop(subject);
-            // If the receiver is gone, it has reported why.
             let _ = done.send(forgotten);
         });
         match outcome.recv_timeout(LIMIT) {
-            // Freed after the last use, shortly after its waiter returns.
+            // Freed shortly after the waiter of the last use returns.
             Ok(forgotten) => subject::eventually(&format!("{name}: nobody's bytes are freed"), || {
                 figures.as_ref().map(|figures| figures().live_bytes) == held.map(|held| held + forgotten)
             }),
@@ -89,7 +85,7 @@ macro_rules! checks {
         /// All checks.
         pub const CHECKS: &[Check] = &[$($(Check { name: stringify!($name), check: $module::$name }),*),*];
 
-        /// Passes the names of all checks to a macro, for example to make a test of each:
+        /// Passes the names of all checks to a macro:
         ///
         /// ```
         /// macro_rules! tests {

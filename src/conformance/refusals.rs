@@ -15,7 +15,7 @@ use crate::memory::GpuBuffer;
 use crate::memory::{Device, PinnedBuffer};
 use crate::stream::{Module, Stream};
 
-/// Element ranges outside 100 elements of four bytes, and the resulting error in bytes.
+/// And the resulting error in bytes.
 const OUTSIDE: [(usize, usize, u64, u64); 4] =
     [(0, 101, 0, 404), (100, 1, 400, 4), (usize::MAX, 2, u64::MAX, 8), (1 << 62, 1, u64::MAX, 4)];
 
@@ -140,7 +140,6 @@ pub fn an_unknown_kernel_or_a_wrong_number_of_arguments_is_refused(subject: &Sub
 }
 
 pub fn an_image_of_another_abi_is_refused_with_both_tables(subject: &Subject) {
-    // One layout less, and the same layouts in another order.
     const LESS: Abi = Abi::of(LAYOUTS.split_at(1).1);
     let own = subject.image().abi;
     let turned: Vec<_> = own.layouts.iter().rev().copied().collect();

@@ -55,7 +55,6 @@ pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
     let held = subject.hold(&first);
     let gpu = first.fill(gpu, .., 1).expect("a fill").ordered();
     let gpu = first.fill(gpu, 50.., 2).expect("a fill").ordered();
-    // On the other, idle stream.
     let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").ordered();
     let incremented = subject.increment(&second, &mut gpu);
     let pending = first.copy(gpu, subject.pinned::<u8>(100)).expect("as many");
@@ -166,7 +165,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
     let held = subject.hold(&stream);
-    // A pending operation with its two buffers; a buffer with queued work; a buffer without.
+    // A pending operation with its buffers; a buffer with queued work; one without.
     let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
     mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
@@ -178,7 +177,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let buffer = done(last);
     assert_eq!(buffer.to_vec().expect("a copy"), [6, 6, 6, 6, 6, 5, 5, 5, 5, 5]);
     stream.synchronize().expect("all was executed");
-    // A stream: its thread, or the driver's, waits forever, and queued work is executed.
+    // A stream: its thread waits forever, and queued work is executed.
     let forgotten = subject.stream();
     let pending = forgotten.fill(buffer, .., 7).expect("a fill");
     mem::forget(forgotten);
@@ -186,7 +185,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
 }
 
 pub fn dropping_a_stream_executes_what_is_queued(subject: &Subject) {
-    // A pending operation holds its stream, so none is kept. With a kernel before them, the fills are still queued when the stream is dropped.
+    // A pending operation holds its stream, so none is kept. With a kernel, the fills are still queued at the drop.
     for has_kernel in [false, true] {
         let stream = subject.stream();
         let mut held = has_kernel.then(|| subject.hold(&stream));
@@ -207,7 +206,6 @@ pub fn dropping_a_stream_does_not_wait_for_its_kernel(subject: &Subject) {
     drop(held.take());
     let buffer = stream.fill(subject.gpu::<u8>(64), .., 1).expect("a fill").ordered();
     let before = subject.figures();
-    // The last reference to the stream, and a module with a running kernel.
     drop((stream, subject.module()));
     assert_eq!(subject.figures(), before, "nobody has told the kernel to leave");
     drop(held);
@@ -229,7 +227,6 @@ pub fn a_value_that_is_kept_is_dropped_after_its_uses(subject: &Subject) {
     assert_eq!(Arc::strong_count(&alive), 1, "nobody uses it");
 }
 
-/// Counts wake-ups.
 #[derive(Default)]
 struct Task(AtomicU64);
 
@@ -242,7 +239,7 @@ impl Wake for Task {
 pub fn a_task_is_woken_though_nobody_calls_the_backend(subject: &Subject) {
     let stream = subject.stream();
     let mut held = subject.hold(&stream);
-    // A word tells it to end, and no code waits for it.
+    // Nothing waits for it.
     drop(held.take());
     let mut filled = pin!(stream.fill(subject.gpu::<u8>(100), .., 7).expect("a fill").into_future());
     let task = Arc::new(Task::default());
@@ -273,7 +270,6 @@ pub fn an_event_is_reached_after_what_is_before_it_and_tells_its_time_then(subje
     drop(held);
     assert!(ended.wait_timeout(LIMIT).expect("no error") && ended.is_done());
     match ended.elapsed_since(&begun) {
-        // The fill that was held up shows that this took time.
         Ok(elapsed) => assert!(elapsed >= HELD_UP, "{elapsed:?}"),
         Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
     }

@@ -31,13 +31,13 @@ pub struct Subject {
     pub(super) pinned: AnyPinned,
     image: Image,
     pub(super) figures: Option<Arc<dyn Fn() -> Figures + Send + Sync>>,
-    /// Bytes that the check leaks intentionally.
+    /// Leaked intentionally by the check.
     forgotten: Arc<AtomicU64>,
 }
 
 impl Subject {
-    /// Returns a subject with the plain device and pinned memory of device 0, and host code for kernels. Checks use less than a megabyte of either,
-    /// except one that exhausts the device.
+    /// Returns a subject with the plain device and pinned memory of device 0, and host kernels. Checks use less than a megabyte of either;
+    /// one exhausts the device.
     #[must_use]
     pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
         let backend = backend.erased();
@@ -45,7 +45,7 @@ impl Subject {
         Self { backend, device: Arc::new(device), pinned: Arc::new(pinned), image: IMAGE, figures: None, forgotten: Arc::default() }
     }
 
-    /// Sets another device memory, for example a pool over the backend's.
+    /// Sets another device memory, such as a pool.
     #[must_use]
     pub fn with_device_memory(mut self, memory: AnyDevice) -> Self {
         self.device = memory;
@@ -59,14 +59,14 @@ impl Subject {
         self
     }
 
-    /// Sets the image with the kernels of [`IMAGE`] for this backend. It may contain other kernels and layouts.
+    /// Sets an image with the kernels of [`IMAGE`]; it may contain others.
     #[must_use]
     pub fn with_image(mut self, image: Image) -> Self {
         self.image = image;
         self
     }
 
-    /// Sets the backend's counters, which checks compare.
+    /// Sets the backend's counters.
     #[must_use]
     pub fn counting(mut self, figures: impl Fn() -> Figures + Send + Sync + 'static) -> Self {
         self.figures = Some(Arc::new(figures));
@@ -85,7 +85,7 @@ impl Subject {
         self.figures().map(|figures| figures.live_bytes)
     }
 
-    /// Checks the change of the counters by `run`: `expected` applies it to the counters before.
+    /// `expected` applies the change to the counters before.
     pub(super) fn changes<R>(&self, what: &str, expected: impl FnOnce(&mut Figures), run: impl FnOnce() -> R) -> R {
         let before = self.figures();
         let result = run();
@@ -96,12 +96,10 @@ impl Subject {
         result
     }
 
-    /// Checks that `run` changes no counter.
     pub(super) fn nothing<R>(&self, what: &str, run: impl FnOnce() -> R) -> R {
         self.changes(what, |_| (), run)
     }
 
-    /// Records that this many bytes will never be freed.
     pub(super) fn forgets(&self, bytes: u64) {
         self.forgotten.fetch_add(bytes, Relaxed);
     }
@@ -134,12 +132,12 @@ impl Subject {
         Module::load(&self.backend, &self.image, &self.image.abi).expect("the image has the ABI that it says")
     }
 
-    /// Launches a kernel that occupies a stream until the returned value is dropped.
+    /// The kernel occupies the stream until the returned value is dropped.
     pub(super) fn hold(&self, stream: &Stream) -> Held {
-        // The plain memory: the stream that is held up is not what is checked.
+        // Plain memory, which is not under test.
         let mut words = Buffer::<u64, _>::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("pinned memory has one").get();
-        // SAFETY: two words, used as atomics on both sides. They list the launch below, so they live until the kernel has ended.
+        // SAFETY: two words, atomics on both sides, which list the launch below and so outlive the kernel.
         let pending = unsafe { stream.launch(&self.module(), "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("its own stream");
         let held = Held { words, pending: Some(pending) };
@@ -148,10 +146,10 @@ impl Subject {
         held
     }
 
-    /// Adds one to every byte of a buffer, in stream order.
+    /// In stream order.
     pub(super) fn increment<T: DeviceBytes>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
         let address = buffer.device_address().expect("device memory has one").get();
-        // SAFETY: the bytes are the buffer's, which lists the launch; no other code accesses them before.
+        // SAFETY: the buffer's bytes, which list the launch; not accessed before.
         let pending = unsafe { stream.launch(&self.module(), "increment", &[address, buffer.size_bytes() as u64]) };
         let pending = pending.expect("a launch");
         buffer.used_by(stream).expect("a stream of the same backend");
@@ -165,7 +163,7 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// A kernel that runs until this is dropped, also by a failing check.
+/// Runs until this is dropped, also by a failing check.
 pub(super) struct Held {
     words: Buffer<u64, Pinned>,
     pending: Option<Pending<()>>,
@@ -176,11 +174,11 @@ impl Held {
         let first = self.words.as_ptr().expect("two words have bytes");
         // SAFETY: one of the two words.
         let word = unsafe { first.add(index) };
-        // SAFETY: an aligned word that lives as long as `self` and is an atomic on both sides.
+        // SAFETY: an aligned word that lives as long as `self`, an atomic on both sides.
         unsafe { word.cast().as_ref() }
     }
 
-    /// Returns its launch; then dropping this does not wait for the kernel.
+    /// Then dropping this does not wait for the kernel.
     pub fn take(&mut self) -> Pending<()> {
         self.pending.take().expect("taken once")
     }
@@ -198,7 +196,6 @@ impl Drop for Held {
     }
 }
 
-/// Waits for an operation, with a limit.
 pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
 }
@@ -206,7 +203,7 @@ pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
 /// How long a blocked operation is observed.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
-/// Observes an operation for the time in which it would complete if it were not blocked, and checks that it does not.
+/// Checks that the operation does not complete in the time that it would take.
 pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {
     match pending.wait_timeout(HELD_UP) {
         Ok(_) => panic!("done, and should wait for {by}"),
@@ -222,12 +219,10 @@ pub(super) fn eventually(fact: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// `len` bytes that are not all alike.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + 7) as u8).collect()
 }
 
-/// A value that says when it is dropped.
 pub(super) fn tell_tale() -> (Box<dyn Send>, Arc<()>) {
     let alive = Arc::new(());
     (Box::new(Arc::clone(&alive)), alive)

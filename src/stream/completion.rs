@@ -14,11 +14,11 @@ use crate::Rejected;
 use crate::backend::watch::watch;
 use crate::backend::{Backend, Ticket};
 
-/// A future of a [`Pending`], for any executor. The operation is executed even if the future is never polled.
+/// A future of a [`Pending`], for any executor. The operation is executed even without a poll.
 ///
-/// 1. The task that polled last is woken once, when the operation is complete.
-/// 2. Dropping it earlier drops the [`Pending`]: the operation is executed, its operands are dropped after it, and no task is woken. A losing branch of
-///    `select!` frees nothing that is in use; poll by reference to continue later.
+/// 1. The task that polled last is woken once, on completion.
+/// 2. Dropping it drops the [`Pending`]: the operation is executed, its operands are dropped after it, and no task is woken. To continue
+///    after `select!`, poll by reference.
 /// 3. If it is forgotten, the operands are never freed.
 /// 4. After it was ready, it stays pending.
 ///
@@ -42,12 +42,10 @@ use crate::backend::{Backend, Ticket};
 /// ```
 #[must_use = "dropping it drops the buffers of the operation"]
 pub struct Completion<T: Queued> {
-    /// `None` after it was ready.
     pending: Option<Pending<T>>,
     listener: Listener,
 }
 
-/// The operands are never pinned.
 impl<T: Queued> Unpin for Completion<T> {}
 
 impl<T: Queued> Future for Completion<T> {
@@ -61,7 +59,6 @@ impl<T: Queued> Future for Completion<T> {
         }
         match pending.take().map(Pending::try_take) {
             Some(Ok(outcome)) => Poll::Ready(outcome),
-            // The backend answered differently: ask again.
             not_done => {
                 *pending = not_done.and_then(Result::err);
                 cx.waker().wake_by_ref();
@@ -86,21 +83,20 @@ impl<T: Queued> fmt::Debug for Completion<T> {
     }
 }
 
-/// The waker for a ticket.
 #[derive(Default)]
 pub(super) struct Listener {
-    /// The backend's, from the first poll until the ticket is complete.
+    /// From the first poll until completion; the backend owns it.
     bell: Weak<Bell>,
 }
 
-/// Wakes when it is dropped. The backend holds it as the waker of its ticket, and drops it when the ticket is complete. Another temporary holder
-/// then wakes instead, with the latest waker.
+/// Wakes on drop. The backend holds it as the waker of its ticket until completion. If a concurrent poll holds it then, that poll wakes,
+/// with the latest waker.
 struct Bell {
     waker: Mutex<Option<Waker>>,
 }
 
 impl Listener {
-    /// Returns ready if a ticket is complete; otherwise arranges a wake-up. Always called with the same ticket.
+    /// Always called with the same ticket.
     pub fn poll(&mut self, backend: &Arc<dyn Backend>, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
         if backend.reached(ticket) {
             return Poll::Ready(());
@@ -138,7 +134,7 @@ impl Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // It is dropped with this, or by a concurrent poll that stores another waker.
+        // Dropped here, or by a concurrent poll that stores another waker.
     }
 }
 

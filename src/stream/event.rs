@@ -11,8 +11,7 @@ use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
 /// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open.
 ///
-/// Waiting on an event returns the first unreported error of any operation queued before it, as [`Stream::synchronize`] does. Wait for the
-/// [`Pending`](super::Pending) of an operation first to receive its error there.
+/// A wait returns the first unreported error of any earlier operation, as [`Stream::synchronize`] does.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -56,12 +55,10 @@ impl Stream {
     /// [`OtherBackend`](crate::Error::OtherBackend), the driver's error.
     pub fn wait_for_event(&self, event: &Event) -> Result<()> {
         same_backend(&**self.backend(), &**event.stream.backend())?;
-        // Operations of one stream are ordered already.
         if event.ticket.stream == self.id() { Ok(()) } else { self.backend().after(event.ticket, self.id()) }
     }
 }
 
-/// Records a timed event, or a mark if the backend has no timed events.
 pub(super) fn record(backend: &dyn Backend, stream: StreamId) -> Result<Ticket> {
     match backend.extension().record(stream)? {
         Some(ticket) => Ok(ticket),
@@ -76,16 +73,16 @@ impl Event {
         self.stream.backend().reached(self.ticket)
     }
 
-    /// Waits until it is reached. Never returns if it waits for a persistent kernel that is not told to end.
+    /// Waits until it is reached: forever behind a persistent kernel that is not told to end.
     ///
     /// # Errors
     ///
-    /// The first unreported error of an operation before it. All errors before the event count as reported then.
+    /// The first unreported error of an earlier operation; all of them then count as reported.
     pub fn wait(&self) -> Result<()> {
         self.stream.backend().wait(self.ticket, None).map(drop)
     }
 
-    /// Waits until it is reached, or until the timeout; returns whether it was reached.
+    /// Waits until it is reached or the timeout; returns true if it was reached.
     ///
     /// # Errors
     ///
@@ -94,7 +91,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, Some(timeout))
     }
 
-    /// Waits as a task of any executor, which is woken once. Cancel-safe.
+    /// Waits as a task, which is woken once. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -105,12 +102,12 @@ impl Event {
         self.wait()
     }
 
-    /// Returns the time from another event, of any stream of the backend, to this one; zero if this one was reached first. The host backend uses its
-    /// clock, or the virtual time of its [`Link`](crate::backend::host::Link); a driver's clock has a resolution of about 0.5 us.
+    /// Returns the time from another event, of any stream of the backend, to this one; zero if this one came first. The host backend uses
+    /// its clock, or the virtual time of its [`Link`](crate::backend::host::Link).
     ///
     /// # Errors
     ///
-    /// [`Operation`](crate::Error::Operation) if either is not reached, or failed: it never waits. [`OtherBackend`](crate::Error::OtherBackend);
+    /// [`Operation`](crate::Error::Operation) if either is not reached, or failed. [`OtherBackend`](crate::Error::OtherBackend);
     /// [`Unsupported`](crate::Error::Unsupported) if the backend has no timed events.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;

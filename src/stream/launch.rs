@@ -1,4 +1,4 @@
-//! Kernel launches of a [`Stream`]: by name, typed, and with operands that the launch owns.
+//! Kernel launches of a [`Stream`]: by name, typed, and with owned operands.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use std::vec::Vec;
@@ -12,7 +12,7 @@ use crate::backend::{DeviceAddress, Launch, Uses, same_backend};
 use crate::memory::{DeviceReadable, Memory};
 use sealed::Shown;
 
-/// The operands that a launch owns while it is queued: device-readable buffers and leases, alone or in nested pairs.
+/// The operands that a launch owns: device-readable buffers and leases, alone or in nested pairs.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a launch",
     label = "the stream takes it by value and gives it back",
@@ -24,30 +24,30 @@ impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadab
 impl<A: Operands, B: Operands> Operands for (A, B) {}
 
 impl Stream {
-    /// Queues a kernel with one block, by its name and with arguments as numbers. [`start`](Self::start) is the typed form, and
-    /// [`launch_with`](Self::launch_with) owns the buffers that it works on.
+    /// Queues a kernel with one block by its name. [`start`](Self::start) is the typed form; [`launch_with`](Self::launch_with) owns its
+    /// buffers.
     ///
     /// # Errors
     ///
     /// [`NotFound`](crate::Error::NotFound), [`Arguments`](crate::Error::Arguments), [`OtherBackend`](crate::Error::OtherBackend),
     /// [`Residency`](crate::Error::Residency) or the driver's error; nothing was queued. Waiting returns
-    /// [`KernelPanicked`](crate::Error::KernelPanicked) if the kernel panicked; the stream continues.
+    /// [`KernelPanicked`](crate::Error::KernelPanicked) if the kernel panicked.
     ///
     /// # Safety
     ///
     /// Until the kernel has ended, which a wait for the launch shows and dropping the stream does not:
     ///
-    /// - the arguments are those of the kernel, and all memory that it accesses is live: wait before you free a buffer,
-    ///   or list the launch with [`Buffer::used_by`](crate::memory::Buffer::used_by) after this call;
-    /// - no host code and no transfer on any stream accesses the bytes that it accesses, except by the kernel's own protocol;
-    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of
-    ///   managed memory is borrowed.
+    /// - the arguments are the kernel's, and all memory that it accesses is live: wait before freeing a buffer, or list the launch with
+    ///   [`Buffer::used_by`](crate::memory::Buffer::used_by);
+    /// - only the kernel's own protocol lets host code or transfers access those bytes;
+    /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
+    ///   borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
         unsafe { self.queue_launch(module, name, arguments, 1, false) }
     }
 
-    /// Queues a kernel with `groups` blocks; a persistent one if it `stays`.
+    /// Queues a kernel; a persistent one if it `stays`.
     ///
     /// # Safety
     ///
@@ -67,8 +67,8 @@ impl Stream {
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
-    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch). Arguments of other types than the
-    /// [kernel](ringmem_layouts::kernel)'s, or another number of them, do not compile.
+    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch). Arguments of other types or another number do not
+    /// compile.
     ///
     /// ```
     /// use ringmem::backend::host::HostBackend;
@@ -102,21 +102,22 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As [`launch`](Self::launch), [`Size`](crate::Error::Size) for no groups or more than the device can run at once, and [`Residency`](crate::Error::Residency) for more than
-    /// fit next to persistent kernels. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is persistent.
+    /// As [`launch`](Self::launch); [`Size`](crate::Error::Size) for no groups or more than the device runs at once;
+    /// [`Residency`](crate::Error::Residency) for more than fit next to persistent kernels. A kernel that takes an
+    /// [`Epoch`](crate::kernel::Epoch) is persistent.
     ///
     /// # Safety
     ///
-    /// As [`launch`](Self::launch); the type of a pointer does not show that its elements are live.
+    /// As [`launch`](Self::launch): a pointer's type does not show that its elements are live.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
-    /// Queues a kernel with one block that works on `operands`. The stream owns them until it has ended, and returns them: the next launch of a chain
-    /// takes them without a copy, on this stream or another.
+    /// Queues a kernel with one block. The stream owns its `operands` until it has ended, and returns them for the next launch of a chain,
+    /// on any stream.
     ///
-    /// The kernel's arguments are the operands' device addresses in their order, 0 for one without bytes, and then `arguments`.
+    /// The kernel's arguments are the operands' device addresses in order, 0 for one without bytes, then `arguments`.
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {
@@ -151,14 +152,14 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The operands, as [`launch`](Self::launch) or with [`OtherBackend`](crate::Error::OtherBackend) for one of them; nothing was queued.
+    /// The operands, as [`launch`](Self::launch), or [`OtherBackend`](crate::Error::OtherBackend) for an operand; nothing was queued.
     ///
     /// # Safety
     ///
-    /// - the arguments are those of the kernel; it accesses only the operands, does not write to a [`Lease`](crate::registry::Lease), and ends by
-    ///   itself; for other accesses the promises of [`launch`](Self::launch) hold;
-    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed
-    ///   memory of any buffer is borrowed until the kernel has ended.
+    /// - the arguments are the kernel's; it accesses only the operands, does not write to a [`Lease`](crate::registry::Lease), and ends by
+    ///   itself; other accesses follow [`launch`](Self::launch);
+    /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
+    ///   borrowed until it has ended.
     pub unsafe fn launch_with<T: Operands>(&self, module: &Module, name: &str, operands: T, arguments: &[u64]) -> Queue<T> {
         let backend = self.backend();
         let queued = (|| {
@@ -171,14 +172,13 @@ impl Stream {
                 Ok(())
             })?;
             all.extend_from_slice(arguments);
-            // After all were checked: a refused launch queues nothing.
+            // After all checks: a refused launch queues nothing.
             operands.each(&mut |Shown { uses, last, .. }| {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
             })?;
             let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
-            // SAFETY: the caller's promise; the launch is ordered after the operands' uses, they list it, and they are exclusively the launch's
-            // until the kernel has ended.
+            // SAFETY: the caller's promise; the launch is ordered after the operands' uses, and owns them until the kernel has ended.
             self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
         })();
         self.pending(queued, operands)
@@ -190,14 +190,13 @@ mod sealed {
     use crate::backend::{Backend, DeviceAddress, Operand, Ticket};
     use crate::stream;
 
-    /// An operand, as a launch gets it.
     pub struct Shown<'a> {
         pub backend: &'a dyn Backend,
         pub address: Option<DeviceAddress>,
         /// `None` without bytes.
         pub operand: Option<Operand>,
         pub uses: &'a Uses,
-        /// A further operation that the launch is ordered after.
+        /// The launch is also ordered after this operation.
         pub last: Option<Ticket>,
     }
 

@@ -11,8 +11,8 @@ use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Completed operations of a stream since [`Stream::measure`], by direction, with the time between a timed event before each and one after it. A failed
-/// operation counts like any other.
+/// Completed operations of a stream since [`Stream::measure`]. A time is that between timed events before and after each operation. Failed
+/// operations count too.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -32,13 +32,13 @@ use crate::{Error, Result};
 #[non_exhaustive]
 #[doc(alias = "PerformanceMetrics")]
 pub struct Metrics {
-    /// Copies from host-readable memory to device memory.
+    /// Copies from host-readable to device memory.
     pub uploads: Traffic,
-    /// Copies from device memory to host-readable memory.
+    /// Copies from device to host-readable memory.
     pub downloads: Traffic,
     /// Copies within one device.
     pub device_copies: Traffic,
-    /// Copies from one device to another, directly or through the host.
+    /// Copies between devices, directly or through the host.
     pub peer_copies: Traffic,
     /// Copies within host-readable memory.
     pub host_copies: Traffic,
@@ -48,7 +48,7 @@ pub struct Metrics {
     pub prefetches: Traffic,
     /// Completed kernels.
     pub kernels: Kernels,
-    /// Operations without a recorded time. No other figure includes them.
+    /// Operations without a recorded time, in no other figure.
     pub lost: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct Kernels {
 }
 
 impl Traffic {
-    /// Returns the bandwidth in bytes per nanosecond (GB/s); `None` if no time has passed.
+    /// Returns the bandwidth in bytes per ns (GB/s); `None` if no time has passed.
     #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.time.as_nanos();
@@ -89,7 +89,6 @@ impl Traffic {
 }
 
 impl Kernels {
-    /// The number of kernels whose times are kept.
     pub const LAST: usize = 100;
 
     /// Iterates over the times of the last [`LAST`](Self::LAST) kernels, oldest first.
@@ -108,7 +107,7 @@ impl Kernels {
 }
 
 impl Stream {
-    /// Measures later operations of this stream, from any clone. Does nothing the second time. Each operation then costs two timed events.
+    /// Measures later operations of this stream, from any clone. Each then costs two timed events.
     ///
     /// # Errors
     ///
@@ -117,7 +116,6 @@ impl Stream {
         let probe = self.record()?;
         match probe.elapsed_since(&probe) {
             Err(error @ Error::Unsupported { .. }) => Err(error),
-            // It may not be complete yet.
             _ => {
                 self.shared.meter.get_or_init(Meter::default);
                 Ok(())
@@ -125,23 +123,21 @@ impl Stream {
         }
     }
 
-    /// Returns the metrics so far; `None` if the stream is not [measured](Self::measure).
+    /// Returns the metrics so far; `None` if not [measured](Self::measure).
     #[must_use]
     pub fn metrics(&self) -> Option<Metrics> {
         self.shared.meter.get().map(|meter| meter.read(&**self.backend()))
     }
 }
 
-/// The measured quantity.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// Bytes, and their counter.
     Bytes(fn(&mut Metrics) -> &mut Traffic, u64),
     Kernel,
 }
 
 impl Work {
-    /// A copy between memories of devices, or of the host for `None`.
+    /// Devices, or `None` for the host.
     pub fn copy(from: Option<u32>, to: Option<u32>, bytes: u64) -> Self {
         let way: fn(&mut Metrics) -> &mut Traffic = match (from, to) {
             (None, Some(_)) => |metrics| &mut metrics.uploads,
@@ -162,7 +158,6 @@ impl Work {
     }
 }
 
-/// Metrics in progress.
 #[derive(Default)]
 pub(super) struct Meter {
     books: Mutex<Books>,
@@ -171,18 +166,17 @@ pub(super) struct Meter {
 #[derive(Default)]
 struct Books {
     metrics: Metrics,
-    /// Operations not known to be complete, in stream order.
+    /// Not known to be complete, in stream order.
     open: VecDeque<Open>,
 }
 
-/// A measured operation, between two recorded tickets.
 struct Open {
     work: Work,
     begin: Ticket,
     end: Ticket,
 }
 
-/// A recorded ticket that is forgotten unless it is kept: an operation may be refused, and its callbacks may panic.
+/// Forgotten unless kept: an operation may be refused, and its callbacks may panic.
 struct Moment<'a> {
     backend: &'a dyn Backend,
     ticket: Ticket,
@@ -205,7 +199,7 @@ impl Drop for Moment<'_> {
 }
 
 impl Meter {
-    /// Records a timed event before an operation. The lock is held until [`Timing::end`], so that no other operation is queued between the events.
+    /// The lock is held until [`Timing::end`], so that no operation is queued between the events.
     pub fn begin<'a>(&'a self, backend: &'a dyn Backend, id: StreamId) -> Result<Timing<'a>> {
         let mut books = self.books();
         books.settle(backend);
@@ -218,7 +212,6 @@ impl Meter {
         books.metrics.clone()
     }
 
-    /// Forgets the operations that are not complete.
     pub fn forget(&self, backend: &dyn Backend) {
         self.books().open.drain(..).for_each(|open| open.forget(backend));
     }
@@ -228,7 +221,6 @@ impl Meter {
     }
 }
 
-/// An operation between its two timed events.
 pub struct Timing<'a> {
     books: MutexGuard<'a, Books>,
     begin: Moment<'a>,
@@ -237,9 +229,8 @@ pub struct Timing<'a> {
 }
 
 impl Timing<'_> {
-    /// Records the event after the operation.
     pub fn end(mut self, work: Work) {
-        // The operation is queued and its caller waits for it, even if its time is unknown because a clock panicked.
+        // If a clock panicked, only the time is unknown: the operation is queued, and its caller waits for it.
         match caught(|| Moment::record(self.backend, self.id)) {
             Some(Ok(end)) => self.books.open.push_back(Open { work, begin: self.begin.keep(), end: end.keep() }),
             Some(Err(_)) | None => self.books.metrics.lost += 1,
@@ -248,7 +239,6 @@ impl Timing<'_> {
 }
 
 impl Books {
-    /// Counts the operations that are complete.
     fn settle(&mut self, backend: &dyn Backend) {
         while let Some(open) = self.open.pop_front_if(|open| backend.reached(open.end)) {
             match (backend.extension().elapsed(open.begin, open.end), open.work) {

@@ -8,7 +8,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::Result;
 use crate::backend::{Backend, ModuleId};
 
-/// The kernels of an image, loaded by a backend. Clones are the same module.
+/// The kernels of an image, loaded by a backend. Clones share it.
 ///
 /// ```
 /// use ringmem::stream::Module;
@@ -31,7 +31,7 @@ struct Shared {
 }
 
 impl Module {
-    /// Loads an image, if it was compiled with the expected layouts.
+    /// Loads an image that was compiled with the expected layouts.
     ///
     /// # Errors
     ///

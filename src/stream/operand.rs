@@ -4,7 +4,7 @@ use super::Queued;
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 
-/// Elements that an operation owns while it is queued.
+/// Elements that a queued operation owns.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and gives it back",
@@ -48,11 +48,11 @@ pub(crate) mod sealed {
     /// Access to the elements.
     pub trait Elements<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
-        /// Returns an operation to order after, in addition to the buffer's uses.
+        /// An operation to order after, in addition to the buffer's uses.
         fn last(&self) -> Option<Ticket> {
             None
         }
-        /// Returns whether a kernel that works on them may write to them.
+        /// True if a kernel may write to them.
         fn is_written(&self) -> bool {
             true
         }

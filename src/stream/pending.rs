@@ -12,7 +12,7 @@ use crate::{Error, Rejected, Result};
 
 /// A queued operation and its operands `T`, to wait for or to [await](super::Completion).
 ///
-/// If it is dropped, the operation is still executed and `T` is dropped after it. If it is forgotten, `T` is never freed and the stream never closed.
+/// After a drop, the operation is still executed and `T` is dropped after it. If forgotten, `T` is never freed and the stream never closed.
 /// [`Stream::synchronize`] returns an unreported error.
 ///
 /// ```
@@ -34,7 +34,6 @@ use crate::{Error, Rejected, Result};
 #[must_use = "dropping it drops the buffers of the operation"]
 pub struct Pending<T: Queued> {
     value: T,
-    /// `None` if there was nothing to do.
     ticket: Option<Ticket>,
     stream: Stream,
 }
@@ -47,30 +46,29 @@ impl<T: Queued> Pending<T> {
         Self { value, ticket, stream }
     }
 
-    /// Returns true if it has been executed, or never will be.
+    /// Returns true if it was executed, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.ticket.is_none_or(|ticket| self.stream.backend().reached(ticket))
     }
 
-    /// Waits until it is complete. Never returns if it waits for a persistent kernel that is not told to end.
+    /// Waits until it is complete: forever behind a persistent kernel that is not told to end.
     ///
     /// # Errors
     ///
-    /// The error of the operation, with its operands; [`Operation`](Error::Operation) if an earlier waiter received that error.
+    /// The operation's error, with its operands; [`Operation`](Error::Operation) if an earlier waiter got that error.
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
-            // Without a deadline, the wait completes.
             Err(this) => Err(Rejected { error: Error::Closed { what: "stream" }, value: this.value }),
         }
     }
 
-    /// Waits until it is complete, or until the timeout.
+    /// Waits until it is complete or the timeout.
     ///
     /// # Errors
     ///
-    /// `self` after the timeout. Inside, as [`wait`](Self::wait).
+    /// `self` after the timeout; inside, as [`wait`](Self::wait).
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, Rejected<T>>, Self> {
         self.wait_until(Some(timeout))
     }
@@ -79,16 +77,16 @@ impl<T: Queued> Pending<T> {
     ///
     /// # Errors
     ///
-    /// `self` if it is not complete. Inside, as [`wait`](Self::wait).
+    /// `self` if it is not complete; inside, as [`wait`](Self::wait).
     pub fn try_take(self) -> Result<Result<T, Rejected<T>>, Self> {
         self.wait_until(Some(Duration::ZERO))
     }
 
-    /// Returns the operands at once, to queue them again on any stream, after this operation. The host cannot access them before it is complete.
+    /// Returns the operands at once, to queue them again on any stream, after this operation. The host cannot access them before it is
+    /// complete.
     ///
-    /// The error of this operation is reported once. The first blocking operation on one of the buffers reports it if nothing else was queued on
-    /// that buffer, even if the stream was dropped; else [`Stream::synchronize`] does. Operations that read the target of a failed operation fail with
-    /// [`Error::Tainted`].
+    /// The operation's error is reported once: by the first blocking operation on one of the buffers if nothing else was queued on it, else
+    /// by [`Stream::synchronize`]. Operations that read a failed target fail with [`Error::Tainted`].
     pub fn ordered(self) -> T {
         self.value
     }
@@ -120,11 +118,11 @@ impl<T: Queued> Pending<T> {
     }
 }
 
-/// The result of queueing: the operation, or its operands and the error.
+/// The queued operation, or its operands and the error.
 pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
 
 impl Stream {
-    /// Returns the queued operation, or the operands of the refused one. `queued` has no ticket if there was nothing to do.
+    /// `queued` has no ticket if there was nothing to do.
     pub(crate) fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
         match queued {
             Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
@@ -139,7 +137,7 @@ impl<T: Queued> fmt::Debug for Pending<T> {
     }
 }
 
-/// The operands that an operation owns while it is queued: buffers, leases, or none.
+/// Operands that a queued operation owns: buffers, leases, or none.
 pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}
@@ -150,9 +148,9 @@ pub(crate) mod sealed {
     use super::{Buffer, Memory, Ticket};
 
     pub trait Settle {
-        /// Notes that the operation is complete.
+        /// The operation is complete.
         fn settled(&mut self, ticket: Ticket);
-        /// Notes that the operation is queued.
+        /// The operation is queued.
         fn used(&mut self, ticket: Ticket);
     }
 

@@ -8,13 +8,13 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Out of memory, or a limit was reached.
+    /// Out of memory, or over a limit.
     Memory,
-    /// A kernel failed, or could not be launched.
+    /// A kernel failed or was not launched.
     Launch,
-    /// An error of the caller: a retry fails again.
+    /// A caller's error: a retry fails again.
     Misuse,
-    /// Any other error of a driver.
+    /// Another error of a driver.
     Other,
 }
 
@@ -26,13 +26,13 @@ pub enum Action {
     Retry,
     /// Do the work on the host.
     Fallback,
-    /// Close the device and open it again: its context is unusable.
+    /// Close and reopen the device: its context is unusable.
     Reset,
     /// Return the error to the caller.
     Abort,
 }
 
-/// Thresholds of consecutive failures. Each counter is for one kind; a success of that kind resets it.
+/// Thresholds of consecutive failures by kind; a success resets them.
 ///
 /// ```
 /// use ringmem::stream::{Action, ErrorGuard, ErrorPolicy, Kind};
@@ -42,17 +42,17 @@ pub enum Action {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPolicy {
-    /// The number of consecutive memory failures from which on the host does the work.
+    /// Consecutive memory failures from which on the host does the work.
     pub memory_fallback: u32,
-    /// The number of consecutive launch failures from which on the host does the work.
+    /// Consecutive launch failures from which on the host does the work.
     pub launch_fallback: u32,
-    /// The number of consecutive failures of another kind from which on there is no retry.
+    /// Consecutive other failures from which on there is no retry.
     pub abort: u32,
-    /// The total number of failures after which the device is reset.
+    /// Total failures after which the device is reset.
     pub reset: u32,
 }
 
-/// Counts failures and returns the reaction of a policy.
+/// Counts failures and returns a policy's reaction.
 ///
 /// ```
 /// use ringmem::Error;
@@ -77,13 +77,12 @@ pub struct ErrorGuard {
 pub enum Guarded<T> {
     /// It succeeded.
     Done(T),
-    /// It failed with this error, and the policy returned this reaction: never [`Action::Retry`].
+    /// It failed with this error; the reaction is never [`Action::Retry`].
     Failed(Error, Action),
 }
 
 impl ErrorPolicy {
-    /// Fallback at the second memory failure and the third launch failure, an abort at the fifth other failure, a reset at the fifteenth failure of
-    /// any kind.
+    /// Fallback at the second memory and the third launch failure, abort at the fifth other one, reset at the fifteenth of any kind.
     pub const DEFAULT: Self = Self { memory_fallback: 2, launch_fallback: 3, abort: 5, reset: 15 };
 }
 
@@ -111,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// Returns the kind of a driver error: by its number, which later calls repeat once a kernel has broken the context, then by the call.
+    /// By number, which later calls repeat once a kernel has broken the context, then by call.
     fn of_driver(call: &str, code: u32) -> Self {
         match (call, code) {
             // OUT_OF_MEMORY.
@@ -130,7 +129,7 @@ impl ErrorGuard {
         Self { policy, in_a_row: [0; 3], since_reset: 0 }
     }
 
-    /// Counts a failure; returns the reaction.
+    /// Counts a failure and returns the reaction.
     pub fn failed(&mut self, kind: Kind) -> Action {
         let (row, limit, then) = match kind {
             Kind::Misuse => return Action::Abort,
@@ -147,12 +146,12 @@ impl ErrorGuard {
         if self.in_a_row[row] >= limit { then } else { Action::Retry }
     }
 
-    /// Resets the counter of a kind after a success.
+    /// Resets the consecutive failures after a success.
     pub fn succeeded(&mut self) {
         self.in_a_row = [0; 3];
     }
 
-    /// Runs an operation, with the retries of the policy, until it succeeds. Each error is that of its own attempt.
+    /// Runs an operation, with the policy's retries. Each error is that of its own attempt.
     pub fn run<T>(&mut self, mut operation: impl FnMut() -> Result<T>) -> Guarded<T> {
         loop {
             match operation() {

@@ -37,7 +37,7 @@ impl Role {
     pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Analysis];
 }
 
-/// One stream for each role, and any number of others, used round-robin.
+/// One stream for each role, and others used round-robin.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -61,12 +61,12 @@ pub struct StreamSet {
     turn: AtomicU32,
 }
 
-/// The errors of the streams of a set, at least one.
+/// The errors of a set's streams, at least one.
 #[derive(Debug)]
 pub struct Failures(Vec<(usize, Error)>);
 
 impl StreamSet {
-    /// Opens the streams of the roles, and `others` more.
+    /// Opens a stream for each role, and `others` more.
     ///
     /// # Errors
     ///
@@ -88,24 +88,24 @@ impl StreamSet {
         }
     }
 
-    /// Returns the streams without a role round-robin; the stream for kernels if there are none.
+    /// Returns the streams without a role round-robin; the one for kernels if there are none.
     #[allow(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&self) -> &Stream {
         let count = self.others.len() as u32;
         if count == 0 {
             return self.role(Role::Compute);
         }
-        // Not a wrapping counter: after 2^32 calls it would skip a stream if the count is not a power of two.
+        // A wrapping counter would skip a stream after 2^32 calls unless the count is a power of two.
         let turn = self.turn.fetch_update(Relaxed, Relaxed, |turn| Some((turn + 1) % count)).unwrap_or_else(|turn| turn);
         &self.others[turn as usize]
     }
 
-    /// Iterates over all streams: those with roles first, in the order of [`Role::ALL`].
+    /// Iterates over all streams: first those with roles, as in [`Role::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.roles.iter().chain(&self.others)
     }
 
-    /// Makes later operations of `stream` wait for all operations queued on the others so far.
+    /// Makes later operations of `stream` wait for those queued on the others so far.
     ///
     /// # Errors
     ///
@@ -114,7 +114,7 @@ impl StreamSet {
         self.iter().filter(|other| other.id() != stream.id()).try_for_each(|other| stream.wait_for(other))
     }
 
-    /// Waits until all operations queued on any stream are complete, even after a stream has failed.
+    /// Waits until all operations on all streams are complete, even after a failure.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl core::fmt::Display for Failures {
     }
 }
 
-/// The source is the first error.
+/// The first error.
 impl core::error::Error for Failures {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.0.first().map(|(_, error)| error as _)
@@ -147,7 +147,7 @@ impl From<Failures> for Error {
 }
 
 impl Failures {
-    /// Iterates over the failed streams, by their index in [`StreamSet::iter`], and their errors.
+    /// Iterates over the failed streams' indices in [`StreamSet::iter`], and their errors.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
         self.0.iter().map(|(index, error)| (*index, error))
     }
@@ -155,7 +155,6 @@ impl Failures {
     /// Returns the first error.
     #[must_use]
     pub fn into_first(self) -> Error {
-        // There is at least one error.
         self.0.into_iter().next().map_or(Error::Closed { what: "stream" }, |(_, error)| error)
     }
 }
@@ -165,7 +164,7 @@ mod tests {
     use super::*;
     use crate::backend::host::HostBackend;
 
-    /// A plain counter would reach 2^32 and return the same stream twice in a row.
+    /// A plain counter would wrap and return the same stream twice.
     #[test]
     fn no_more_is_counted_than_whose_turn_it_is() {
         let backend = HostBackend::builder().build().expect("a backend");

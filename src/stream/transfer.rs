@@ -28,7 +28,7 @@ impl Stream {
         self.copy_range(from, .., to, 0)
     }
 
-    /// Queues a copy of a range of `from` to the elements of `to` from `at` on. The source is read when the copy is executed.
+    /// Queues a copy of a range of `from` to `to`, from `at` on. The source is read at execution.
     ///
     /// # Errors
     ///
@@ -43,8 +43,8 @@ impl Stream {
         let queued = (|| {
             let (source, target) = (from.elements().slice(range)?, to.elements());
             let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
-            // SAFETY: the operation has the target exclusively and the source in common with readers, until it is executed: the memory of dropped
-            // operands is freed after it.
+            // SAFETY: until executed, the operation has the target exclusively and shares the source with readers; dropped operands are
+            // freed after it.
             unsafe { self.queue_copy(source, target, [from.last(), to.last()]) }
         })();
         self.pending(queued, (from, to))
@@ -52,13 +52,13 @@ impl Stream {
 
     /// Queues a fill of a range of elements with `value`.
     ///
-    /// Elements of 1, 2, 4 or 8 bytes, and others whose bytes repeat (all zero, or equal numbers), take one fill. Any other element is copied once from
-    /// the host; then each copy doubles the written range: log2(n) + 1 copies, rounded up.
+    /// Elements of 1, 2, 4 or 8 bytes, and others of repeated bytes, take one fill. Others are copied once from the host, then doubled:
+    /// log2(n) + 1 copies, rounded up.
     ///
     /// # Errors
     ///
-    /// The buffer, as [`copy_range`](Self::copy_range). If one of several copies is refused, those before it are queued: the buffer lists them, and
-    /// the contents of the range are unspecified.
+    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy of several is refused, the buffer lists those before it, and the
+    /// range is unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let (ticket, outcome) = match to.elements().slice(range) {
             // SAFETY: the target is exclusive until the operation is executed.
@@ -72,12 +72,12 @@ impl Stream {
         }
     }
 
-    /// Queues a copy of as many elements as both slices have, after their uses and `last`; `None` if there was nothing to do.
+    /// Copies as many elements as both slices have; `None` if there is nothing to do.
     ///
     /// # Safety
     ///
-    /// The target is exclusively the caller's and does not overlap the source. The caller lists the ticket as a use of both buffers before any other
-    /// access.
+    /// The target is exclusively the caller's and does not overlap the source. The caller lists the ticket as a use of both buffers before
+    /// any other access.
     pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
         &self,
         from: Slice<'_, T, A>,
@@ -91,12 +91,11 @@ impl Stream {
         let copy = Copy { to: target, from: source, bytes };
         let last = last.map(Uses::from);
         let work = Work::copy(from.device(), to.device(), bytes);
-        // SAFETY: both within their buffers, by the slices' invariant; the caller's promise.
+        // SAFETY: within their buffers by the slices' invariant; the caller's promise.
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
-    /// Queues a fill of elements with `value`, after their uses and `last`. Returns the last operation that was queued, if any, and whether all were.
-    /// The outcome of the last one is that of all.
+    /// Returns the last queued operation, whose outcome is that of all, and whether all were queued.
     ///
     /// # Safety
     ///
@@ -128,29 +127,29 @@ impl Stream {
         let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
         let uses = [to.uses(), &Uses::from(last)];
         if let Some(fill) = Fill::repeating(place, &value, count) {
-            // SAFETY: the place is within the buffer, by the slice's invariant; otherwise the caller's promise.
+            // SAFETY: within the buffer by the slice's invariant; the caller's promise.
             *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
             return Ok(());
         }
         let mut element = Box::new(value);
         let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
-        // SAFETY: as above; the source is kept until this operation is complete.
+        // SAFETY: as above; the source is kept until this is complete.
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
         self.backend().keep(element, &Uses::of(queued), None);
         *ticket = Some(queued);
         for doubling in place.doublings(size, count) {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
-            // SAFETY: both are within the buffer and do not overlap; otherwise the caller's promise.
+            // SAFETY: within the buffer, without overlap; the caller's promise.
             *ticket = Some(self.queue(&[], work, |backend, id| unsafe { backend.copy(&doubling, id) })?);
         }
         Ok(())
     }
 
-    /// Queues the move of managed memory to a device, or to the host for `None`: a hint that changes no byte.
+    /// Queues the move of managed memory to a device, or to the host for `None`: a hint.
     ///
     /// # Errors
     ///
-    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for other memory, and on a device without
+    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for other memory or without
     /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,
