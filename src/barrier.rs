@@ -1,16 +1,14 @@
-//! An asymmetric barrier: free for the side that runs often, while the side that runs seldom pays for both.
-//!
-//! Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
+//! An asymmetric barrier: free for the frequent side; the seldom side pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker
+//! Synchronization" (2001).
 
 /// Orders a thread's earlier stores before its later loads, as seen by the other side.
 pub(crate) trait Barrier {
-    /// The barrier of the frequent side: a compiler fence if the other side can compensate, else a full fence.
+    /// The frequent side's: a compiler fence if the other side can compensate, else a full fence.
     fn often();
-    /// The barrier of the infrequent side, which compensates for the other. Returns false if the system call fails.
+    /// Compensates for the frequent side. Returns false if the system call fails.
     fn seldom() -> bool;
 }
 
-/// The barrier of the operating system.
 pub(crate) struct System;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -21,20 +19,20 @@ mod system {
 
     use super::{Barrier, System};
 
-    /// The kernel can run a barrier in all threads of the process (`membarrier`). Decided once, before the first barrier, so that both
-    /// sides agree.
+    /// The kernel can run a barrier in all threads of the process (`membarrier`). Decided before the first barrier, so that both sides
+    /// agree.
     static IS_CHEAP: AtomicBool = AtomicBool::new(false);
 
     const EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_EXPEDITED: libc::c_int = 1 << 4;
 
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: the call executes barriers in the threads of this process and accesses no memory.
+        // SAFETY: executes barriers in the threads of this process and accesses no memory.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     impl System {
-        /// Selects the kind of barrier. Call it before the first barrier.
+        /// Call it before the first barrier.
         pub fn prepare() {
             static DECIDED: Once = Once::new();
             DECIDED.call_once(|| IS_CHEAP.store(membarrier(REGISTER_EXPEDITED), Relaxed));
@@ -61,7 +59,6 @@ mod system {
     use super::{Barrier, System};
 
     impl System {
-        /// Selects the kind of barrier. Call it before the first barrier.
         pub fn prepare() {}
     }
 
@@ -82,7 +79,7 @@ pub(crate) mod tests {
 
     use super::Barrier;
 
-    /// Fences on both sides: loom has no asymmetric barrier.
+    /// Loom has no asymmetric barrier.
     pub(crate) struct Both;
     impl Barrier for Both {
         fn often() {
@@ -94,7 +91,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// No barrier on the frequent side, as if the system claimed a barrier that it lacks.
+    /// As if the system claimed a barrier that it lacks.
     pub(crate) struct Weakened;
     impl Barrier for Weakened {
         fn often() {}

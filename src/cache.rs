@@ -1,8 +1,8 @@
-//! [`LruCache`]: a thread-safe cache of computed values with a fixed capacity. It evicts the least recently used key.
+//! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used key.
 //!
-//! 1. The cache never has more entries than its capacity. An insertion evicts at most one entry.
-//! 2. If several threads request the same missing key, one of them computes the value and the others wait for it. Requests for other keys
-//!    do not wait. If the key is evicted meanwhile, the next request computes it again.
+//! 1. It never has more entries than its capacity. An insertion evicts at most one.
+//! 2. Of several threads that request the same missing key, one computes and the others wait. Requests for other keys do not wait. A key
+//!    evicted meanwhile is computed again.
 //! 3. A failed computation is not cached: waiters and later requests try again.
 //! 4. A hit clones only the value. Put large values into an [`Arc`].
 //!
@@ -29,14 +29,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::ToOwned;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The value, once it is computed. The lock is held during the computation.
+/// The value, once computed; the lock is held meanwhile.
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
-/// A cache of computed values, for any number of threads.
 #[doc(alias = "LabelMappingCache")]
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,
-    // `entries` is unbounded, because a bounded map allocates its whole capacity at once.
+    // Unbounded, because a bounded map allocates its whole capacity at once.
     capacity: NonZeroUsize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -47,9 +46,9 @@ pub struct LruCache<K, V> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Requests that found a value, or waited until another thread had computed it.
+    /// Requests that found a value, or waited for another thread's.
     pub hits: u64,
-    /// Requests that computed a value, including failed computations.
+    /// Requests that computed a value, failures included.
     pub misses: u64,
     /// Evicted entries.
     pub evictions: u64,
@@ -58,7 +57,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Returns the share of requests that found a value; 0 before the first request.
+    /// Returns the share of hits; 0 before the first request.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let looks = self.hits + self.misses;
@@ -91,7 +90,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     ///
     /// # Errors
     ///
-    /// The error of `compute`. Nothing is cached.
+    /// The error of `compute`; nothing is cached.
     pub fn get_or_try_insert_with<Q, E>(&self, key: &Q, compute: impl FnOnce(&Q) -> Result<V, E>) -> Result<V, E>
     where
         K: Borrow<Q>,
@@ -107,13 +106,13 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.misses.fetch_add(1, Relaxed);
         visit.is_in_vain.set(true);
         let computed = compute(key)?;
-        // Before the flag is cleared, because the clone may panic.
+        // The clone may panic.
         *value = Some(computed.clone());
         visit.is_in_vain.set(false);
         Ok(computed)
     }
 
-    /// Returns the entry of a key and makes it the most recently used. Inserts an empty entry for a missing key.
+    /// Makes the key the most recently used; inserts an empty entry for a missing one.
     fn entry<Q>(&self, key: &Q) -> Entry<V>
     where
         K: Borrow<Q>,
@@ -128,12 +127,12 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         entries.put(key, Arc::clone(&entry));
         self.evictions.fetch_add(u64::from(evicted.is_some()), Relaxed);
         drop(entries);
-        // After the unlock: the drop may run user code.
+        // The drop may run user code.
         drop(evicted);
         entry
     }
 
-    /// Returns whether a key has an entry. Does not count as a request or a use.
+    /// Returns true if a key has an entry. Counts as no request or use.
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -141,7 +140,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.entries().contains(key)
     }
 
-    /// Removes a key. Returns whether it had an entry.
+    /// Removes a key. Returns true if it had an entry.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -163,8 +162,8 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     }
 }
 
-/// A request in progress. If its computation failed or panicked, it removes the empty entry when it ends, unless other requests still hold
-/// it: the next of them computes the value, or the last one removes the entry.
+/// A request in progress. If its computation failed or panicked, it removes the empty entry at its end, unless other requests hold it: the
+/// next of them computes, or the last one removes it.
 struct Visit<'a, K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> {
     cache: &'a LruCache<K, V>,
     key: &'a Q,
@@ -180,7 +179,7 @@ impl<K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> Drop for Visit<'
         let mut entries = self.cache.entries();
         let Some(entry) = entries.peek_mut(self.key).filter(|entry| Arc::ptr_eq(entry, &self.entry)) else { return };
         // Under the lock and before the reference check: of two failing requests, one is the last. The map still holds the entry, so this
-        // drop runs no user code.
+        // runs no user code.
         drop(mem::take(&mut self.entry));
         let is_empty = |value: &mut Mutex<Option<V>>| value.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
         let removed = if Arc::get_mut(entry).is_some_and(is_empty) { entries.pop_entry(self.key) } else { None };

@@ -1,7 +1,6 @@
-//! [`Config`]: limits and options of pooled, pinned and managed memory, with the rules that derive decisions from them.
+//! [`Config`]: limits and options of pooled, pinned and managed memory, and rules for decisions from them.
 //!
-//! This module is plain data: it queries neither the system nor a driver. Inputs such as the machine's memory are arguments.
-//! [`Pools`](crate::pool::Pools) apply a configuration.
+//! Plain data: it queries neither the system nor a driver. [`Pools`](crate::pool::Pools) apply a configuration.
 //!
 //! ```
 //! use ringmem::config::{Config, ConfigError};
@@ -20,17 +19,17 @@ pub use crate::error::ConfigError;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The maximum of a field in bytes: the address space.
+/// The address space.
 const MOST: u64 = isize::MAX as u64;
 
-/// Memory options of a program. [`validate`](Self::validate) checks them.
+/// Memory options of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Options of pools.
     pub pooling: Pooling,
     /// Limits of page-locked memory.
     pub pinning: Pinning,
-    /// Whether managed memory is allowed.
+    /// Managed memory is allowed.
     pub managed: bool,
     /// The default location of buffers.
     pub location: MemoryLocation,
@@ -39,18 +38,18 @@ pub struct Config {
 /// Options of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooling {
-    /// Whether freed memory is kept for later allocations.
+    /// Freed memory is kept for later allocations.
     pub enabled: bool,
-    /// The maximum of bytes that a pool reserves, live or idle. Ignored if pooling is disabled.
+    /// The most bytes that a pool reserves, live or idle.
     pub max_bytes: u64,
     /// Idle time after which memory is freed.
     pub trim_interval: Duration,
 }
 
-/// Limits of page-locked memory, which is unavailable to the rest of the system.
+/// Limits of page-locked memory, which the rest of the system cannot use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// The maximum in bytes; [`budget`](Self::budget) also limits it to a quarter of the machine's memory.
+    /// The most bytes; [`budget`](Self::budget) also limits it to a quarter of the machine's memory.
     pub pool_bytes: u64,
 }
 
@@ -71,12 +70,12 @@ impl Config {
         Self::opencl().with_pool_bytes(16 * GIB)
     }
 
-    /// Returns the preset for devices that share the host's memory: buffers are managed memory, accessible to both sides without copies.
+    /// Returns the preset for devices that share the host's memory: buffers are managed memory.
     pub const fn metal() -> Self {
         Self::opencl().with_managed(true).with_location(MemoryLocation::Unified)
     }
 
-    /// Returns the preset for simulated devices in host memory: pools of 64 MiB, a quarter of a simulated device's default memory.
+    /// Returns the preset for simulated devices: pools of 64 MiB, a quarter of a device's default memory.
     pub const fn host() -> Self {
         Self::opencl().with_pool_bytes(64 * MIB)
     }
@@ -88,7 +87,7 @@ impl Config {
         self
     }
 
-    /// Sets the maximum of bytes that a pool reserves.
+    /// Sets the most bytes that a pool reserves.
     #[must_use]
     pub const fn with_pool_bytes(mut self, bytes: u64) -> Self {
         self.pooling.max_bytes = bytes;
@@ -102,7 +101,7 @@ impl Config {
         self
     }
 
-    /// Sets the maximum of pinned bytes.
+    /// Sets the most pinned bytes.
     #[must_use]
     pub const fn with_pinned_bytes(mut self, bytes: u64) -> Self {
         self.pinning.pool_bytes = bytes;
@@ -132,7 +131,7 @@ impl Config {
         self.validate().map(|()| self)
     }
 
-    /// Checks the configuration. Ignores the options of pools if pooling is disabled.
+    /// Checks the configuration; of pools only if pooling is enabled.
     ///
     /// # Errors
     ///
@@ -147,7 +146,6 @@ impl Config {
                 return Err(ConfigError::Interval { field: "pooling.trim_interval", got: trim_interval, least });
             }
         }
-        // 0 is valid: no pinned memory.
         within("pinning.pool_bytes", self.pinning.pool_bytes, 0)?;
         match self.location {
             MemoryLocation::Unified if !self.managed => Err(ConfigError::Location { location: self.location, needs: "managed" }),
@@ -166,8 +164,7 @@ impl Default for Config {
 }
 
 impl Pinning {
-    /// Returns the bytes that may be pinned on a machine with `ram` bytes of memory: [`pool_bytes`](Self::pool_bytes), but at most a
-    /// quarter of `ram`.
+    /// Returns the bytes that may be pinned with `ram` bytes of memory: [`pool_bytes`](Self::pool_bytes), at most a quarter of `ram`.
     #[must_use]
     pub const fn budget(&self, ram: u64) -> u64 {
         let quarter = ram / 4;
@@ -179,32 +176,31 @@ fn within(field: &'static str, got: u64, least: u64) -> Result<(), ConfigError> 
     if (least..=MOST).contains(&got) { Ok(()) } else { Err(ConfigError::Bytes { field, got, least, most: MOST }) }
 }
 
-/// Returns the bytes that may be pinned by default on a machine with `ram` bytes of memory: 2 GiB, but at most a quarter of `ram`.
+/// Returns the bytes that may be pinned by default with `ram` bytes of memory: 2 GiB, at most a quarter of `ram`.
 #[must_use]
 pub const fn pinned_budget(ram: u64) -> u64 {
     Config::opencl().pinning.budget(ram)
 }
 
-/// Pinning a buffer pays for more than this number of transfers.
+/// Pinning pays for more transfers than this.
 const TRANSFERS: u64 = 10;
 
-/// A CUDA driver stages copies from pageable memory up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver
-/// API reference), so pinning does not help them.
+/// A CUDA driver stages pageable copies up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver API
+/// reference), so pinning does not help.
 const STAGED: u64 = 64 << 10;
 
-/// Returns whether to pin a buffer of `bytes` bytes that will be copied `transfers` times, if `budget_left` bytes may still be pinned.
+/// Returns true if pinning a buffer of `bytes` bytes pays for `transfers` copies, within `budget_left` bytes.
 ///
-/// Locking pages takes longer than copying them. So pinning does not pay for up to 10 copies, nor for buffers of up to 64 KiB.
+/// Locking pages takes longer than copying them: it does not pay for up to 10 copies, nor up to 64 KiB.
 #[must_use]
 pub const fn should_pin(transfers: u64, bytes: u64, budget_left: u64) -> bool {
     transfers > TRANSFERS && bytes > STAGED && bytes <= budget_left
 }
 
-/// Returns a batch size in bytes: `requested`, but at most four fifths of `available`, rounded down. The rest is a reserve for other
-/// allocations.
+/// Returns a batch size in bytes: `requested`, at most four fifths of `available`, rounded down. The rest is a reserve.
 #[must_use]
 pub const fn batch_size_hint(requested: u64, available: u64) -> u64 {
-    // Divided first, so that the product cannot overflow.
+    // So that the product cannot overflow.
     let most = available / 5 * 4 + available % 5 * 4 / 5;
     if requested < most { requested } else { most }
 }
@@ -247,7 +243,6 @@ mod tests {
         assert_eq!(config.with_location(MemoryLocation::Unified).validate(), nowhere(MemoryLocation::Unified, "managed"));
         let unpinned = config.with_location(MemoryLocation::Pinned).with_pinned_bytes(0);
         assert_eq!(unpinned.validate(), nowhere(MemoryLocation::Pinned, "pinning.pool_bytes"));
-        // Options of disabled pools are ignored.
         assert_eq!(config.with_pooling(false).with_pool_bytes(0).with_trim_interval(Duration::ZERO).validate(), Ok(()));
     }
 

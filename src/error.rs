@@ -46,19 +46,19 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size, a count, an alignment or a length that can never succeed, regardless of free memory.
+    /// A size, count, alignment or length that can never succeed.
     #[error("{}", Bounds { what, asked, least, most })]
     Size {
-        /// The refused quantity, with its unit.
+        /// The quantity, with its unit.
         what: &'static str,
-        /// The value that was requested or given.
+        /// The requested or given value.
         asked: u64,
         /// The smallest possible value.
         least: u64,
-        /// The largest possible value; `least` if only that value is possible.
+        /// The largest possible value.
         most: u64,
     },
-    /// An alignment that is not a power of two, or is above the largest one.
+    /// An alignment that is not a power of two, or too large.
     #[error("invalid alignment: {asked} is not a power of two up to {most}")]
     Align {
         /// The requested alignment.
@@ -66,7 +66,7 @@ pub enum Error {
         /// The largest possible alignment.
         most: u64,
     },
-    /// More groups than fit now next to the persistent kernels on the device. Smaller launches, or a launch after those kernels end, may succeed.
+    /// More groups than fit now next to persistent kernels. Smaller or later launches may succeed.
     #[error(
         "{asked} groups requested, {free} of {most} free next to {resident} groups of persistent kernels: request fewer, or end a kernel"
     )]
@@ -77,27 +77,27 @@ pub enum Error {
         free: u64,
         /// The groups that fit on an idle device.
         most: u64,
-        /// The groups of persistent kernels on other streams.
+        /// Groups of persistent kernels on other streams.
         resident: u64,
     },
-    /// Not enough memory is free now. It may succeed after frees.
+    /// Not enough memory is free now; it may succeed after frees.
     #[error("out of memory: requested {}, free {}, largest free block at that alignment {}", Bytes(*requested), Bytes(*free), Bytes(*largest))]
     OutOfMemory {
         /// The requested bytes.
         requested: u64,
         /// The free bytes.
         free: u64,
-        /// The largest possible allocation with the requested alignment.
+        /// The largest possible allocation at that alignment.
         largest: u64,
     },
-    /// A limit on memory would be exceeded. It may succeed after frees, unless more than the limit was requested.
+    /// A limit on memory would be exceeded; it may succeed after frees.
     #[error("{of} limit reached: requested {}, {} of {} in use", Bytes(*requested), Bytes(*used), Bytes(*limit))]
     Limit {
         /// The limited memory.
         of: LimitOf,
         /// The requested bytes.
         requested: u64,
-        /// The bytes in use at that time.
+        /// The bytes in use then.
         used: u64,
         /// The limit.
         limit: u64,
@@ -112,7 +112,7 @@ pub enum Error {
         /// The size of the buffer.
         size: u64,
     },
-    /// A copy within a buffer whose source and target overlap.
+    /// A copy within a buffer whose ranges overlap.
     #[error("cannot copy {len} bytes from offset {from} to offset {to} of the same buffer: the ranges overlap")]
     Overlap {
         /// The start of the source.
@@ -134,19 +134,19 @@ pub enum Error {
         /// The alignment of an element.
         needed: u64,
     },
-    /// Something in use now. It may succeed when the other user is done.
+    /// In use now; it may succeed later.
     #[error("in use: {what}")]
     Busy {
         /// The resource in use, and its user.
         what: &'static str,
     },
-    /// The stream or the reader that would do the work has ended.
+    /// The stream or reader has ended.
     #[error("the {what} is closed")]
     Closed {
         /// The closed object: `stream`, `reader`.
         what: &'static str,
     },
-    /// The copies of a mirrored buffer do not allow the call.
+    /// A mirrored buffer's copies do not allow the call.
     #[error("{what}: the mirrored buffer is {state}")]
     Mirror {
         /// The missing or conflicting copy.
@@ -162,21 +162,20 @@ pub enum Error {
         /// The number of devices; ordinals start at 0.
         devices: u32,
     },
-    /// A feature that this device or this kind of memory does not support.
+    /// A feature that the device or memory does not support.
     #[error("{what} is not supported")]
     Unsupported {
         /// The requested feature.
         what: &'static str,
     },
-    /// An address outside all live memory of the backend, or a free with another location or layout than the allocation. A live allocation
-    /// stays allocated.
+    /// An address outside the backend's live memory, or a free with another location or layout than the allocation, which stays allocated.
     #[error("{call}: {}", Unknown { address, layouts })]
     Foreign {
         /// The backend's operation.
         call: &'static str,
         /// The address.
         address: u64,
-        /// For a free: location and layout of the allocation, then those of the free.
+        /// For a free: the allocation's location and layout, then the free's.
         layouts: Option<Box<[(MemoryLocation, Layout); 2]>>,
     },
     /// Memory or a module of one backend was used on a stream of another.
@@ -195,12 +194,12 @@ pub enum Error {
         /// The number of the call, from 1.
         number: u64,
     },
-    /// A verified copy whose target differs from its source. The target holds the bytes that arrived.
+    /// A verified copy whose target differs from its source.
     #[error("corrupted copy: {len} bytes at offset {offset} have CRC-32C {got:#010x}, the source has {expected:#010x}")]
     Corrupted {
-        /// The start of the first chunk that differs.
+        /// The first differing chunk's start.
         offset: u64,
-        /// The length of that chunk.
+        /// That chunk's length.
         len: u64,
         /// The checksum of the source.
         expected: u32,
@@ -217,15 +216,14 @@ pub enum Error {
         /// The number of the operation in its stream.
         number: u64,
     },
-    /// Memory with invalid contents: the queued operation that writes them failed, or the operation that wrote the source of a copy to
-    /// them.
+    /// Memory with invalid contents: a queued operation that writes them failed, or one that wrote their source.
     #[error("invalid contents: operation {number} on stream {stream} failed ({cause}); write them again with a copy or a fill")]
     Tainted {
-        /// The stream of the first operation that failed.
+        /// The stream of the first failed operation.
         stream: u64,
-        /// The number of that operation in its stream.
+        /// That operation's number in its stream.
         number: u64,
-        /// The error of that operation.
+        /// That operation's error.
         cause: Arc<str>,
     },
     /// The operating system cannot map memory.
@@ -243,10 +241,10 @@ pub enum Error {
         call: &'static str,
         /// The file.
         path: Option<Box<Path>>,
-        /// The system's error. The message includes it, so `source` returns `None`: a printed chain would show it twice.
+        /// The system's error. The message includes it, so `source` returns `None`.
         answer: io::Error,
     },
-    /// The image was compiled with a different layout. The message shows both layouts where they differ.
+    /// The image was compiled with a different layout. The message shows both.
     #[error("{}", abi::Difference { expected, got })]
     Abi {
         /// The host's ABI.
@@ -261,10 +259,10 @@ pub enum Error {
         what: &'static str,
         /// The requested name.
         name: Box<str>,
-        /// The kernels of the module; empty for a buffer.
+        /// The module's kernels; empty for a buffer.
         known: Box<[&'static str]>,
     },
-    /// A kernel was given more or fewer arguments than it takes.
+    /// A wrong number of arguments to a kernel.
     #[error("kernel `{name}` takes {expected} arguments, got {got}")]
     Arguments {
         /// The kernel.
@@ -274,18 +272,18 @@ pub enum Error {
         /// The number of arguments given.
         got: usize,
     },
-    /// A kernel on a host thread panicked. The panic hook has printed the message; the stream continues.
+    /// A kernel on a host thread panicked; the stream continues.
     #[error("kernel `{name}` panicked")]
     KernelPanicked {
         /// The kernel.
         name: &'static str,
     },
-    /// A name that is taken, or a buffer or the process's pools with another configuration than requested.
+    /// A taken name, or a buffer or the process's pools with another configuration than requested.
     #[error("`{name}` already exists{}", Differing(configs))]
     AlreadyExists {
         /// The name of the buffer, or `process-wide pools`.
         name: Box<str>,
-        /// The present and the requested configuration where they differ.
+        /// The present and the requested configuration.
         configs: Option<Box<[String; 2]>>,
     },
     /// An invalid configuration, also of a ring.
@@ -300,9 +298,9 @@ pub enum Error {
     /// A persistent kernel faulted, ended, or did not respond in time.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
-        /// The state of the kernel; `None` for an invalid value.
+        /// The kernel's state; `None` for an invalid value.
         state: Option<State>,
-        /// Whether its launch has completed, or there was none. With a state that is not final, the kernel returned without a report.
+        /// Its launch is complete, or there was none. With a state that is not final, it returned without a report.
         is_over: bool,
         /// The last fault that it reported.
         fault: Option<Fault>,
@@ -311,7 +309,7 @@ pub enum Error {
         /// The time waited for it.
         waited: Duration,
     },
-    /// No library of a CUDA driver can be loaded.
+    /// No CUDA driver library can be loaded.
     #[error("no CUDA driver: none of {tried:?} can be loaded")]
     NoDriver {
         /// The names that were tried.
@@ -335,7 +333,6 @@ pub enum Error {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Error {
-    /// Returns an error with the system's error about a file.
     pub(crate) fn of_file(action: &'static str, path: &Path, answer: impl Into<io::Error>) -> Self {
         Self::System { call: action, path: Some(path.into()), answer: answer.into() }
     }
@@ -370,32 +367,32 @@ pub enum MirrorFault {
     /// Nothing was written yet.
     #[error("no copy on either side")]
     NotAllocated,
-    /// The host has no copy, or only a part of one.
+    /// The host has no complete copy.
     #[error("no complete copy on the host")]
     NoHostCopy,
-    /// The device has no copy, or only a part of one.
+    /// The device has no complete copy.
     #[error("no complete copy on the device")]
     NoDeviceCopy,
-    /// Both copies would have writes that the other side lacks.
+    /// Both copies would have writes that the other lacks.
     #[error("conflict: the other copy has newer writes; synchronize or discard one copy")]
     DirtyConflict,
 }
 
-/// Why the result of an operation on a stream cannot be used.
+/// Why a queued operation's result cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationFault {
-    /// It failed, and an earlier waiter on its stream received the error.
+    /// It failed, and an earlier waiter got the error.
     #[error("failed; its error was already reported to an earlier waiter")]
     AlreadyReported,
-    /// It failed before the word that follows it was published.
+    /// It failed before the following word was published.
     #[error("failed; nothing was published")]
     Unpublished,
-    /// It was not executed: its time was requested before it completed, or it never completes.
+    /// It was not executed, or never completes.
     #[error("has not been executed")]
     NotReached,
 }
 
-/// The error of a refused or failed operation, together with the value that was passed to it.
+/// An error with the value that was passed to the operation.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -413,13 +410,12 @@ pub enum OperationFault {
 pub struct Rejected<T> {
     /// The error.
     pub error: Error,
-    /// The value that was passed, untouched if it was refused. If the operation failed, its target is invalid until it is written again: reading
-    /// the target returns [`Error::Tainted`].
+    /// The passed value, untouched if refused. If the operation failed, its target is invalid until written again: reads return
+    /// [`Error::Tainted`].
     pub value: T,
 }
 
 impl<T> Rejected<T> {
-    /// Returns the error, and drops the value.
     #[must_use]
     pub fn into_error(self) -> Error {
         self.error

@@ -1,30 +1,28 @@
-//! [`Process`]: fork detection. A forked child has a copy of every value, but neither the threads that hold locks and caches nor the
-//! driver.
+//! [`Process`]: fork detection. A forked child has every value, but neither the threads that hold locks and caches nor the driver.
 
-/// The process in which a value was created.
 pub(crate) struct Process {
     forks: u64,
 }
 
 impl Process {
-    /// Returns the current process. Detects forks through the C library on Linux and Android, and on no other system.
+    /// Detects forks on Linux and Android only.
     pub fn this() -> Self {
         system::watch();
         Self { forks: system::forks() }
     }
 
-    /// Returns whether the caller runs in this process and not in a fork of it.
+    /// Returns false in a fork.
     #[inline(always)]
     pub fn is_this(&self) -> bool {
         self.forks == system::forks()
     }
 }
 
-/// Registers `handler` to run in each later fork of this process, where forks are detected.
+/// Runs `handler` in each later fork, where forks are detected.
 ///
 /// # Safety
 ///
-/// The handler only stores to words, which is allowed in the forked child of a multithreaded process.
+/// The handler only stores words, which is allowed in the forked child of a multithreaded process.
 pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
     // SAFETY: the caller's promise.
     unsafe { system::in_child(handler) };
@@ -36,7 +34,7 @@ mod system {
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::Once;
 
-    /// Forks between the first process and this one, counted from the first `watch`. Written while the process has one thread.
+    /// Forks since the first `watch`. Written while the process has one thread.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {
@@ -46,7 +44,7 @@ mod system {
     pub fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the handler only writes a word.
+            // SAFETY: the handler only stores a word.
             unsafe { in_child(forked) };
         });
     }

@@ -1,12 +1,10 @@
-//! [`FreeList`]: a range of offsets with first-fit allocation. Free blocks coalesce with their neighbours.
+//! [`FreeList`]: first-fit allocation of offsets. Free blocks coalesce with their neighbours.
 
 use std::vec::Vec;
 
-/// The free blocks of `0..total`.
-///
-/// INVARIANT: blocks are in order of offset, not empty, and neither overlap nor touch. `free` is the sum of their sizes.
+/// INVARIANT: free blocks are in order of offset, not empty, and neither overlap nor touch. `free` is the sum of their sizes.
 pub(crate) struct FreeList {
-    /// A vector, because first fit scans it, and most allocations and frees change a block in place.
+    /// First fit scans it, and most calls change a block in place.
     blocks: Vec<FreeBlock>,
     free: u64,
 }
@@ -22,23 +20,21 @@ impl FreeBlock {
         self.offset + self.size
     }
 
-    /// Returns the bytes usable at an alignment, and the padding before them.
+    /// Returns the usable bytes, and the padding before them.
     const fn usable(self, align: u64) -> (u64, u64) {
         let padding = self.offset.wrapping_neg() & (align - 1);
         (self.size.saturating_sub(padding), padding)
     }
 }
 
-/// The free memory at a failed allocation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub free: u64,
-    /// Bytes of the largest possible allocation with the requested alignment.
+    /// The largest possible allocation at the requested alignment.
     pub largest: u64,
 }
 
 impl FreeList {
-    /// Creates a list with one free block of `total` bytes.
     pub fn new(total: u64) -> Self {
         Self { blocks: Vec::from([FreeBlock { offset: 0, size: total }]), free: total }
     }
@@ -47,7 +43,7 @@ impl FreeList {
         self.free
     }
 
-    /// Allocates `bytes` bytes at the lowest free multiple of `align`, a power of two, and returns their offset.
+    /// Returns the lowest free offset that is a multiple of `align`, a power of two.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
         let Some((at, block)) = self.blocks.iter_mut().enumerate().find(|(_, block)| block.usable(align).0 >= bytes) else {
             return Err(self.shortage(align));
@@ -68,12 +64,10 @@ impl FreeList {
         Ok(offset)
     }
 
-    /// Returns the free bytes, and the bytes of the largest possible allocation with an alignment.
     pub fn shortage(&self, align: u64) -> Shortage {
         Shortage { free: self.free, largest: self.blocks.iter().map(|block| block.usable(align).0).max().unwrap_or(0) }
     }
 
-    /// Frees an allocation.
     pub fn release(&mut self, offset: u64, bytes: u64) {
         self.free += bytes;
         let given = FreeBlock { offset, size: bytes };
@@ -117,7 +111,6 @@ mod tests {
         }
     }
 
-    /// Returns the maximal free runs of bytes, in order of offset.
     fn runs(free: &[bool]) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for (offset, _) in (0..).zip(free).filter(|(_, is_free)| **is_free) {
@@ -129,7 +122,7 @@ mod tests {
         runs
     }
 
-    /// Compares with a model that lists free bytes: the free blocks, the lowest offset that fits, and the figures of a shortage.
+    /// Compares the blocks, the lowest fitting offset and the shortage with a list of free bytes.
     #[test]
     fn random_allocations_and_frees_follow_a_model() {
         const TOTAL: usize = 512;

@@ -1,7 +1,7 @@
 //! Shared structs, lock-free rings and buffers between Rust and a running GPU kernel.
 //!
-//! Without features this crate is [`ringmem_layouts`]: layouts, rings and protocols that host and device share, `no_std`, without an allocator. The feature `std`
-//! adds the host:
+//! Without features this is [`ringmem_layouts`]: layouts, rings and protocols of host and device, `no_std`, without an allocator. The
+//! feature `std` adds the host:
 //!
 //! | module | contents |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `wait`, `shared` | waiting at rings; rings between processes |
 //! | `config`, `visibility`, `describe`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; figures for Prometheus; an LRU cache |
 //!
-//! The feature `testing` adds `conformance`, the test suite for backends. The guide in `docs/guide` explains when to use which.
+//! The feature `testing` adds `conformance`, the test suite for backends. The guide is in `docs/guide`.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
@@ -67,7 +67,6 @@ pub mod error;
 mod fork;
 #[cfg(feature = "std")]
 mod free_list;
-// The machine of the loom models in unit tests.
 #[cfg(all(test, feature = "std"))]
 #[path = "../layouts/tests/suite/loom_machine.rs"]
 #[allow(dead_code, reason = "shared with the models of the rings")]
@@ -88,7 +87,7 @@ pub mod peer;
 pub mod pool;
 #[cfg(feature = "std")]
 pub mod registry;
-// Needs locks that die with their owner, and memory whose size can be sealed.
+// Needs robust locks, and memory whose size can be sealed.
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
 #[cfg(feature = "std")]
@@ -110,7 +109,6 @@ pub use ringmem_layouts::*;
 #[cfg(feature = "std")]
 pub use visibility::MemoryVisibility;
 
-/// The README and the guide: their code runs.
 #[cfg(all(doctest, feature = "std"))]
 mod pages {
     #[doc = include_str!("../README.md")]

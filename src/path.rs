@@ -1,9 +1,9 @@
-//! Error messages for files: the action, the path, the system's error.
+//! File errors: the action, the path, the system's error.
 
 use std::path::Path;
 use std::{fmt, io};
 
-/// A message such as "cannot open PATH: No such file or directory".
+/// "cannot open PATH: No such file or directory".
 pub(crate) struct Sentence<'a> {
     pub(crate) action: &'static str,
     pub(crate) path: &'a Path,
@@ -16,7 +16,7 @@ impl fmt::Display for Sentence<'_> {
     }
 }
 
-/// Returns a function that adds the action and the path to an error, and keeps its kind.
+/// Adds the action and the path to an error, and keeps its kind.
 pub(crate) fn named(action: &'static str, path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |answer| io::Error::new(answer.kind(), Sentence { action, path, answer: &answer }.to_string())
 }

@@ -1,7 +1,7 @@
-//! [`MemoryVisibility`]: whether host and kernel see each other's stores while the kernel runs, on this machine.
+//! [`MemoryVisibility`]: whether host and kernel see each other's stores while the kernel runs.
 //!
-//! [`Facts::gather`] queries the system and the device, and the pure function [`classify`] evaluates the facts. The environment variable
-//! `RINGMEM_VISIBILITY` (`system`, `device` or `dma`) overrides the result, which [`Detected`] records.
+//! [`Facts::gather`] queries the system and the device; [`classify`] evaluates the facts. The environment variable `RINGMEM_VISIBILITY`
+//! (`system`, `device` or `dma`) overrides the result.
 
 use core::fmt;
 use std::boxed::Box;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::Result;
 use crate::backend::{Backend, Capabilities};
 
-/// The visibility of stores between the host and a running kernel, in memory that both map.
+/// The visibility of stores between host and running kernel, in memory that both map.
 ///
 /// ```
 /// use ringmem::MemoryVisibility;
@@ -24,11 +24,11 @@ use crate::backend::{Backend, Capabilities};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryVisibility {
-    /// Each side sees the other's stores, in the order that the fences require. One ring in shared memory suffices.
+    /// Each side sees the other's stores, in the order that fences require.
     SystemScope,
-    /// Stores are only guaranteed to be visible after a launch or a driver copy: messages need queued copies.
+    /// Stores are only visible after a launch or a driver copy: messages need queued copies.
     DeviceScope,
-    /// No memory is shared: each access to the other side is a transfer.
+    /// No memory is shared: each access is a transfer.
     ExplicitDma,
 }
 
@@ -51,11 +51,11 @@ pub enum Os {
 pub struct Facts {
     /// The operating system.
     pub os: Os,
-    /// The contents of `/proc/version`, if readable.
+    /// `/proc/version`, if readable.
     pub kernel: Option<String>,
-    /// Whether the host may access managed memory while a kernel runs; `None` if unknown.
+    /// The host may access managed memory while a kernel runs; `None` if unknown.
     pub concurrent_managed_access: Option<bool>,
-    /// Whether stores to pinned memory are visible to the other side; `None` if unknown.
+    /// Stores to pinned memory are visible to the other side; `None` if unknown.
     pub system_scope: Option<bool>,
 }
 
@@ -66,9 +66,9 @@ pub struct Detected {
     pub visibility: MemoryVisibility,
     /// The reason, in a few words.
     pub why: &'static str,
-    /// The value of the environment variable, if set. If it names a visibility, `visibility` is that one.
+    /// The environment variable's value, if set; a valid one determines `visibility`.
     pub overruled: Option<Box<str>>,
-    /// A warning for the user if the variable has an unknown value or differs from the detected visibility.
+    /// Warns if the variable is unknown or differs from the detected visibility.
     pub warning: Option<&'static str>,
 }
 
@@ -82,7 +82,7 @@ impl MemoryVisibility {
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     pub fn detect<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Detected> {
-        // A value that is not Unicode is unknown, with the same warning as other unknown values.
+        // A value that is not Unicode is unknown too.
         let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
         let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
         #[cfg(feature = "tracing")]
@@ -92,7 +92,7 @@ impl MemoryVisibility {
         Ok(detected)
     }
 
-    /// Returns the name, as in `RINGMEM_VISIBILITY` and in messages.
+    /// Returns the name in `RINGMEM_VISIBILITY` and in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ impl MemoryVisibility {
 }
 
 impl Facts {
-    /// Gathers the facts of this machine, and of a device with these capabilities.
+    /// Gathers the facts of this machine and a device.
     #[must_use]
     pub fn gather(capabilities: &Capabilities) -> Self {
         let os = match std::env::consts::OS {
@@ -119,8 +119,7 @@ impl Facts {
     }
 }
 
-/// Returns the visibility and its reason for given facts. For a device with unknown properties, assumes those that are usual on its system;
-/// [`gather`](Facts::gather) always queries the device.
+/// Returns the visibility and its reason. For unknown facts of a device, assumes those usual on its system.
 ///
 /// | system | device | result |
 /// |---|---|---|
@@ -154,14 +153,13 @@ pub fn classify(facts: &Facts) -> (MemoryVisibility, &'static str) {
     }
 }
 
-/// A version of WSL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subsystem {
     First,
     Second,
 }
 
-/// Returns the WSL version from the kernel's release. Ignores the rest of the text, which may name a builder at Microsoft.
+/// Ignores text after the release, which may name a builder at Microsoft.
 fn subsystem(version: &str) -> Option<Subsystem> {
     let release = version.strip_prefix("Linux version ").unwrap_or(version).split_whitespace().next()?.to_ascii_lowercase();
     if !release.contains("microsoft") {

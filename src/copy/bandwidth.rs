@@ -1,4 +1,4 @@
-//! [`bandwidth`]: measures the copies between a host and a device; [`diagnose`]: suggests causes of a low rate.
+//! [`bandwidth`]: measures copies between a host and a device; [`diagnose`]: suggests causes of a low rate.
 
 use core::fmt;
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use crate::memory::{Buffer, Device, GpuBuffer, Host, Memory, Pinned};
 use crate::stream::{Pending, Stream};
 use crate::{MemoryVisibility, Rejected, Result};
 
-/// Bytes that were copied, and the time that it took.
+/// Bytes copied, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes.
@@ -48,15 +48,15 @@ pub struct Bandwidth {
     pub pageable_download: Rate,
     /// Within the device.
     pub on_device: Rate,
-    /// Whether the pinned memory was page-locked.
+    /// The pinned memory was page-locked.
     pub is_pinned: bool,
 }
 
-/// Copies per measurement. The fastest counts, since other load only adds time.
+/// The fastest of these copies counts, since other load only adds time.
 const TIMES: usize = 4;
 
-/// Measures copies of `bytes` bytes between the host and a stream's device, one at a time. The clock is
-/// [`Extension::now_ns`](crate::backend::Extension::now_ns): in a link model, that of the model.
+/// Measures copies of `bytes` bytes between the host and a stream's device, one at a time, by the clock
+/// [`Extension::now_ns`](crate::backend::Extension::now_ns).
 ///
 /// # Errors
 ///
@@ -79,10 +79,9 @@ pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     Ok(Bandwidth { upload, download, pageable_upload, pageable_download, on_device, is_pinned })
 }
 
-/// Both buffers of a copy.
 type Ends<A, B> = (Buffer<u8, A>, Buffer<u8, B>);
 
-/// Measures the fastest copy of one buffer to another. Returns both.
+/// Measures the fastest copy. Returns both buffers.
 fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffer<u8, B>) -> Result<(Rate, Ends<A, B>)> {
     let (bytes, backend) = (from.size_bytes() as u64, stream.backend());
     let mut both = (from, to);
@@ -91,7 +90,7 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
         let begun = backend.extension().now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
         let took = backend.extension().now_ns().saturating_sub(begun);
-        // The first one includes page faults.
+        // The first copy includes page faults.
         if time > 0 {
             least = least.min(took);
         }
@@ -102,13 +101,13 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
 /// A lower rate in GB/s is suspicious: any bus of the last fifteen years is faster.
 pub const LEAST_GB_PER_S: u64 = 2;
 
-/// With fewer bytes, the latency of a copy dominates.
+/// With fewer bytes, latency dominates.
 const FEW: u64 = 1 << 20;
 
 /// The conditions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// Whether the host's memory was page-locked.
+    /// The host's memory was page-locked.
     pub is_pinned: bool,
     /// Visibility of the device's memory.
     pub visibility: MemoryVisibility,
@@ -148,7 +147,7 @@ pub enum Diagnosis {
     Fine,
     /// No time has passed.
     Unknown,
-    /// The rate is below [`LEAST_GB_PER_S`]. Possible causes, the most likely first.
+    /// The rate is below [`LEAST_GB_PER_S`]; possible causes, the most likely first.
     Slow(Vec<Suggestion>),
 }
 

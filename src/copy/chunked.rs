@@ -21,19 +21,19 @@ pub const MOST_DEPTH: u32 = 8;
 /// Progress of a copy, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes from the beginning that have arrived, up to the end of a chunk.
+    /// Bytes from the beginning that have arrived.
     pub done: u64,
     /// Bytes in all.
     pub bytes: u64,
 }
 
-/// A copy that is queued in chunks, with a bounded number in flight. It owns source and target until it is complete.
+/// A copy queued in chunks, with a bounded number in flight. It owns source and target until complete.
 ///
-/// 1. Chunks are [whole elements](Chunks) and are copied in order. Their number in flight never exceeds the depth.
-/// 2. [`new`](Self::new) queues the first chunks; [`wait`](Self::wait) and [`poll`](Self::poll) queue the next ones.
-/// 3. After a failure no more chunks are queued. Those in flight are waited for, and both buffers are returned with the first error: the target has every byte
-///    before the last [progress](Self::progress).
-/// 4. If this is dropped, queued chunks are executed, and both buffers are freed after them. If it is forgotten, they are never freed.
+/// 1. Chunks are [whole elements](Chunks), copied in order, at most the depth in flight.
+/// 2. [`new`](Self::new) queues the first chunks; [`wait`](Self::wait) and [`poll`](Self::poll) the next ones.
+/// 3. After a failure no more are queued. Both buffers are returned with the first error; the target has every byte before the last
+///    [progress](Self::progress).
+/// 4. After a drop, queued chunks are executed, and both buffers are freed after them. If forgotten, they are never freed.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -60,21 +60,18 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     from: A,
     to: B,
     way: Way<A::Element>,
-    /// Chunks that are not queued yet.
     left: Chunks,
-    /// The most chunks in flight.
     depth: usize,
     flights: Flights,
     progress: Progress,
-    /// A chunk has failed: those after it do not count as progress.
+    /// A chunk has failed: later ones are no progress.
     is_torn: bool,
     failed: Option<Error>,
 }
 
-/// The result of a copy: source and target, with the error if it failed.
+/// Source and target, with the error if the copy failed.
 pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
 
-/// How a copy is queued.
 pub(crate) struct Plan<T> {
     pub way: Way<T>,
     pub chunks: Chunks,
@@ -83,10 +80,10 @@ pub(crate) struct Plan<T> {
     pub place: Option<Reservation>,
 }
 
-/// The chunks in flight, oldest first.
+/// Oldest first.
 struct Flights {
     queued: VecDeque<Flight>,
-    /// A place among the copies that may be in flight at once. Kept until no chunk is in flight.
+    /// Among the copies that may be in flight at once. Kept until no chunk is in flight.
     place: Option<Reservation>,
     backend: Arc<dyn Backend>,
 }
@@ -105,39 +102,36 @@ impl Drop for Flights {
     }
 }
 
-/// A chunk in flight.
 struct Flight {
-    /// Its copies that were not waited for, in order.
+    /// Not waited for, in order.
     tickets: [Option<Ticket>; 2],
     bytes: u64,
     is_whole: bool,
 }
 
-/// Pinned elements of any memory.
 type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
 
-/// The path of chunks from source to target.
 pub(crate) enum Way<T> {
     /// One copy per chunk.
     Direct(Stream),
-    /// Through pinned memory, by two copies on two streams. A staging buffer lists its last use, so the copy out of it is ordered after the copy into it, and the next
-    /// chunk's copy into it after that.
+    /// Through pinned memory, by two copies on two streams. A staging buffer lists its last use, which orders the copies into and out of
+    /// it.
     Staged {
         out: Stream,
         into: Stream,
-        // INVARIANT: as many as chunks may be queued, so one at least where there is a chunk; `turn` is one of them.
+        // INVARIANT: as many as chunks may be queued, so at least one where there is a chunk; `turn` is one of them.
         staging: Box<[Between<T>]>,
         turn: usize,
     },
 }
 
 impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
-    /// Copies all of `from` to all of `to` in chunks of at most `chunk` bytes, with at most `depth` in flight on the stream.
+    /// Copies all of `from` to `to` in chunks of at most `chunk` bytes, at most `depth` in flight.
     ///
     /// # Errors
     ///
-    /// Source and target; nothing was queued: [`Size`](Error::Size) for two lengths or for a chunk shorter than an element,
-    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or more than [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
+    /// Source and target; nothing was queued: [`Size`](Error::Size) for two lengths or a chunk shorter than an element,
+    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or above [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {
             let (target, source) = (to.elements().len(), from.elements().len());
@@ -148,7 +142,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         Self::planned(from, to, planned)
     }
 
-    /// Starts a planned copy, or returns both buffers.
     pub(crate) fn planned(from: A, to: B, planned: Result<Plan<A::Element>>) -> Result<Self, Rejected<(A, B)>> {
         match planned {
             Ok(plan) => Self::idle(from, to, plan).begun(),
@@ -156,14 +149,14 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// Creates a planned copy without queueing a chunk.
+    /// Queues no chunk.
     pub(crate) fn idle(from: A, to: B, Plan { way, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
         let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(way.stream().backend()) };
         Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 
-    /// Queues the first chunks. Returns both buffers if none could be queued.
+    /// Fails if no chunk could be queued.
     fn begun(mut self) -> Result<Self, Rejected<(A, B)>> {
         self.fill();
         match self.failed.take() {
@@ -172,13 +165,13 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// Progress at the last wait or poll.
+    /// Returns the progress at the last wait or poll.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Retires complete chunks and queues the next ones, without waiting. Returns whether the copy is complete. [`wait`](Self::wait) returns its error.
+    /// Queues the next chunks, without waiting. Returns true if the copy is complete; [`wait`](Self::wait) returns its error.
     pub fn poll(&mut self) -> bool {
         self.drive(Some(Duration::ZERO), |_| {})
     }
@@ -192,7 +185,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         self.wait_with(|_| {})
     }
 
-    /// As [`wait`](Self::wait), and calls `progress` for each chunk that has arrived, in order.
+    /// As [`wait`](Self::wait); calls `progress` for each arrived chunk, in order.
     ///
     /// # Errors
     ///
@@ -202,16 +195,16 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         self.finish()
     }
 
-    /// Waits no longer than `timeout` in total.
+    /// Waits at most `timeout`.
     ///
     /// # Errors
     ///
-    /// `self` when the time is up. Inside, as [`wait`](Self::wait).
+    /// `self` on timeout; inside, as [`wait`](Self::wait).
     pub fn wait_timeout(mut self, timeout: Duration) -> Result<Copied<A, B>, Self> {
         if self.drive(Some(timeout), |_| {}) { Ok(self.finish()) } else { Err(self) }
     }
 
-    /// Waits for chunks and queues others, no longer than `timeout`. Returns whether the copy is complete.
+    /// Waits for chunks and queues others. Returns false on timeout.
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, mut progress: impl FnMut(Progress)) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.fill();
@@ -229,7 +222,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         true
     }
 
-    /// Takes the error of the copy.
     pub(crate) fn failure(&mut self) -> Option<Error> {
         self.failed.take()
     }
@@ -249,10 +241,10 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// Queues a chunk. If only the first of two copies could be queued, that one is waited for too.
+    /// If only the first of two copies could be queued, it is waited for too.
     fn queue(&mut self, range: Range<u64>) -> Result<()> {
         let element = size_of::<A::Element>() as u64;
-        // Elements that have no bytes have no chunks, and a buffer's bytes can be counted.
+        // Elements without bytes have no chunks.
         let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
         // Listed before its copies are queued, so that they are waited for after a panic.
         let flight = self.flights.queued.push_back_mut(Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false });
@@ -264,7 +256,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         queued
     }
 
-    /// Waits for the oldest chunk in flight, until `deadline`. Returns whether it is complete.
+    /// Waits for the oldest chunk. Returns false at the deadline.
     fn land(&mut self, deadline: Option<Instant>) -> bool {
         let Some(flight) = self.flights.queued.front_mut() else { return true };
         let backend = self.way.stream().backend();
@@ -280,7 +272,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
-            // If the wait itself failed, the copy may not be complete and stays listed.
+            // If the wait itself failed, the copy may be in flight and stays listed.
             if flight.is_whole || backend.reached(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);
@@ -308,20 +300,18 @@ impl<A: Source, B: Target<Element = A::Element>> fmt::Debug for Chunked<A, B> {
 }
 
 impl<T: DeviceBytes> Way<T> {
-    /// A path through `depth` staging buffers of `elements` elements each.
     pub fn staged(out: &Stream, into: &Stream, memory: &Arc<dyn Memory<Visibility = Both>>, elements: usize, depth: usize) -> Result<Self> {
         let staging = (0..depth).map(|_| Buffer::new(Arc::clone(memory), elements)).collect::<Result<_>>()?;
         Ok(Self::Staged { out: out.clone(), into: into.clone(), staging, turn: 0 })
     }
 
-    /// A stream of the backend.
     const fn stream(&self) -> &Stream {
         match self {
             Self::Direct(stream) | Self::Staged { out: stream, .. } => stream,
         }
     }
 
-    /// Queues the copies of some elements. Stores their tickets, also if only the first could be queued.
+    /// Stores the tickets, also if only the first copy could be queued.
     fn queue<A: Source<Element = T>, B: Target<Element = T>>(
         &mut self,
         from: &mut A,
@@ -344,7 +334,7 @@ impl<T: DeviceBytes> Way<T> {
     }
 }
 
-/// Queues one copy, which both buffers list as a use.
+/// Both buffers list the copy as a use.
 fn hop<A: Source, B: Target<Element = A::Element>>(
     stream: &Stream,
     from: &mut A,
@@ -355,8 +345,8 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     let last = [from.last(), to.last()];
     let target = to.elements().slice(at..at + range.len())?;
     let source = from.elements().slice(range)?;
-    // SAFETY: the operation owns both buffers, or borrows them until it is complete: no one else writes the source or uses the target. Both list the copy
-    // below.
+    // SAFETY: the operation owns both buffers, or borrows them until complete, so no one else writes the source or uses the target. Both
+    // list the copy below.
     let ticket = unsafe { stream.queue_copy(source, target, last) }?;
     if let Some(ticket) = ticket {
         from.used(ticket);
@@ -365,12 +355,11 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     Ok(ticket)
 }
 
-/// Checks a depth.
 pub(crate) fn check_depth(depth: u32) -> Result<usize> {
     if (1..=MOST_DEPTH).contains(&depth) { Ok(depth as usize) } else { Err(Error::Unsupported { what: "a depth outside 1 to 8" }) }
 }
 
-/// A copy of borrowed elements, which is complete when this is dropped.
+/// Waits when dropped: the elements are borrowed.
 pub(crate) struct Ended<A: Source, B: Target<Element = A::Element>>(pub Chunked<A, B>);
 
 impl<A: Source, B: Target<Element = A::Element>> Drop for Ended<A, B> {

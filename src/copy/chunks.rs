@@ -5,11 +5,11 @@ use core::ops::Range;
 
 use crate::{Error, Result};
 
-/// The bytes of a number of elements, cut into ranges.
+/// Byte ranges of a number of elements.
 ///
-/// 1. The ranges begin at byte 0, are contiguous and end with the last byte.
-/// 2. Each is a whole number of elements: as many as fit into a chunk, and the rest in the last range.
-/// 3. Invalid sizes are an error before the first range.
+/// 1. The ranges are contiguous, from byte 0 to the last byte.
+/// 2. Each is a whole number of elements: as many as fit into a chunk, the rest in the last.
+/// 3. Invalid sizes are an error at the start.
 ///
 /// ```
 /// use ringmem::copy::Chunks;
@@ -28,11 +28,11 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Cuts `elements` elements of `size` bytes each into ranges of at most `chunk` bytes.
+    /// Cuts `elements` elements of `size` bytes into ranges of at most `chunk` bytes.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for a chunk shorter than an element or of no bytes, and for more bytes than can be addressed.
+    /// [`Size`](Error::Size) for a chunk of no bytes or shorter than an element, and for more bytes than can be addressed.
     pub fn new(elements: u64, size: u64, chunk: u64) -> Result<Self> {
         let (least, most) = (size.max(1), isize::MAX as u64);
         if chunk < least {
@@ -45,19 +45,18 @@ impl Chunks {
         Ok(Self { next: 0, end: asked, step: chunk - chunk % least })
     }
 
-    /// Bytes of each range but the last.
+    /// Returns the bytes of each range but the last.
     #[must_use]
     pub const fn step(&self) -> u64 {
         self.step
     }
 
-    /// Bytes in all.
+    /// Returns the bytes in all.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end
     }
 
-    /// Skips the remaining ranges.
     pub(crate) const fn skip_all(&mut self) {
         self.next = self.end;
     }

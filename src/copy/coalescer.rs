@@ -9,13 +9,13 @@ use crate::backend::same_backend;
 use crate::memory::{Buffer, Device, HostReadable, Memory, Pinned, end};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Collects writes to one buffer in a staging buffer, and copies them on [`flush`](Self::flush) or when the staging buffer is full.
+/// Collects writes to one buffer, and copies them on [`flush`](Self::flush) or when the staging buffer is full.
 ///
-/// 1. A flush is one copy per contiguous run of written elements, in any order of writes, also overlapping ones.
-/// 2. The result is as if each write had been copied in order: the last write of an element wins.
-/// 3. [`new`](Self::new) allocates all staging memory; flushes reuse it.
-/// 4. Writes that a failed flush has not copied stay pending: the next flush copies them.
-/// 5. Dropping it drops pending writes, since a destructor cannot return an error: call [`flush`](Self::flush) or [`close`](Self::close).
+/// 1. A flush is one copy per contiguous run of written elements, in any order of writes, also overlapping.
+/// 2. The last write of an element wins.
+/// 3. [`new`](Self::new) allocates all staging memory.
+/// 4. Writes that a failed flush has not copied stay pending.
+/// 5. A drop discards pending writes: call [`flush`](Self::flush) or [`close`](Self::close).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -37,27 +37,25 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Coalescer<T: DeviceBytes, M: Memory = Device, S: Memory<Visibility: HostReadable> = Pinned> {
     target: Buffer<T, M>,
-    // INVARIANT: two halves of `capacity` elements: one for writes, and one in which a flush gathers writes that are out of order.
+    // INVARIANT: two halves of `capacity` elements: one for writes, one in which a flush gathers unordered writes.
     staging: Buffer<T, S>,
     capacity: usize,
     is_second: bool,
-    /// Written elements of the half in use.
+    /// Of the half in use.
     staged: usize,
-    /// Pending writes, in order.
+    /// In order.
     // INVARIANT: within `target`, and within the staged part of the half in use; at most `capacity` elements in all.
     pieces: Vec<Piece>,
-    /// Whether each piece begins after the end of the one before, with a gap: then the pieces are the runs.
+    /// Each piece begins after a gap behind the previous one: the pieces are the runs.
     is_ordered: bool,
-    /// Memory for the next runs.
     runs: Vec<Piece>,
 }
 
-/// Contiguous elements.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Index in the target.
+    /// In the target.
     at: usize,
-    /// Index in a half of the staging buffer.
+    /// In a half of the staging buffer.
     from: usize,
     len: usize,
 }
@@ -69,11 +67,11 @@ impl Piece {
 }
 
 impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T, M, S> {
-    /// Collects writes to `target`, at most `capacity` elements at a time. Allocates twice as many elements of `memory`.
+    /// Collects up to `capacity` elements for `target`. Allocates twice as many of `memory`.
     ///
     /// # Errors
     ///
-    /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend) for memory of another backend, or the error of the allocation.
+    /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend), or the error of the allocation.
     #[track_caller]
     pub fn new(target: Buffer<T, M>, memory: S, capacity: usize) -> Result<Self, Rejected<Buffer<T, M>>> {
         match Self::stage(&target, memory, capacity) {
@@ -101,12 +99,12 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Writes elements from index `at` on, with the next flush. Flushes first if they do not fit into the staging buffer. Elements that exceed all of it are copied at
-    /// once after that flush.
+    /// Writes elements from index `at` on, with the next flush. Flushes first if they do not fit; more than the capacity are then copied at
+    /// once.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range) before any change; the error of a copy. None of these elements is pending then.
+    /// [`Range`](Error::Range) before any change; the error of a copy: none of these elements is pending.
     pub fn write(&mut self, at: usize, elements: &[T]) -> Result<()> {
         end::<T>(at, elements.len(), self.target.len())?;
         let len = elements.len();
@@ -120,11 +118,10 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
             }
         }
         let (half, from) = (self.half(), self.staged);
-        // Within: the half has `capacity` elements.
         self.staging.as_mut_slice()?[half + from..][..len].copy_from_slice(elements);
         self.staged += len;
         match self.pieces.last_mut() {
-            // The last piece's elements are the last that were staged.
+            // The last piece's elements are the last staged ones.
             Some(last) if last.end() == at => last.len += len,
             last => {
                 self.is_ordered &= last.is_none_or(|last| last.end() < at);
@@ -138,7 +135,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
     ///
     /// # Errors
     ///
-    /// The error of the first copy that failed. Its write and those after it are still pending.
+    /// The first copy's error. Its write and later ones are still pending.
     pub fn flush(&mut self) -> Result<usize> {
         if !self.is_ordered {
             self.gather()?;
@@ -157,7 +154,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(copied)
     }
 
-    /// Gathers pending writes into runs, in the other half.
+    /// Into runs, in the other half.
     fn gather(&mut self) -> Result<()> {
         let Self { staging, pieces, runs, capacity, is_second, .. } = self;
         runs.clear();
@@ -177,9 +174,9 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
         let (first, second) = staging.as_mut_slice()?.split_at_mut(*capacity);
         let (old, new) = if *is_second { (second, first) } else { (first, second) };
-        // In the order of the writes, so that the last write of an element wins.
+        // In order, so that the last write of an element wins.
         for piece in pieces.iter() {
-            // Its run is the last one that begins at or before it.
+            // The last run that begins at or before the piece.
             let run = &runs[runs.partition_point(|run| run.at <= piece.at) - 1];
             new[run.from + piece.at - run.at..][..piece.len].copy_from_slice(&old[piece.from..][..piece.len]);
         }
@@ -210,19 +207,18 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Written elements that are not copied, counted once per write, or once in all after a failed flush has gathered them; 0 if no write is pending.
+    /// Returns the written elements that are not copied, counted once per write; once in all after a failed flush has gathered them.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// The most elements that it collects.
+    /// Returns the most elements that it collects.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// First element of the half in use.
     const fn half(&self) -> usize {
         if self.is_second { self.capacity } else { 0 }
     }

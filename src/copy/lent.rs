@@ -5,9 +5,7 @@ use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
-/// Elements that queued copies use while the caller waits.
-///
-/// The buffer does not list these copies; this does.
+/// This lists the copies instead of the buffer.
 pub(crate) struct Lent<'a, T, M> {
     view: Slice<'a, T, M>,
     last: Option<Ticket>,
@@ -16,8 +14,7 @@ pub(crate) struct Lent<'a, T, M> {
 impl<'a, T, M> Lent<'a, T, M> {
     /// # Safety
     ///
-    /// Copies that are queued with it are complete before the borrow of the elements ends, even after a panic. If the elements are written, the caller has exclusive
-    /// access.
+    /// Copies queued with it are complete before the borrow ends, even after a panic. Written elements are exclusively the caller's.
     pub const unsafe fn new(view: Slice<'a, T, M>) -> Self {
         Self { view, last: None }
     }

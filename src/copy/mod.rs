@@ -1,13 +1,13 @@
-//! Copies between host and device memory in better shapes: merged, in chunks, aligned, and measured.
+//! Copies between host and device memory: merged, in chunks, aligned, and measured.
 //!
-//! 1. [`Coalescer`] merges many small writes to one buffer into one copy per contiguous run.
-//! 2. [`Chunked`] copies one buffer in chunks with a bounded number in flight, and reports progress. [`Chunks`] are its byte ranges.
-//! 3. [`split`] and [`padded`] round ranges and lengths to whole units of an alignment.
-//! 4. [`bandwidth`] measures the copies between a host and a device, and [`diagnose`] suggests causes of a low rate.
+//! 1. [`Coalescer`] merges small writes to one buffer into one copy per contiguous run.
+//! 2. [`Chunked`] copies one buffer in chunks and reports progress. [`Chunks`] are its byte ranges.
+//! 3. [`split`] and [`padded`] round ranges and lengths to whole units.
+//! 4. [`bandwidth`] measures copies; [`diagnose`] suggests causes of a low rate.
 //!
-//! To copy a whole buffer, use [`Stream::copy`](crate::stream::Stream::copy). To copy between devices, use [`peer`](crate::peer); for data larger than device memory,
-//! [`streaming`](crate::streaming); to move messages between rings, a [`TransferStrategy`](crate::bridge::TransferStrategy) of a bridge. Nothing here chooses a memory
-//! kind or allocates in the background.
+//! Use [`Stream::copy`](crate::stream::Stream::copy) for a whole buffer, [`peer`](crate::peer) between devices,
+//! [`streaming`](crate::streaming) for data larger than device memory, and a [`TransferStrategy`](crate::bridge::TransferStrategy) of a
+//! bridge for messages. Nothing here chooses a memory kind or allocates in the background.
 
 mod bandwidth;
 mod chunked;

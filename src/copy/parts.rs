@@ -1,13 +1,13 @@
 //! [`split`] and [`padded`]: ranges and lengths of elements in whole units of a power of two of bytes.
 //!
-//! For consumers that require such lengths: vector loads, direct I/O, other page sizes. It makes no copy of this crate faster: drivers split copies themselves, and
-//! the time of a copy over a bus depends on its bytes, not on where they begin (workload `split-64k` of the bench `movement`).
+//! For consumers that require them: vector loads, direct I/O. They make no copy of this crate faster: its time depends on the bytes, not on
+//! where they begin (workload `split-64k` of the bench `movement`).
 
 use core::ops::Range;
 
 use crate::align::{align_down, align_up};
 
-/// A range of elements in three: `body` begins and ends at whole units, `head` and `tail` are less than a unit each. Together they are the range.
+/// A range of elements in three: `body` begins and ends at whole units; `head` and `tail` are less than a unit each.
 ///
 /// ```
 /// use ringmem::copy::{padded, split};
@@ -19,7 +19,7 @@ use crate::align::{align_down, align_up};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Before the first whole unit; all of it where there is no boundary within.
+    /// Before the first whole unit; everything if no boundary is within.
     pub head: Range<usize>,
     /// Whole units.
     pub body: Range<usize>,
@@ -27,8 +27,7 @@ pub struct Parts {
     pub tail: Range<usize>,
 }
 
-/// How many `T` lie between two that begin at multiples of `align` bytes: `align` over its greatest divisor in common with the size of a `T`.
-/// `None` if there is no such alignment.
+/// Returns how many `T` lie between two at multiples of `align` bytes; `None` for an invalid alignment.
 #[must_use]
 pub const fn period<T>(align: u64) -> Option<usize> {
     if !align.is_power_of_two() {
@@ -40,7 +39,7 @@ pub const fn period<T>(align: u64) -> Option<usize> {
     if period > usize::MAX as u64 { None } else { Some(period as usize) }
 }
 
-/// The least number of `T`, not below `len`, that takes a multiple of `align` bytes; `None` if there is none, or no such alignment.
+/// Returns the least number of `T`, at least `len`, in whole units of `align` bytes; `None` if there is none, or for an invalid alignment.
 ///
 /// ```
 /// use ringmem::copy::padded;
@@ -56,8 +55,8 @@ pub const fn padded<T>(len: usize, align: u64) -> Option<usize> {
     }
 }
 
-/// Splits a range of `T`, counted from one that begins at a multiple of `align` bytes. `None` for a range that ends before it begins, and if
-/// there is no such alignment.
+/// Splits a range of `T`, counted from one at a multiple of `align` bytes; `None` for a range that ends before it begins or an invalid
+/// alignment.
 ///
 /// ```
 /// use ringmem::copy::split;

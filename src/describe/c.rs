@@ -1,7 +1,7 @@
 //! A header for C11 and C++11.
 //!
-//! Alignment above that of the fields is declared at the first member, the one place that both languages accept; alignment below it uses `#pragma
-//! pack`, as GCC, Clang and MSVC support it.
+//! Alignment above the fields' is declared at the first member, the one place that both languages accept; below it, by `#pragma pack`,
+//! which GCC, Clang and MSVC support.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -42,7 +42,7 @@ impl Header<'_> {
     fn declare(&self, layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
         let LayoutDescriptor { name: title, size, align, fields, hash, .. } = *layout;
         let name = self.name(layout);
-        // Fields that are not declared align nothing.
+        // Undeclared fields align nothing.
         let natural = fields.iter().filter(|field| field.size > 0).map(|field| field.layout.align).max().unwrap_or(1);
         writeln!(f, "\n/* {title}: {size} bytes, aligned to {align}, hash {hash:016x}. */")?;
         if align < natural {
@@ -77,7 +77,7 @@ impl Header<'_> {
         Ok(())
     }
 
-    /// Prints a member's type and name: `uint32_t tables[32][256]`.
+    /// `uint32_t tables[32][256]`.
     fn member(&self, field: &Field, f: &mut Formatter<'_>) -> fmt::Result {
         let (mut lengths, mut inner) = (Vec::new(), field.layout);
         while let Shape::Array { element, length } = inner.shape {
@@ -96,7 +96,7 @@ impl Header<'_> {
         lengths.iter().try_for_each(|length| write!(f, "[{length}]"))
     }
 
-    /// Returns a struct's name, with its hash if two different structs have the same name.
+    /// With its hash if two different structs have the same name.
     fn name(&self, layout: &LayoutDescriptor) -> String {
         let name = identifier(layout.name);
         let alone = !self.structs.iter().any(|other| other.name == layout.name && other.hash != layout.hash);
@@ -120,13 +120,13 @@ fn number(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Returns a valid identifier: keywords get an underscore.
+/// Keywords get an underscore.
 fn identifier(name: &str) -> String {
     let name = name.strip_prefix("r#").unwrap_or(name);
     if KEYWORDS.split_ascii_whitespace().any(|keyword| keyword == name) { format!("{name}_") } else { name.to_owned() }
 }
 
-/// Keywords and alternative operators of C11, C23 and C++23. Source: ISO/IEC 9899:2024, 6.4.1, and ISO/IEC 14882:2024, 5.11.
+/// C11, C23 and C++23, with alternative operators. Source: ISO/IEC 9899:2024, 6.4.1, and ISO/IEC 14882:2024, 5.11.
 const KEYWORDS: &str = "\
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await co_return co_yield \
     compl concept const const_cast consteval constexpr constinit continue decltype default delete do double dynamic_cast else enum explicit \
@@ -135,7 +135,7 @@ const KEYWORDS: &str = "\
     template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile \
     wchar_t while xor xor_eq";
 
-/// Prints offset and writer; sequences that end or open a comment are split.
+/// Offset and writer; sequences that end or open a comment are split.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;

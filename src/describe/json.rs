@@ -1,4 +1,4 @@
-//! One JSON object. Written by hand, because the host side needs no JSON library otherwise.
+//! One JSON object. The host side needs no JSON library otherwise.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -30,7 +30,7 @@ fn list<T>(f: &mut Formatter<'_>, values: &[T], one: fn(&T, &mut Formatter<'_>) 
     f.write_str("]")
 }
 
-/// A string as in RFC 8259: quote, backslash and control characters are escaped.
+/// RFC 8259: escapes quote, backslash and control characters.
 fn quoted(text: &str) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("\"")?;

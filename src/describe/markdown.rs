@@ -22,7 +22,7 @@ fn section(LayoutDescriptor { name, size, align, fields, hash, .. }: &LayoutDesc
     Ok(())
 }
 
-/// Text that stays in its cell and is not markup.
+/// Stays in its cell, without markup.
 fn cell(text: &str) -> impl Display {
     fmt::from_fn(move |f| {
         for character in text.chars() {

@@ -1,6 +1,6 @@
 //! Layouts as tables, JSON, Markdown, C headers and SVG byte maps; a pool's slabs as a picture.
 //!
-//! 1. The output comes from descriptors, which the compiler has checked against the structs, of any crate.
+//! 1. The output comes from descriptors that the compiler has checked against the structs.
 //! 2. The same set produces the same text on every machine.
 //! 3. Names and writers are escaped: they cannot end a comment, a string or an element.
 //!
@@ -22,7 +22,7 @@
 //! assert!(header.contains("static_assert(offsetof(Order, price) == 8,"));
 //! ```
 //!
-//! One struct of a set is `Abi { layouts: std::slice::from_ref(layout), hash: abi.hash }`: it keeps the hash of the whole.
+//! `Abi { layouts: std::slice::from_ref(layout), hash: abi.hash }` is one struct with the hash of the set.
 
 mod c;
 mod json;
@@ -41,8 +41,8 @@ pub fn table(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| table::write(abi, f))
 }
 
-/// Prints one object on one line: `abi`, and in `layouts` each with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`,
-/// `size`, `type` and `writer`. Hashes are sixteen hexadecimal digits, because JSON numbers have 53 bits.
+/// Prints one object on one line: `abi`, and `layouts` with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`,
+/// `size`, `type` and `writer`. Hashes are sixteen hexadecimal digits, since JSON numbers have 53 bits.
 pub fn json(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| json::write(abi, f))
 }
@@ -52,15 +52,14 @@ pub fn markdown(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| markdown::write(abi, f))
 }
 
-/// Prints a header for C11 and C++11, with an assertion for each size, alignment and offset. Nested structs are declared first, whether the set
-/// lists them or not.
+/// Prints a header for C11 and C++11, with an assertion for each size, alignment and offset. Nested structs come first, listed or not.
 ///
-/// A field without bytes is a comment, because C has none; an integer without a C type is an array of bytes.
+/// A field without bytes is a comment; an integer without a C type is an array of bytes.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
 }
 
-/// Draws the bytes of each struct, eight per row, with nested structs resolved, coloured by writer; for light and dark pages.
+/// Draws the bytes of each struct, eight per row, coloured by writer; for light and dark pages.
 pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
 }
@@ -70,12 +69,11 @@ pub fn slabs(slabs: &[SlabView]) -> impl Display {
     fmt::from_fn(move |f| svg::slabs::write(slabs, f))
 }
 
-/// Returns a description of what the set's hash covers.
 fn extent(abi: &Abi) -> &'static str {
     if abi.hash == set_hash(abi.layouts) { "all of them together, in order of name" } else { "the set that this is taken from" }
 }
 
-/// Prints a type's name with its aliases and generics resolved: `[word; 3]`.
+/// With aliases and generics resolved: `[word; 3]`.
 fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     match layout.shape {
         Shape::Number | Shape::Struct => f.write_str(layout.name),
@@ -87,7 +85,7 @@ fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Returns the layouts and all structs nested in them, each once, inner ones first.
+/// Each layout once, with nested structs, inner ones first.
 pub(crate) fn with_nested(layouts: &[LayoutDescriptor]) -> Vec<&LayoutDescriptor> {
     fn add<'a>(layout: &'a LayoutDescriptor, known: &mut Vec<&'a LayoutDescriptor>) {
         if !known.iter().any(|other| (other.name, other.hash) == (layout.name, layout.hash)) {

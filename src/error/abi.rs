@@ -1,4 +1,4 @@
-//! [`Difference`]: the differences of two ABIs, printed field by field.
+//! [`Difference`]: two ABIs, printed field by field where they differ.
 
 use core::fmt;
 
@@ -6,7 +6,6 @@ use ringmem_layouts::{Abi, Field, LayoutDescriptor};
 
 use crate::describe::with_nested;
 
-/// Displays the layouts that differ, and their differing fields, expected first.
 pub(super) struct Difference<'a> {
     pub expected: &'a Abi,
     pub got: &'a Abi,
@@ -16,7 +15,7 @@ impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { expected, got } = self;
         write!(f, "the image was compiled with other layouts: ABI {:#018x} expected, {:#018x} got", expected.hash, got.hash)?;
-        // Includes nested layouts, which the sets do not list but which may differ.
+        // With nested layouts, which the sets do not list but which may differ.
         let [expected, got] = [expected, got].map(|abi| with_nested(abi.layouts));
         let mut shown = false;
         for layout in &expected {
@@ -56,7 +55,7 @@ fn table(f: &mut fmt::Formatter<'_>, expected: Option<&LayoutDescriptor>, got: O
     let (expected, got) = (fields(expected), fields(got));
     for line in 0..expected.len().max(got.len()) {
         let (expected, got) = (expected.get(line), got.get(line));
-        // The writer of a field is documentation, not part of the ABI.
+        // A field's writer is documentation, not ABI.
         if expected.map(abi_of) != got.map(abi_of) {
             for (side, field) in [("expected", expected), ("got", got)] {
                 if let Some(field) = field {

@@ -20,7 +20,7 @@ pub enum ConfigError {
     /// A number of bytes out of range.
     #[error("invalid {field}: got {got} bytes, expected {least} to {most}")]
     Bytes {
-        /// The path of the field in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
+        /// The field's path in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
         /// The given value.
         got: u64,
@@ -32,7 +32,7 @@ pub enum ConfigError {
     /// A time that is too short.
     #[error("invalid {field}: got {got:?}, expected at least {least:?}")]
     Interval {
-        /// The path of the field in [`Config`](crate::config::Config).
+        /// The field's path in [`Config`](crate::config::Config).
         field: &'static str,
         /// The given value.
         got: Duration,
@@ -42,7 +42,7 @@ pub enum ConfigError {
     /// A rate that is not positive.
     #[error("invalid {field}: got {got} GB/s, expected more than 0")]
     Rate {
-        /// The path of the field in [`Link`](crate::backend::host::Link).
+        /// The field's path in [`Link`](crate::backend::host::Link).
         field: &'static str,
         /// The given value.
         got: f64,
@@ -55,7 +55,7 @@ pub enum ConfigError {
         /// The denominator of the factor.
         denominator: u32,
     },
-    /// A buffer whose element size differs from its configuration.
+    /// A buffer whose element size differs from its configuration's.
     #[error("invalid bytes_per_element: got {wanted}, an element of this buffer has {got} bytes")]
     Element {
         /// The element size in [`BufferConfig`](crate::manager::BufferConfig).
@@ -68,7 +68,7 @@ pub enum ConfigError {
     Location {
         /// The configured location.
         location: MemoryLocation,
-        /// The disabled option: its path in [`Config`](crate::config::Config).
+        /// The disabled option's path in [`Config`](crate::config::Config).
         needs: &'static str,
     },
     /// Invalid ring geometry.

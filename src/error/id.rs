@@ -2,7 +2,7 @@
 
 use ringmem_layouts::message::ReferenceError;
 
-/// The reason why an id is invalid, or none can be assigned.
+/// Why an id is invalid, or none can be assigned.
 ///
 /// ```
 /// use ringmem::Error;
@@ -21,25 +21,25 @@ use ringmem_layouts::message::ReferenceError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
-    /// No entry was ever registered with this id.
+    /// Nothing was ever registered with this id.
     #[error("no buffer was ever registered as number {index}: the registry has {slots} numbers")]
     Unknown {
         /// The number in the id.
         index: u32,
-        /// The number of slots; slot numbers start at 0.
+        /// The number of slots, from 0.
         slots: u32,
     },
-    /// The entry of the id was removed. Its slot is empty or has another entry.
+    /// The id's entry was removed.
     #[error("stale id: number {index} has generation {expected}, the id has {got}; its buffer was freed")]
     Stale {
         /// The number in the id.
         index: u32,
-        /// The generation of the slot, or if it is empty, of its next entry.
+        /// The slot's generation; if it is empty, its next entry's.
         expected: u32,
         /// The generation in the id.
         got: u32,
     },
-    /// The entry of the id was released. Existing leases keep it; new ones are refused.
+    /// The id's entry was released: existing leases keep it, and new ones are refused.
     #[error("buffer {index} was released: it is freed with the last of {leases} leases")]
     Released {
         /// The number in the id.
@@ -47,7 +47,7 @@ pub enum IdError {
         /// The number of leases.
         leases: u32,
     },
-    /// An id of another registry, of this process or another.
+    /// An id of another registry.
     #[error("id of registry {got:#018x} used on registry {expected:#018x}")]
     Foreign {
         /// The number of the registry.

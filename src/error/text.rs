@@ -29,7 +29,7 @@ impl Display for Bounds<'_> {
     }
 }
 
-/// A size in the largest unit that shows it in full, for example `32 MiB`, `4001 bytes`.
+/// In the largest unit that shows it in full: `32 MiB`, `4001 bytes`.
 pub struct Bytes(pub u64);
 
 impl Display for Bytes {
@@ -106,7 +106,6 @@ impl Display for Log<'_> {
     }
 }
 
-/// Displays the facts of [`Error::Kernel`](super::Error::Kernel).
 pub struct Stopped<'a> {
     pub state: &'a Option<State>,
     pub is_over: &'a bool,

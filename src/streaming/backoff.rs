@@ -1,8 +1,7 @@
-//! [`Backoff`]: waits longer with each attempt that makes no progress.
+//! [`Backoff`]: longer waits with each attempt without progress: spin, yield, sleep.
 
 use std::time::Duration;
 
-/// Waits in ever larger steps: spin, yield, sleep.
 #[derive(Default)]
 pub(super) struct Backoff(u32);
 

@@ -28,8 +28,8 @@ use crate::attach::Corrupt;
 #[derive(Debug, thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {
-    /// Bytes of the source from its beginning that are done: worked on, and written if there is a sink. A chunk's boundary, or the beginning of the
-    /// [job](super::Job::from).
+    /// Bytes from the source's beginning that are done: worked on, and written if there is a sink. A chunk's boundary, or the
+    /// [job](super::Job::from)'s beginning.
     pub done: u64,
     /// Why.
     #[source]
@@ -64,7 +64,7 @@ pub enum Cause {
         /// Its length now.
         now: u64,
     },
-    /// The source reports the same length, and continues after it.
+    /// The source continues after its reported length.
     #[error("has more than the {promised} bytes of its reported length: not a regular file")]
     Endless {
         /// Its length at open.
@@ -78,7 +78,7 @@ pub enum Cause {
         /// An element's size.
         element: u64,
     },
-    /// The checksum of the source is not the [expected](super::Job::expect) one.
+    /// The source's checksum is not the [expected](super::Job::expect) one.
     #[error("checksum mismatch: got {got:08x}, expected {expected:08x}")]
     Checksum {
         /// The CRC-32C that was expected.
@@ -89,17 +89,17 @@ pub enum Cause {
     /// The sink cannot be written.
     #[error("cannot be written after byte {written}")]
     Write {
-        /// Bytes that it has written, counted from the beginning of the source.
+        /// Bytes written, from the beginning of the source.
         written: u64,
         /// The system's error.
         source: io::Error,
     },
-    /// An answer for another chunk than the next.
+    /// An answer for another chunk than the next one.
     #[error("{}", out_of_order(*got, *expected))]
     Order {
         /// The chunk of the answer.
         got: u64,
-        /// The chunk whose answer is due; `None` if there is none.
+        /// The next chunk; `None` if none is due.
         expected: Option<u64>,
     },
     /// A kernel refused a chunk.
@@ -112,7 +112,7 @@ pub enum Cause {
         /// Its bytes.
         length: u64,
     },
-    /// A ring whose index claims more than is possible.
+    /// A ring's index claims more than is possible.
     #[error("{ring} {corrupt}")]
     Ring {
         /// Input or output of the kernel.
@@ -123,18 +123,18 @@ pub enum Cause {
     /// No chunk made progress until the deadline.
     #[error("no progress for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
     Stalled {
-        /// How long: the streamer's [patience](super::Builder::patience).
+        /// The streamer's [patience](super::Builder::patience).
         waited: Duration,
         /// Chunks that were read.
         read: u64,
-        /// Of those, chunks that are being copied to the device or back.
+        /// Of those, being copied to the device or back.
         copying: u64,
-        /// Of those, chunks that the kernel has.
+        /// Of those, with the kernel.
         working: u64,
-        /// Of those, chunks that are done.
+        /// Of those, done.
         done: u64,
     },
-    /// The [progress callback](super::Job::on_progress) stopped the job.
+    /// The [progress callback](super::Job::on_progress) stopped it.
     #[error("was cancelled")]
     Cancelled,
     /// The backend failed.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Chunk;
 
-/// Folds the results of chunks in the order of their bytes, so that a sum of floats is the same in every run, whichever device is faster.
-///
-/// A result that arrives early is kept until its turn.
+/// Folds results of chunks in the order of their bytes, whichever device is faster. So a sum of floats is the same in every run. Early
+/// results are kept.
 ///
 /// ```
 /// use ringmem::streaming::InOrder;
@@ -19,7 +18,6 @@ use super::Chunk;
 #[derive(Clone, Debug)]
 pub struct InOrder<A, P, F> {
     folded: A,
-    /// Offset of the chunk whose turn it is.
     next: u64,
     waiting: BTreeMap<u64, (u64, P)>,
     /// A result replaced another at the same offset.
@@ -48,7 +46,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         self.push_at(chunk.offset, chunk.length, part);
     }
 
-    /// Adds the result of the `length` bytes from `offset` on. A result of no bytes is folded each time.
+    /// Adds the result of `length` bytes from `offset` on. A result of no bytes is folded each time.
     pub fn push_at(&mut self, offset: u64, length: u64, part: P) {
         self.came_again |= self.waiting.insert(offset, (length, part)).is_some();
         while let Some((length, part)) = self.waiting.remove(&self.next) {
@@ -57,7 +55,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         }
     }
 
-    /// Returns the result of the first `end` bytes; `None` if some are missing or were added twice.
+    /// Returns the result of the first `end` bytes; `None` if some are missing or added twice.
     pub fn finish(self, end: u64) -> Option<A> {
         (self.next == end && self.waiting.is_empty() && !self.came_again).then_some(self.folded)
     }

@@ -4,7 +4,7 @@ use core::ops::ControlFlow;
 
 use super::{Sink, Source};
 
-/// One run of a [`Streamer`](super::Streamer): all of a source, unless a range is set.
+/// One run of a [`Streamer`](super::Streamer): a whole source, unless a range is set.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Streamer, Through};
@@ -31,9 +31,9 @@ pub struct Job<'a> {
 /// Progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes of the source from its beginning that are done.
+    /// Bytes from the source's beginning that are done.
     pub done: u64,
-    /// Its end, if that is known.
+    /// The source's end, if known.
     pub end: Option<u64>,
     /// Chunks that are done.
     pub chunks: u64,
@@ -43,15 +43,15 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Streamed {
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
     /// Chunks.
     pub chunks: u64,
-    /// The most chunks that were in flight at once.
+    /// The most chunks in flight at once.
     pub most_under_way: usize,
-    /// CRC-32C of the bytes that were read, if [requested](Job::checksums).
+    /// CRC-32C of the bytes read, if [requested](Job::checksums).
     pub read: Option<u32>,
-    /// CRC-32C of the bytes that were written, if requested and there is a sink.
+    /// CRC-32C of the bytes written, if requested.
     pub written: Option<u32>,
 }
 
@@ -61,13 +61,13 @@ impl<'a> Job<'a> {
         Self { source, sink: None, begin: 0, end: None, checksums: false, expected: None, progress: None }
     }
 
-    /// Writes each chunk to a sink after the stage, at the offset that it was read from.
+    /// Writes each chunk after the stage to a sink, at its offset in the source.
     pub fn to(mut self, sink: &'a mut dyn Sink) -> Self {
         self.sink = Some(sink);
         self
     }
 
-    /// Begins at a byte of the source: where an interrupted job was [done](super::Interrupted::done), or where one of several parts begins.
+    /// Begins at a byte of the source, such as where an interrupted job was [done](super::Interrupted::done).
     pub const fn from(mut self, begin: u64) -> Self {
         self.begin = begin;
         self
@@ -79,20 +79,20 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Computes the CRC-32C (RFC 3720) of the bytes that are read, and of those that are written.
+    /// Computes the CRC-32C (RFC 3720) of the bytes read and written.
     pub const fn checksums(mut self) -> Self {
         self.checksums = true;
         self
     }
 
-    /// Fails if the CRC-32C of the source is another. It is known after everything was written: commit a sink after the job.
+    /// Fails if the source has another CRC-32C. It is known only after all writes: commit a sink after the job.
     pub const fn expect(mut self, checksum: u32) -> Self {
         self.checksums = true;
         self.expected = Some(checksum);
         self
     }
 
-    /// Calls `progress` after each chunk, in order. `Break` stops the job at the chunk's end.
+    /// Calls `progress` after each chunk, in order. `Break` stops the job there.
     pub fn on_progress<'b>(self, progress: &'b mut dyn FnMut(Progress) -> ControlFlow<()>) -> Job<'b>
     where
         'a: 'b,

@@ -1,20 +1,19 @@
 //! Data larger than device memory: copies a [`Source`] in chunks through a device, and the results into a [`Sink`].
 //!
-//! Use streaming for data that exceeds device memory, or that is read and written while the device works. Use [`Chunked`](crate::copy::Chunked) to copy one buffer
-//! with progress, [`double_buffer`](crate::double_buffer) for frames of a fixed size between a running computation and the host, and a
+//! Use streaming for data that exceeds device memory, or that is read and written while the device works. Use
+//! [`Chunked`](crate::copy::Chunked) to copy one buffer, [`double_buffer`](crate::double_buffer) for frames of a running computation, and a
 //! [`Channel`](crate::channel::Channel) for messages.
 //!
-//! 1. Reading, upload, work, download and writing of different chunks overlap. At most [`depth`](Builder::depth) chunks are in flight, and device memory is bounded
-//!    by that, whatever the length of the source. The slowest stage sets the pace.
-//! 2. Every byte passes once, and chunks are read, worked on and written in order. The last chunk may be short. Chunks and jobs are whole numbers of
-//!    [elements](Builder::element); other lengths are an error.
-//! 3. A source that ends early, continues after its length or changes its length is an error.
-//! 4. An error says how many bytes are [done](Interrupted::done), at a chunk's boundary. Another [`Job`] can continue [from](Job::from) there with the same sink.
+//! 1. Reading, upload, work, download and writing of different chunks overlap. At most [`depth`](Builder::depth) chunks are in flight,
+//!    which bounds device memory.
+//! 2. Every byte passes once, in order. Chunks and jobs are whole numbers of [elements](Builder::element); the last chunk may be short.
+//! 3. A source that ends early or changes its length is an error.
+//! 4. An error says how many bytes are [done](Interrupted::done). Another [`Job`] can continue [from](Job::from) there with the same sink.
 //!    Bytes that a [`Sequential`] source has read ahead are lost.
-//! 5. A [`FileSink`] appears under its name when it is committed, complete and on disk, or not at all.
+//! 5. A [`FileSink`] appears under its name when committed, complete and on disk, or not at all.
 //!
-//! The work on a chunk is a [`Stage`]: none ([`Through`]), operations queued on a stream for each chunk ([`Queued`]), or a request to a persistent kernel
-//! ([`Persistent`]). The output has the length and place of the input: there is no filtering, no reordering and no retry.
+//! A [`Stage`] works on a chunk: nothing ([`Through`]), operations queued on a stream ([`Queued`]), or a request to a persistent kernel
+//! ([`Persistent`]). The output has the length and place of the input: no filtering, reordering or retry.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;

@@ -15,46 +15,46 @@ use crate::stream::Module;
 use crate::watchdog::Verdict;
 use crate::{Error, Rejected, Result};
 
-/// The messages to a kernel for each chunk, and the handling of its answers.
+/// The messages to and from a kernel for each chunk.
 pub trait Dialogue {
     /// The message to the kernel.
     type Question: RingMessage;
     /// The message from the kernel.
     type Answer: RingMessage;
 
-    /// Returns the message for a chunk that is in device memory. Called once per chunk, in order.
+    /// Returns the message for a chunk in device memory. Called once per chunk, in order.
     fn ask(&mut self, chunk: &Chunk) -> Self::Question;
 
-    /// Returns the number of the chunk that an answer is for.
+    /// Returns the number of an answer's chunk.
     fn number(answer: &Self::Answer) -> u64;
 
-    /// Handles the answer for a chunk. Called in order.
+    /// Handles a chunk's answer. Called in order.
     ///
     /// # Errors
     ///
-    /// An error stops the job: [`Chunk::refused`] if the kernel refused the chunk.
+    /// Any error stops the job: [`Chunk::refused`] if the kernel refused the chunk.
     fn answered(&mut self, chunk: &Chunk, answer: Self::Answer) -> Result<(), Cause>;
 }
 
-/// A persistent kernel that gets a message for each chunk when its bytes have arrived, and answers when it is done with them.
+/// A persistent kernel that gets a message for each chunk in device memory, and answers when it is done with it.
 ///
-/// After a job that was interrupted while the kernel had chunks, every other job fails with [`Busy`](Error::Busy): a late answer would be taken for that of
-/// another chunk with the same number. Drop it and open another.
+/// If a job is interrupted while the kernel has chunks, every later job fails with [`Busy`](Error::Busy): a late answer would be taken for
+/// another chunk's. Drop it and open another.
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
     /// The user's messages and results.
     pub dialogue: D,
-    /// The message that did not fit, and its chunk.
+    /// Did not fit.
     question: Option<(Chunk, D::Question)>,
     high_water: [u64; 2],
-    /// Numbers of the chunks that the kernel may have: requested and not answered.
+    /// Chunks that the kernel may have: requested and not answered.
     unanswered: Range<u64>,
-    /// Address of the streamer's memory.
+    /// Of the streamer's memory.
     home: u64,
 }
 
 impl<D: Dialogue> Persistent<D> {
-    /// Launches a kernel for the chunks of a streamer, and keeps the streamer's memory until the kernel has left.
+    /// Launches a kernel for a streamer's chunks, and keeps the streamer's memory until it has left.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Safety
     ///
-    /// As [`Channel::open_raw`], also for host slices of managed memory. The arguments may name the [streamer's memory](Streamer::address), which is kept. Of that
-    /// memory the kernel uses only chunks that were requested and that it has not answered, whatever a `dialogue` of that type requests.
+    /// As [`Channel::open_raw`]. The arguments may name the [streamer's memory](Streamer::address). Of that the kernel uses only chunks
+    /// that were requested and not answered, whatever a `dialogue` of that type requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
         // SAFETY: the caller's promise; the streamer's memory is kept below, and no chunk is written before its answer.
         let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
@@ -71,17 +71,17 @@ impl<D: Dialogue> Persistent<D> {
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
     }
 
-    /// The channel, for its figures.
+    /// Returns the channel, for its figures.
     #[must_use]
     pub const fn channel(&self) -> &Channel<D::Question, D::Answer> {
         &self.channel
     }
 
-    /// The channel itself.
+    /// Returns the channel itself.
     ///
     /// # Safety
     ///
-    /// It is not moved out, and no message is sent for which the kernel would use the streamer's memory.
+    /// It is not moved out, and no message makes the kernel use the streamer's memory.
     pub unsafe fn channel_mut(&mut self) -> &mut Channel<D::Question, D::Answer> {
         &mut self.channel
     }
@@ -90,7 +90,7 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Channel::command`].
     pub fn command(&mut self, command: Command) -> Result<()> {
         self.channel.command(command)
     }
@@ -104,7 +104,7 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Errors
     ///
-    /// As there.
+    /// As [`Channel::dump`].
     #[allow(clippy::result_large_err, reason = "as there")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         self.channel.dump()
@@ -115,7 +115,7 @@ impl<D: Dialogue> Persistent<D> {
         self.channel.keep_alive(value);
     }
 
-    /// The high-water marks of the input and the output ring.
+    /// Returns the high-water marks of the input and output rings.
     #[must_use]
     pub const fn high_water(&self) -> [u64; 2] {
         self.high_water
@@ -135,7 +135,7 @@ impl<D: Dialogue> Persistent<D> {
     }
 
     fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
-        // Flushes, so that an error of a poll that is rarely due is returned here.
+        // A flush returns the error of a poll that is rarely due.
         let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
         self.high_water[1] = self.high_water[1].max(waiting);
         match self.channel.try_recv() {
@@ -158,15 +158,14 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
 impl<D: Dialogue> Requests for Persistent<D> {
     fn begin(&mut self, home: u64) -> Result<(), Cause> {
         if home != self.home {
-            // The kernel would use the chunks at the address that it was launched with.
+            // The kernel uses chunks at the address that it was launched with.
             return Err(Error::Foreign { call: "stream", address: self.home, layouts: None }.into());
         }
         if !self.unanswered.is_empty() {
             return Err(Error::Busy { what: "the kernel may still use the chunks of an interrupted run" }.into());
         }
-        // Of the job before.
         (self.question, self.unanswered) = (None, 0..0);
-        // Else this answer would be taken for that of the chunk with its number.
+        // Else it would be taken for the answer for the chunk with its number.
         if let Some(answer) = self.receive()? {
             return Err(Cause::Order { got: D::number(&answer), expected: None });
         }
@@ -178,10 +177,10 @@ impl<D: Dialogue> Requests for Persistent<D> {
             Some((of, question)) if of == *chunk => question,
             _ => self.dialogue.ask(chunk),
         };
-        // Sending may panic when the kernel has the message already.
+        // Sending may panic when the kernel already has the message.
         self.unanswered.end = chunk.index + 1;
         let (question, outcome) = match self.channel.try_send(question) {
-            // What is in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.
+            // A message in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.
             Ok(()) | Err(SendError::Flush { message: None, .. }) => {
                 self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
                 return Ok(true);
@@ -218,7 +217,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
     }
 }
 
-/// The cause of an error of a channel, with the ring if it is corrupt.
+/// With the ring if it is corrupt.
 fn cause(ring: &'static str, error: Error) -> Cause {
     match error {
         Error::Attach(AttachError::Corrupt(corrupt)) => Cause::Ring { ring, corrupt },

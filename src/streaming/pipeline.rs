@@ -1,7 +1,7 @@
-//! [`Run`]: a job while it runs, and the chunks in flight.
+//! [`Run`]: a running job, and the chunks in flight.
 //!
-//! Chunks pass through all states in order, so the front of the queue is always ahead. Queued work needs no polling: the host reads ahead as long as there are
-//! buffers, then waits for the oldest chunk. Work that is requested from a kernel is polled.
+//! The front of the queue is always the furthest on. Queued work is not polled: the host reads ahead while there are buffers, then waits
+//! for the oldest chunk. Work requested from a kernel is polled.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,18 +21,16 @@ pub(super) struct Run<'r, 'j> {
     work: Work<'r>,
     job: Job<'j>,
     flights: VecDeque<Flight>,
-    /// Offset of the next chunk.
     next: u64,
-    /// End of the last chunk, once that is known.
+    /// Of the last chunk, once known.
     end: Option<u64>,
-    /// Chunks read.
     read: u64,
     done: u64,
     chunks: u64,
     most_under_way: usize,
-    /// Checksums of the bytes that were read and written.
+    /// Of the bytes read and written.
     sums: [u32; 2],
-    /// All streams are synchronized, so no error is left on them.
+    /// All streams are synchronized, so none has an error left.
     is_through: bool,
 }
 
@@ -85,7 +83,7 @@ impl<'r, 'j> Run<'r, 'j> {
                 backoff.wait();
             }
         }
-        // Reports also errors of operations that a stage queued and did not return.
+        // Also errors of operations that a stage queued and did not return.
         for stream in [&self.streamer.upload, &self.streamer.work, &self.streamer.download] {
             stream.synchronize()?;
         }
@@ -106,7 +104,7 @@ impl<'r, 'j> Run<'r, 'j> {
         })
     }
 
-    /// Checks that the range is within the source and a whole number of elements, before anything is read.
+    /// Before anything is read.
     fn check_range(&self) -> Result<(), Cause> {
         let Some(end) = self.end else { return Ok(()) };
         let begin = self.job.begin;
@@ -128,7 +126,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.flights.is_empty() && self.end == Some(self.next)
     }
 
-    /// Reads the next chunk into a staging buffer and queues its upload. Returns whether there was a chunk and free buffers.
+    /// Reads the next chunk and queues its upload. Returns false without a chunk or free buffers.
     fn load(&mut self) -> Result<bool, Cause> {
         if self.end == Some(self.next) || self.streamer.free.is_empty() {
             return Ok(false);
@@ -156,7 +154,6 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(true)
     }
 
-    /// Queues a chunk's upload and the work that can be queued behind it.
     fn launch(&mut self, staging: Staging, length: usize) -> Result<(), Cause> {
         let Some(slot) = self.streamer.free.pop() else { return Ok(()) };
         let Some(address) = slot.device_address() else {
@@ -189,7 +186,6 @@ impl<'r, 'j> Run<'r, 'j> {
         if matches!(self.work, Work::Requested(_)) { Ok(()) } else { self.queue_last() }
     }
 
-    /// Queues the work on the last chunk, and its download.
     fn queue_last(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.back_mut() else { return Ok(()) };
         let work = &self.streamer.work;
@@ -210,7 +206,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.send_back(last)
     }
 
-    /// Queues a chunk's download, if there is a sink.
+    /// If there is a sink.
     fn send_back(&mut self, index: usize) -> Result<(), Cause> {
         let Some(flight) = self.flights.get_mut(index) else { return Ok(()) };
         flight.state = State::Leaving;
@@ -228,11 +224,10 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(())
     }
 
-    /// Waits for the oldest chunk, whose operations are all queued.
     fn wait_for_oldest(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.front_mut() else { return Ok(()) };
         let backend = self.streamer.backend();
-        // One by one: an error is returned to a wait for the failed operation, and not for a later one.
+        // One by one: a wait for a later operation does not return an earlier one's error.
         if let Some(upload) = flight.upload.take() {
             backend.wait(upload, None)?;
         }
@@ -245,7 +240,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.finish_oldest()
     }
 
-    /// Advances each chunk as far as possible without waiting. Returns whether any advanced.
+    /// Does not wait. Returns true if any chunk advanced.
     fn advance(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         for index in 0..self.flights.len() {
@@ -281,7 +276,6 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(self.take_answers()? | self.take_leave()? | moved)
     }
 
-    /// Queues the downloads of answered chunks.
     fn take_answers(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(index) = self.flights.iter().position(|flight| flight.state != State::Leaving) {
@@ -295,7 +289,6 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(moved)
     }
 
-    /// Finishes chunks whose downloads are complete.
     fn take_leave(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(flight) = self.flights.front_mut().filter(|flight| flight.state == State::Leaving) {
@@ -312,7 +305,6 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(moved)
     }
 
-    /// Writes the oldest chunk, whose operations are complete, and frees its buffers.
     fn finish_oldest(&mut self) -> Result<(), Cause> {
         let Some(Flight { chunk, staging, slot, .. }) = self.flights.pop_front() else { return Ok(()) };
         if let Some(mut slot) = slot {
@@ -356,10 +348,10 @@ impl<'r, 'j> Run<'r, 'j> {
     }
 }
 
-/// Waits for all queued operations. Memory that a kernel may still use is not used again.
+/// Memory that a kernel may still use is not used again.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
-        // Also without a chunk in flight: the error of an operation that a stage queued and did not return would fail the next job.
+        // Also without a chunk in flight: an unreported error would fail the next job.
         if self.is_through {
             return;
         }
@@ -376,7 +368,7 @@ impl Drop for Run<'_, '_> {
             }
         }
         for flight in self.flights.drain(..) {
-            // All operations are complete; errors were counted above.
+            // Errors were counted above.
             if let Some(mut staging) = flight.staging {
                 let _ = staging.settle();
                 streamer.idle.push_back(staging);

@@ -8,14 +8,14 @@ use crate::stream::{Pending, Stream};
 /// The work on a chunk in device memory: [`Through`], [`Queued`] or [`Persistent`](super::Persistent).
 pub trait Stage: sealed::Stage {}
 
-/// No work: the bytes are copied to the device and back.
+/// No work: copies to the device and back.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Through;
 
-/// Operations that are queued on a stream for each chunk. The closure is called with the chunk and the stream; the upload of the chunk is ordered before what
-/// the closure queues there. The pipeline waits for the operation that the closure returns, and its error stops the job.
+/// Operations queued on a stream for each chunk. The closure gets the chunk and the stream, after the chunk's upload; an error of the
+/// operation that it returns stops the job.
 ///
-/// A kernel that is launched so ends by itself, and touches only the chunk's bytes and its own.
+/// A kernel launched so ends by itself, and accesses only the chunk's bytes and its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued<F>(pub F);
 
@@ -41,10 +41,9 @@ pub(super) mod sealed {
         fn work(&mut self) -> Work<'_>;
     }
 
-    /// How the pipeline has the work on a chunk done.
     pub enum Work<'s> {
         None,
-        /// Queued behind the upload of a chunk.
+        /// Queued behind a chunk's upload.
         Queued(&'s mut Queue<'s>),
         /// Requested from a running kernel when the chunk has arrived.
         Requested(&'s mut dyn Requests),
@@ -52,17 +51,17 @@ pub(super) mod sealed {
 
     pub type Queue<'s> = dyn FnMut(&Chunk, &Stream) -> Result<Pending<()>, Cause> + 's;
 
-    /// Requests to a running kernel and its answers, both in the order of the chunks.
+    /// In the order of the chunks.
     pub trait Requests {
-        /// Refuses a job if the kernel has other memory than the streamer's, which begins at `home`, or if a late answer could be taken for another chunk's.
+        /// Fails if the kernel has other memory than the streamer's at `home`, or if a late answer could be taken for another chunk's.
         fn begin(&mut self, home: u64) -> Result<(), Cause>;
-        /// Sends the request for a chunk. Returns whether there was room.
+        /// Returns false if there was no room.
         fn request(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
-        /// Returns whether the answer for the oldest chunk that was requested has come, and handles it.
+        /// Handles the answer for the oldest requested chunk; returns false if there is none.
         fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
-        /// Whether the kernel may use a chunk's memory, even if a call above has failed or panicked.
+        /// The kernel may use a chunk's memory, even after a failed or panicked call.
         fn may_have(&self, chunk: &Chunk) -> bool;
-        /// Returns an error if the kernel has left.
+        /// Fails if the kernel has left.
         fn check(&mut self) -> Result<(), Cause>;
     }
 }

@@ -18,30 +18,28 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Chunk {
-    /// Its number in its job, from 0.
+    /// The number in its job, from 0.
     pub index: u64,
-    /// Offset of its first byte in the source.
+    /// Offset in the source.
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Device address of its first byte, a multiple of [`Streamer::ALIGN`].
+    /// Device address, a multiple of [`Streamer::ALIGN`].
     pub address: DeviceAddress,
-    /// Offset of its first byte in the [streamer's memory](Streamer::address).
+    /// Offset in the [streamer's memory](Streamer::address).
     pub place: u64,
 }
 
 impl Chunk {
-    /// Returns the error of a chunk that a kernel refused.
+    /// Returns the error for a chunk that a kernel refused.
     #[must_use]
     pub const fn refused(&self) -> Cause {
         Cause::Refused { chunk: self.index, place: self.place, length: self.length }
     }
 }
 
-/// A pinned buffer at the host's end of a copy.
 pub(super) type Staging = PinnedBuffer<u8>;
 
-/// A chunk's memory on the device.
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
 /// Pinned and device memory for the chunks in flight, and streams for uploads, work and downloads.
@@ -65,12 +63,12 @@ pub struct Streamer {
     depth: usize,
     staging: usize,
     pub(super) patience: Duration,
-    /// `depth` slots of `stride` bytes each.
+    /// `depth` slots of `stride` bytes.
     arena: Arena<Device>,
     stride: usize,
     pub(super) idle: VecDeque<Staging>,
     pub(super) free: Vec<Slot>,
-    /// Slots that a kernel had when its job was interrupted, and may still use.
+    /// A kernel had them when its job was interrupted, and may still use them.
     pub(super) lost: Vec<Slot>,
     pub(super) upload: Stream,
     pub(super) work: Stream,
@@ -104,18 +102,17 @@ impl Streamer {
     /// Alignment of chunks in device memory, in bytes.
     pub const ALIGN: usize = 256;
 
-    /// Returns the default settings for a device: three chunks of 4 MiB, elements of a byte.
+    /// Returns the default settings: three chunks of 4 MiB, elements of a byte.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Builder {
         let (backend, patience) = (Arc::clone(backend).erased(), Duration::from_secs(30));
         Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
-    /// Runs a job, and returns when its last chunk is done. The streamer can be used again, also after an error.
+    /// Runs a job until its last chunk is done. The streamer can be used again, also after an error.
     ///
     /// # Errors
     ///
-    /// Why it stopped, and how many bytes are done. All queued operations are complete. Slots that a [`Persistent`](super::Persistent) kernel may still use are not
-    /// used again.
+    /// Why it stopped, and how many bytes are done. All queued operations are complete.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -125,43 +122,43 @@ impl Streamer {
         Run::new(self, job, work).finish()
     }
 
-    /// Device address of the first slot; the others follow, each at a multiple of [`ALIGN`](Self::ALIGN).
+    /// Returns the device address of the first slot; the others follow at multiples of [`ALIGN`](Self::ALIGN).
     #[must_use]
     pub fn address(&self) -> u64 {
         self.arena.device_address().map_or(0, DeviceAddress::get)
     }
 
-    /// Bytes of device memory.
+    /// Returns the bytes of device memory.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.arena.size() as u64
     }
 
-    /// Bytes of each chunk but the last: the requested size, rounded down to whole elements.
+    /// Returns the bytes of each chunk but the last: the requested size, rounded down to whole elements.
     #[must_use]
     pub const fn chunk(&self) -> u64 {
         self.chunk as u64
     }
 
-    /// Returns the number of staging buffers, and how many of them are page-locked.
+    /// Returns the number of staging buffers, and of those that are page-locked.
     #[must_use]
     pub fn pinned(&self) -> (usize, usize) {
         (self.idle.len(), self.idle.iter().filter(|buffer| buffer.is_pinned()).count())
     }
 
-    /// The backend.
+    /// Returns the backend.
     #[must_use]
     pub const fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// The device's ordinal.
+    /// Returns the device's ordinal.
     #[must_use]
     pub const fn device(&self) -> u32 {
         self.device
     }
 
-    /// The device memory, which lives as long as the returned handle.
+    /// Lives as long as the returned handle.
     pub(super) fn memory(&self) -> Arena<Device> {
         self.arena.clone()
     }
@@ -174,7 +171,7 @@ impl Streamer {
         usize::try_from(rest).map_or(self.chunk, |rest| rest.min(self.chunk))
     }
 
-    /// Allocates buffers to replace those of an interrupted job.
+    /// Replaces buffers of an interrupted job.
     fn fill_up(&mut self) -> Result<()> {
         while self.idle.len() < self.staging {
             self.idle.push_back(Staging::new(Pinned::new(&self.backend, self.device), self.chunk)?);
@@ -196,14 +193,13 @@ impl Builder {
         self
     }
 
-    /// Sets the most chunks in flight, each in device memory: at least one. With three, one is worked on while another is read and a third is uploaded; with a sink,
-    /// two more can be downloaded and written.
+    /// Sets the most chunks in flight, at least one. With three, one is read, one uploaded and one worked on; a sink needs two more.
     pub const fn depth(mut self, chunks: u32) -> Self {
         self.depth = chunks;
         self
     }
 
-    /// Sets the number of pinned buffers, at least one; the default is the depth. Without a sink fewer are enough, and stay in the CPU caches.
+    /// Sets the number of pinned buffers, at least one; default: the depth. Without a sink fewer are enough, and stay in the CPU caches.
     pub const fn staging(mut self, buffers: u32) -> Self {
         self.staging = Some(buffers);
         self
@@ -215,18 +211,16 @@ impl Builder {
         self
     }
 
-    /// Sets how long a job with a [`Persistent`](super::Persistent) kernel may make no progress before it stops as [`Stalled`](super::Cause::Stalled): a running
-    /// kernel that answers nothing cannot be detected otherwise. The default is 30 s; set more if one chunk takes longer.
+    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress before the job stops as
+    /// [`Stalled`](super::Cause::Stalled); default 30 s. Set more if one chunk takes longer.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Allocates the streamer's memory and streams.
-    ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for a size or count of 0, or for more bytes than can be addressed; no such device, no memory, no thread.
+    /// [`Size`](Error::Size) for a size or count of 0 or more bytes than can be addressed; no such device, no memory, no thread.
     pub fn build(self) -> Result<Streamer> {
         let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);
@@ -240,7 +234,7 @@ impl Builder {
         let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
         let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
         let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most: most / u64::from(depth) })?;
-        // Both fit: they are at most `isize::MAX`, or the allocation refuses what this system cannot address.
+        // At most `isize::MAX`, or the allocation refuses what this system cannot address.
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;
         let open = || Stream::new(&backend, device);

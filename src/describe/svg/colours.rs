@@ -1,10 +1,10 @@
-//! A colour for each party that writes: the words of a writer before its first comma or colon.
+//! A colour for each party: the words of a writer before its first comma or colon.
 
 use std::fmt::{self, Formatter};
 
 use super::text;
 
-/// Parties in the order of their first field.
+/// In the order of their first field.
 pub(super) struct Parties {
     named: Vec<(&'static str, String)>,
 }
@@ -18,7 +18,7 @@ impl Parties {
             if parties.named.iter().any(|(known, _)| *known == party) {
                 continue;
             }
-            // The same on every map; whoever else writes has a colour of this map's.
+            // The same on every map; other parties have a colour of this map.
             let class = match party {
                 "host" => "host".to_owned(),
                 "device" => "device".to_owned(),
@@ -33,13 +33,12 @@ impl Parties {
         parties
     }
 
-    /// The class of a writer's boxes.
     pub fn class(&self, writer: &str) -> &str {
         let party = party(writer);
         self.named.iter().find(|(known, _)| *known == party).map_or("none", |(_, class)| class)
     }
 
-    /// A box and a name for each, from left to right, in as many lines as they need.
+    /// In as many lines as needed.
     pub fn legend(&self, left: usize, right: usize, top: usize, f: &mut Formatter<'_>) -> fmt::Result {
         let (mut x, mut y) = (left, top);
         for (party, class) in &self.named {
@@ -59,10 +58,9 @@ fn party(writer: &str) -> &str {
     writer.split([',', ':']).next().unwrap_or(writer).trim()
 }
 
-/// So many colours are there for those who are neither host nor device.
+/// Colours of parties other than host and device.
 const OTHERS: usize = 5;
 
-/// Dark text on pale boxes, and the reverse where the page is dark.
 pub(super) const STYLE: &str = "
 text{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#1f2328}
 .title{font-size:17px;font-weight:700}.name{font-weight:600}

@@ -1,7 +1,7 @@
 //! A byte map: eight bytes per row, each field a box in the colour of its writer, 64-byte lines at the right.
 //!
-//! 1. A row inside one field, with such rows above and below, is omitted; a mark shows the number of omitted bytes.
-//! 2. A name that does not fit is shortened; the tooltip of its box has the full name, offset, size, type and writer.
+//! 1. Inner rows of a long field are omitted; a mark shows the number of bytes.
+//! 2. A name that does not fit is shortened; the tooltip has all facts.
 
 mod colours;
 mod rows;
@@ -14,18 +14,14 @@ use ringmem_layouts::{Abi, LayoutDescriptor, Shape};
 use colours::Parties;
 use rows::{ROW, Row, Rows};
 
-/// Pixels of a byte's width.
 const BYTE: usize = 76;
-/// Pixels from the left edge to the first byte, for offsets.
+/// From the left edge to the first byte, for offsets.
 const LEFT: usize = 64;
-/// The total width in pixels.
 const WIDTH: usize = LEFT + ROW * BYTE + 80;
-/// Pixels from a map's top to its first row: title, legend, ruler.
+/// Title, legend, ruler.
 const TOP: usize = 84;
-/// Pixels from a map's last row to the next map.
 const BOTTOM: usize = 24;
 
-/// A field without nested fields.
 struct Leaf {
     path: String,
     /// As [`spelled`](super::spelled).
@@ -58,7 +54,6 @@ pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f, "</svg>")
 }
 
-/// One struct.
 struct Map<'a> {
     layout: &'a LayoutDescriptor,
     leaves: Vec<Leaf>,
@@ -94,7 +89,6 @@ impl<'a> Map<'a> {
         self.gutters(f)
     }
 
-    /// Draws outline, tooltip and label of a field.
     fn field(&self, leaf: &Leaf, parties: &Parties, f: &mut Formatter<'_>) -> fmt::Result {
         let Leaf { path, kind, writer, start, end } = leaf;
         let bytes = end - start;
@@ -111,7 +105,7 @@ impl<'a> Map<'a> {
         let (x, width) = (LEFT + from % ROW * BYTE, (to - from) * BYTE);
         let y = TOP + self.rows.top(from / ROW);
         if to - from >= 4 {
-            // The name gets the width it needs, the type the rest.
+            // The name gets the width that it needs, the type the rest.
             let side = (width * 5 / 8).min(path.chars().count() * 8 + 8);
             label("name", path, (x + 10, y + 21), 13, side, f)?;
             label("kind end", &format!("{kind} · {writer}"), (x + width - 10, y + 21), 11, width - side - 32, f)?;
@@ -123,7 +117,7 @@ impl<'a> Map<'a> {
         writeln!(f, "</g>")
     }
 
-    /// Returns the path around bytes that may begin and end within a row; two boxes if its rows do not touch.
+    /// Returns the path around bytes; two boxes if their rows do not touch.
     fn outline(&self, start: usize, end: usize) -> impl Display {
         let (first, last) = (start / ROW, (end - 1) / ROW);
         let (from, to) = (LEFT + start % ROW * BYTE, LEFT + ((end - 1) % ROW + 1) * BYTE);
@@ -141,7 +135,7 @@ impl<'a> Map<'a> {
         })
     }
 
-    /// Draws offsets at the left, marks of omitted rows, and 64-byte lines at the right.
+    /// Offsets at the left, marks of omitted rows, and 64-byte lines at the right.
     fn gutters(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for row in self.rows.iter() {
             match row {
@@ -172,7 +166,6 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
 
 fn take_apart(layout: &LayoutDescriptor, prefix: &str, base: usize, leaves: &mut Vec<Leaf>) {
@@ -187,7 +180,7 @@ fn take_apart(layout: &LayoutDescriptor, prefix: &str, base: usize, leaves: &mut
     }
 }
 
-/// Returns the longest run of a field's bytes within one row, the first of equal ones.
+/// The longest run within one row, the first of equal ones.
 fn widest(start: usize, end: usize) -> (usize, usize) {
     let row_end = |byte: usize| (byte / ROW + 1) * ROW;
     let first = (start, end.min(row_end(start)));
@@ -198,9 +191,9 @@ fn widest(start: usize, end: usize) -> (usize, usize) {
     if second.1 - second.0 > first.1 - first.0 { second } else { first }
 }
 
-/// Draws text in at most `width` pixels: scaled down, then shortened.
+/// Scales the text down, then shortens it.
 fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: usize, f: &mut Formatter<'_>) -> fmt::Result {
-    // A character of a monospaced face is 0.6 of its size wide.
+    // A monospaced character is 0.6 of its size wide.
     let length = words.chars().count().max(1);
     let size = size.min((width * 10 / 6 / length).max(9));
     let room = (width * 10 / 6 / size).max(2);
@@ -208,7 +201,6 @@ fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: u
     writeln!(f, r#"<text class="{class}" x="{x}" y="{y}" font-size="{size}">{}</text>"#, text(&shown))
 }
 
-/// Escaped text.
 fn text(words: &str) -> impl Display {
     fmt::from_fn(move |f| {
         for character in words.chars() {

@@ -5,13 +5,13 @@ use std::ops::Range;
 /// Bytes of a row.
 pub(super) const ROW: usize = 8;
 
-/// Pixels of a row that is shown, and of the mark for rows that are not.
+/// In pixels.
 const SHOWN: usize = 34;
 const MARK: usize = 22;
-/// Up to this many whole rows of one field are all shown.
+/// Up to this many whole rows of a field are all shown.
 const MOST: usize = 4;
 
-/// A row, and its top in pixels.
+/// In pixels.
 pub(super) enum Row {
     Shown { index: usize, top: usize },
     LeftOut { rows: Range<usize>, top: usize },
@@ -24,7 +24,6 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Returns the rows of `size` bytes with these fields.
     pub fn new(size: usize, fields: impl Iterator<Item = Range<usize>>) -> Self {
         let whole = |field: Range<usize>| field.start.div_ceil(ROW)..field.end / ROW;
         let left_out = fields.map(whole).filter(|rows| rows.len() > MOST).map(|rows| rows.start + 1..rows.end - 1).collect();
@@ -35,7 +34,7 @@ impl Rows {
         self.top(self.count)
     }
 
-    /// Returns the top of a row, or of its mark if it is omitted.
+    /// Or of its mark, if the row is omitted.
     pub fn top(&self, row: usize) -> usize {
         let mut top = row * SHOWN;
         for rows in self.left_out.iter().take_while(|rows| rows.start < row) {
@@ -61,7 +60,7 @@ impl Rows {
         })
     }
 
-    /// Returns lines of `length` rows, each with the pixels of its visible rows; a line that a mark interrupts is returned in parts.
+    /// Lines of `length` rows with the pixels of visible rows; a mark splits a line.
     pub fn lines(&self, length: usize) -> Vec<(usize, Range<usize>)> {
         let mut lines: Vec<(usize, Range<usize>)> = Vec::new();
         for row in self.iter() {
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn rows_inside_a_long_field_become_one_mark() {
-        // 24 bytes of other fields, 104 of one field, 8 more: thirteen rows, eleven of them omitted.
+        // 24 bytes of other fields, 104 of one field, 8 more: thirteen rows omit eleven.
         let rows = Rows::new(136, [0..8, 8..24, 24..128, 128..136].into_iter());
         let shown: Vec<(usize, usize)> = rows
             .iter()
@@ -107,7 +106,7 @@ mod tests {
     fn a_field_of_a_few_rows_is_shown_whole() {
         assert_eq!(Rows::new(32, once(0..32)).height(), 4 * SHOWN);
         assert_eq!(Rows::new(40, once(0..40)).height(), 2 * SHOWN + MARK);
-        // Of 44 bytes that begin and end within a row, four rows are whole.
+        // Of these 44 bytes, four rows are whole.
         assert_eq!(Rows::new(48, once(4..44)).height(), 6 * SHOWN);
         assert_eq!(Rows::new(3, once(0..3)).height(), SHOWN);
     }

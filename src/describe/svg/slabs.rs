@@ -1,33 +1,27 @@
-//! A picture of a pool: a bar for each slab, drawn to scale, with its parts coloured by state.
-//!
-//! Adjacent parts of one state that are each too narrow to be visible are one box, whose tooltip has their number.
+//! A picture of a pool: a bar for each slab, drawn to scale, with parts coloured by state. Adjacent narrow parts of one state are one box.
 
 use std::fmt::{self, Formatter};
 
 use super::{colours, text};
 use crate::pool::{PartState, SlabView};
 
-/// Pixels: the longest bar, the margins, the height of a bar, and the distance of bars.
+/// In pixels.
 const BAR: u32 = 880;
 const SIDE: u32 = 24;
 const HEIGHT: u32 = 26;
 const STEP: u32 = 58;
-/// Pixels from the top of the picture to the first bar.
 const TOP: u32 = 72;
 /// Narrower parts are not drawn alone.
 const NARROW: f64 = 2.0;
 
-/// The colours of the parts.
 const STATES: [(PartState, &str, &str); 3] =
     [(PartState::Live, "live", "host"), (PartState::Cached, "cached", "device"), (PartState::Free, "free", "none")];
 
-/// Adjacent parts of one state.
 struct Run {
     state: PartState,
     start: u64,
     end: u64,
     parts: u64,
-    /// Each of them is narrow.
     is_narrow: bool,
 }
 
@@ -57,7 +51,6 @@ g path{{stroke-width:.5}}</style>
     writeln!(f, "</svg>")
 }
 
-/// Returns the bytes of all parts in a state.
 fn of(slabs: &[SlabView], state: PartState) -> u64 {
     slabs.iter().flat_map(|slab| &slab.parts).filter(|part| part.2 == state).map(|part| part.1).sum()
 }

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::{Sink, gap};
 use crate::path::named;
 
-/// A file under a temporary name beside its own, until it is [committed](Self::commit).
+/// A file under a temporary name, until it is [committed](Self::commit).
 ///
-/// A sink that is dropped before its commit removes the temporary file, and the file under the name is unchanged. A drop in a forked process leaves
-/// the file. A killed process leaves only `.NAME.PID-N.ringmem-partial`, without the NAME if that is very long. The next sink in that directory
-/// removes it; files of live processes are locked.
+/// A drop before that removes the temporary file and leaves the named one unchanged; in a forked process it removes nothing. A killed
+/// process leaves `.NAME.PID-N.ringmem-partial`, without a very long NAME, which the next sink in that directory removes; files of live
+/// processes are locked.
 ///
 /// ```
 /// use ringmem::streaming::{FileSink, FileSource, Job, Streamer, Through};
@@ -37,26 +37,25 @@ use crate::path::named;
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
-    /// What it will be called: of what it replaces, the file itself and no link to it.
+    /// The target: the file itself, not a link to it.
     path: PathBuf,
-    /// Emptied when it is committed.
+    /// `None` once committed.
     temporary: Option<PathBuf>,
-    /// Whose it is to remove.
+    /// The only one that removes the file.
     process: u32,
-    /// Bytes from its beginning that are written.
+    /// Bytes written.
     end: u64,
 }
 
-/// What a temporary name ends with.
 const SUFFIX: &str = ".ringmem-partial";
 
 impl FileSink {
-    /// A file that will be called `path`, and replace what is called so then, with its permissions.
+    /// Creates a file that will replace `path` on commit, with its permissions.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or anything other than a regular
-    /// file, and for a link that leads nowhere.
+    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or anything but a
+    /// regular file, and for a dangling link.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::created(path).map_err(named("create", path))
@@ -64,7 +63,7 @@ impl FileSink {
 
     fn created(path: &Path) -> io::Result<Self> {
         let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        // A rename would refuse it, too, but when everything has been written.
+        // The rename would refuse it too, but only after all writes.
         if path.as_os_str().as_encoded_bytes().last().is_some_and(|last| is_separator(char::from(*last))) {
             return refused("names a directory");
         }
@@ -84,35 +83,35 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// Returns the path of the temporary file. A program that a signal ends may remove it.
+    /// Returns the path of the temporary file, for a program that removes it when a signal ends it.
     #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
     }
 
-    /// Bytes that are written.
+    /// Returns the bytes written.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.end
     }
 
-    /// Whether nothing is written.
+    /// Returns true if nothing is written.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.end == 0
     }
 
-    /// Puts all that was written on the disk, and then under its name, at once.
+    /// Syncs the file to disk, then renames it to its name in one step.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path. The file under the name is unchanged unless only the last step failed: the sync of the directory entry.
+    /// The system's error, with the path. The named file is unchanged unless only the last step failed, the sync of the directory.
     pub fn commit(mut self) -> io::Result<()> {
         self.renamed().map_err(named("commit", &self.path))
     }
 
     fn renamed(&mut self) -> io::Result<()> {
-        // A write that failed may have left something after the end.
+        // A failed write may have left bytes after the end.
         self.file.set_len(self.end)?;
         self.file.sync_all()?;
         if let Some(temporary) = &self.temporary {
@@ -137,13 +136,12 @@ impl Sink for FileSink {
 impl Drop for FileSink {
     fn drop(&mut self) {
         if let Some(temporary) = self.temporary.take().filter(|_| self.process == process::id()) {
-            // What cannot be removed has a name that says what it is.
             let _ = fs::remove_file(temporary);
         }
     }
 }
 
-/// A new file in the same directory, so that a rename is one step.
+/// In the same directory, so that a rename is one step.
 fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "names no file"))?;
@@ -159,23 +157,23 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => {
-                // A process that cleans up locks the file before it removes it. So a file that exists after this process locked it stays.
-                // Without file locks no process cleans up.
+                // A cleaning process locks a file before it removes it, so a file that exists after this lock stays. Without file locks no
+                // process cleans up.
                 let is_contended = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                 if !is_contended && temporary.exists() {
                     return Ok((file, temporary));
                 }
             }
-            // Of a process that was killed and had this one's number.
+            // Of a killed process that had this one's number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // What is added to it is too much, which says nothing of the name itself.
+            // The added parts are too long, not the name itself.
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename && shown.is_some() => shown = None,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Removes the temporary files of ended processes in the directory of a path: their locks are free. Files that cannot be inspected stay.
+/// Removes temporary files of ended processes, whose locks are free, in the directory of a path.
 fn remove_abandoned(path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = fs::read_dir(directory) else { return };
@@ -192,7 +190,7 @@ fn remove_abandoned(path: &Path) {
     }
 }
 
-/// Returns whether a name is `.NAME.PID-N.ringmem-partial` or `.PID-N.ringmem-partial`.
+/// `.NAME.PID-N.ringmem-partial` or `.PID-N.ringmem-partial`.
 fn is_temporary(name: &[u8]) -> bool {
     let Some(stem) = name.strip_prefix(b".").and_then(|name| name.strip_suffix(SUFFIX.as_bytes())) else { return false };
     let numbers = stem.rsplit(|&byte| byte == b'.').next().unwrap_or(stem);
@@ -217,7 +215,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Elsewhere a directory is not opened as a file.
+/// A directory cannot be opened as a file.
 #[cfg(windows)]
 fn sync_directory(_: &Path) -> io::Result<()> {
     Ok(())

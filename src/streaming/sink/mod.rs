@@ -8,9 +8,9 @@ use std::vec::Vec;
 
 pub use file::FileSink;
 
-/// The target of a stream's bytes. They are written in order, without a gap. After a failed write, bytes may be written again.
+/// The target of a stream's bytes, written in order without a gap. After a failed write, bytes may be written again.
 pub trait Sink {
-    /// Writes some of the bytes at offset `at`. Returns how many, at least one.
+    /// Writes some bytes at offset `at`. Returns how many, at least one.
     ///
     /// # Errors
     ///
@@ -18,7 +18,7 @@ pub trait Sink {
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize>;
 }
 
-/// Memory: bytes can be written again, and are appended at its end.
+/// Bytes are appended, and can be written again.
 impl Sink for Vec<u8> {
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let at = usize::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;
@@ -32,7 +32,6 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Bytes that would leave some before them unwritten.
 fn gap(end: u64, at: u64) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, std::format!("bytes {end} to {at} were never written"))
 }

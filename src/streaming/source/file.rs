@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use super::{Cause, Source, fill};
 use crate::path::named;
 
-/// A regular file, read by `pread`. It is not mapped: if a mapped file shrinks, reading it ends the process.
-///
-/// Its length is that at open; a job fails if it changes. A file that is unlinked meanwhile can be read to its end.
+/// A regular file, read by `pread`: reading a mapped file that shrinks ends the process. Its length is that at open; a job fails if it
+/// changes.
 ///
 /// ```
 /// use ringmem::streaming::FileSource;
@@ -28,19 +27,19 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens a regular file; never waits, as a FIFO would.
+    /// Opens a regular file. Never waits, as a FIFO would.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput) for anything
-    /// other than a regular file.
+    /// The system's error, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput)
+    /// for anything but a regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::opened(path).map_err(named("open", path))
     }
 
     fn opened(path: &Path) -> io::Result<Self> {
-        // Checked first, because opening some kinds of file has effects.
+        // First, because opening some kinds of file has effects.
         is_regular(&std::fs::metadata(path)?)?;
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -48,19 +47,19 @@ impl FileSource {
         Ok(Self { file, path: path.to_owned(), length: metadata.len() })
     }
 
-    /// Bytes, as promised at open.
+    /// Returns the length at open, in bytes.
     #[must_use]
     pub const fn len(&self) -> u64 {
         self.length
     }
 
-    /// Whether it was empty at open.
+    /// Returns true if it was empty at open.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Its path at open.
+    /// Returns its path at open.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -79,7 +78,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Whether a path names this file, also by another link. Returns `false` for a missing file.
+    /// Returns true if a path names this file, also by another link. Returns `false` for a missing file.
     ///
     /// # Errors
     ///
@@ -99,7 +98,7 @@ impl FileSource {
         Ok(ours == theirs)
     }
 
-    /// Compares paths, since there are no inode numbers: another link is not recognised.
+    /// Windows has no inode numbers here: another link is not recognised.
     #[cfg(windows)]
     fn same(&self, path: &Path) -> io::Result<bool> {
         Ok(std::fs::canonicalize(&self.path)? == std::fs::canonicalize(path)?)

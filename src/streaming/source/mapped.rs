@@ -9,20 +9,20 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Cause, Source};
 
-/// A file that is mapped one chunk at a time, so that only the chunk counts as memory of the process.
+/// A file mapped one chunk at a time, so that only the chunk counts as the process's memory.
 ///
-/// For file systems where a mapping is faster than `pread`. Else use a [`FileSource`](super::FileSource), which is safe.
+/// Use it where mapping is faster than `pread`; else [`FileSource`](super::FileSource), which is safe.
 #[derive(Debug)]
 pub struct Mapped {
     file: File,
     length: u64,
 }
 
-/// Offsets of mappings are multiples of this on every system that rustix supports.
+/// A multiple of the page size on every system that rustix supports.
 const GRAIN: u64 = 64 << 10;
 
 impl Mapped {
-    /// Reads a file that was opened for reading, from its beginning.
+    /// Reads an opened file from its beginning.
     ///
     /// # Errors
     ///
@@ -30,7 +30,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// No process shortens the file while this lives: reading beyond its new end raises SIGBUS. No process writes to bytes that are being read.
+    /// No process shortens the file while this lives, which raises SIGBUS, or writes to bytes that are being read.
     pub unsafe fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -43,7 +43,7 @@ impl Source for Mapped {
     }
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        // Checked each time: a file that was shortened before is at its end, without a signal.
+        // Each time: a file that was shortened before ends there, without a signal.
         let there = self.file.metadata()?.len().min(self.length).saturating_sub(at);
         let count = buffer.len().min(usize::try_from(there).unwrap_or(usize::MAX));
         if count == 0 {
@@ -62,7 +62,6 @@ impl Source for Mapped {
     }
 }
 
-/// Some bytes of a file, mapped to be read.
 struct Window {
     /// INVARIANT: `len` bytes from here on are mapped, and were in the file then.
     place: NonNull<u8>,
@@ -71,21 +70,21 @@ struct Window {
 
 impl Window {
     fn new(file: &File, at: u64, len: usize) -> io::Result<Self> {
-        // SAFETY: no address is asked for, so nothing that exists is replaced.
+        // SAFETY: no address is requested, so no mapping is replaced.
         let place = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, file, at) }?;
         let place = NonNull::new(place.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { place, len })
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the invariant; nobody shortens the file or writes there, by the promise of `Mapped::new`.
+        // SAFETY: the invariant; no one shortens the file or writes there: the promise of `Mapped::new`.
         unsafe { slice::from_raw_parts(self.place.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`, unmapped here only, and `bytes` borrows this. It fails only for what was never mapped.
+        // SAFETY: mapped with this length, and unmapped only here; `bytes` borrows this.
         let result = unsafe { munmap(self.place.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok());
     }

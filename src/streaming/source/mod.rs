@@ -17,17 +17,17 @@ pub use sequential::Sequential;
 
 /// The origin of a stream's bytes.
 pub trait Source {
-    /// Length in bytes, if it is known before the end.
+    /// Returns the length in bytes, if known before the end.
     fn length(&self) -> Option<u64>;
 
-    /// Reads bytes from offset `at` into the beginning of `buffer`. Returns how many; 0 only at the end.
+    /// Reads bytes from offset `at` into `buffer`. Returns how many; 0 only at the end.
     ///
     /// # Errors
     ///
     /// The system's error. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Checks that the length is unchanged. Called after the last byte was read.
+    /// Checks that the length is unchanged, after the last byte.
     ///
     /// # Errors
     ///
@@ -37,7 +37,6 @@ pub trait Source {
     }
 }
 
-/// Memory.
 impl Source for &[u8] {
     fn length(&self) -> Option<u64> {
         Some(self.len() as u64)
@@ -51,7 +50,7 @@ impl Source for &[u8] {
     }
 }
 
-/// Fills the buffer from offset `at` on, or up to the end of the source. Returns how many bytes.
+/// Fills the buffer, or up to the source's end. Returns how many bytes.
 pub(super) fn fill(source: &mut (impl Source + ?Sized), buffer: &mut [u8], at: u64) -> Result<usize, Cause> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -4,9 +4,9 @@ use std::io::{self, Read};
 
 use super::Source;
 
-/// A [`Read`] as a source: a pipe, a socket, a decoder. Its length is known at its end, and it can be read once.
+/// A [`Read`] as a source: a pipe, a socket, a decoder. It can be read once.
 ///
-/// Offset 0 is its position when it is created. A job that begins later skips the bytes before; a reader that ends within them is an error.
+/// Offset 0 is its current position. A job that begins later skips bytes.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Sequential, Streamer, Through};
@@ -23,7 +23,6 @@ use super::Source;
 #[derive(Debug)]
 pub struct Sequential<R> {
     read: R,
-    /// Bytes that were read.
     position: u64,
 }
 
