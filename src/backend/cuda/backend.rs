@@ -14,8 +14,8 @@ use crate::backend::{
 };
 use crate::{Error, Result};
 
-// SAFETY: the driver and the pool return each block once until it is freed. `give` checks size and alignment, and zeroes what the host can
-// read. `Deferred` frees blocks after their uses; the driver's streams execute in order.
+// SAFETY: the driver and the pool return each block once until freed. `give` checks size and alignment and zeroes what the host reads;
+// `Deferred` frees after the uses; streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -143,7 +143,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        // Before the wait, which may report the last error of an ended stream and so forget it.
+        // Before the wait, which may forget an ended stream.
         let queue = self.shared.remembered(ticket.stream);
         let is_over = self.wait(ticket, timeout)?;
         let queue = queue.filter(|_| is_over);

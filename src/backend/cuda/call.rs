@@ -1,10 +1,9 @@
-//! The driver's functions, looked up once by name. Each returns a `Result`.
+//! The driver's functions, looked up once by name.
 //!
-//! 1. A result code is never converted to a Rust enum: an unknown code of a newer driver would be undefined behaviour.
-//! 2. Functions that a driver may lack are `Option`s. The required ones are looked up at load, so no call can panic.
-//! 3. CUDA never changes the signature of an exported symbol, so nothing depends on the version that cudarc was built for.
-//! 4. No call reaches the driver in a process that is ending, or in a fork.
-//! 4. In a process that is ending, and in a fork, no call reaches the driver.
+//! 1. A result code is never converted to a Rust enum: an unknown code would be undefined behaviour.
+//! 2. Functions that a driver may lack are `Option`s; the required ones are looked up at load, so no call can panic.
+//! 3. CUDA never changes the signature of an exported symbol, so no version is checked.
+//! 4. No call reaches the driver in a fork, or in a process that is ending.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -29,7 +28,6 @@ macro_rules! functions {
         must have { $(fn $must:ident($($must_argument:ident: $must_type:ty),* $(,)?);)+ }
         may lack { $(fn $may:ident($($may_argument:ident: $may_type:ty),* $(,)?);)+ }
     ) => {
-        /// The driver's functions, as methods of the same names.
         #[allow(non_snake_case)]
         pub(super) struct Calls {
             $($must: unsafe extern "C" fn($($must_type),*) -> u32,)+
@@ -40,7 +38,7 @@ macro_rules! functions {
         impl Calls {
             pub fn of(library: &'static Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
-                    // SAFETY: the signature from the driver's documentation; the library is never unloaded.
+                    // SAFETY: the documented signature; the library is never unloaded.
                     $($must: *unsafe { library.get(concat!(stringify!($must), "\0").as_bytes()) }?,)+
                     // SAFETY: as above.
                     $($may: unsafe { library.get(concat!(stringify!($may), "\0").as_bytes()) }.ok().map(|function| *function),)+
@@ -50,7 +48,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// See the driver's documentation of this function.
+                /// See the driver's documentation.
                 pub unsafe fn $must(&self, $($must_argument: $must_type),*) -> Result<()> {
                     process::admits(stringify!($must))?;
                     // SAFETY: the caller's promise.
@@ -60,7 +58,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// See the driver's documentation of this function.
+                /// See the driver's documentation.
                 pub unsafe fn $may(&self, $($may_argument: $may_type),*) -> Result<()> {
                     process::admits(stringify!($may))?;
                     let Some(function) = self.$may else {
@@ -74,7 +72,7 @@ macro_rules! functions {
     };
 }
 
-/// `CUmemPoolProps`. CUDA releases have named reserved bytes; the size is unchanged.
+/// `CUmemPoolProps`. Releases name reserved bytes; the size stays.
 #[repr(C)]
 pub(super) struct Properties {
     pub allocation: c_int,
@@ -209,7 +207,7 @@ impl<T> Clone for Handle<T> {
 
 impl<T> Copy for Handle<T> {}
 
-// SAFETY: an opaque number that is not dereferenced here; any thread may use it.
+// SAFETY: an opaque number, not dereferenced here.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}

@@ -9,9 +9,8 @@
 //! | device | another | a lane | the stream; direct with peer access, else the driver stages it through the host |
 //!
 //! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or store. A host function reads
-//! a pageable source in stream order, so queueing does not block. Without host functions, the source is read when the copy is queued, and
-//! queueing a copy to pageable memory blocks until it is complete. Managed memory that the host must not access under a kernel counts as
-//! device memory.
+//! a pageable source in stream order; without host functions, the source is read when the copy is queued, and a queued copy to pageable
+//! memory blocks. Managed memory that the host must not access counts as device memory.
 
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -70,7 +69,7 @@ impl Shared {
         Ok(Ends { to, from, way })
     }
 
-    /// Returns true if only the driver may access the memory.
+    /// Only the driver may access the memory.
     pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
         Ok(match found.location {
             MemoryLocation::Device => true,
@@ -83,8 +82,8 @@ impl Shared {
         let Ends { to, from, way } = ends;
         let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
-        // SAFETY: both ends are live for this many bytes until the copy is complete: found in the ranges, or promised by the caller. A host
-        // end is named by its host address where the call takes a pointer.
+        // SAFETY: both ends are live for this many bytes until complete: found, or the caller's promise. A host end is named by its host
+        // address.
         unsafe {
             match way {
                 Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
@@ -109,15 +108,14 @@ impl Shared {
         match ends.way {
             Way::Host => {
                 drain();
-                // SAFETY: checked for this many bytes, or promised. They do not overlap, and are accessed at most as one word: the caller's
-                // promise.
+                // SAFETY: this many bytes: checked, or promised. No overlap, no access but as one word: the caller's promise.
                 unsafe { moved(ends.to.place, ends.from.place, bytes) };
                 drain();
             }
             Way::Up if word => self.device(ends.to.device)?.now(|lane| {
-                // SAFETY: the caller's promise; the lane's word is this thread's.
+                // SAFETY: the caller's promise; this thread's word.
                 unsafe { moved(lane.word().cast(), ends.from.place, bytes) };
-                // SAFETY: a live word of the device; the lane's lives until it is synchronised.
+                // SAFETY: a live device word; the lane's lives until synchronised.
                 unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), lane.word().as_ptr().cast(), bytes, lane.stream()) }
             })?,
             Way::Down if word => self.device(ends.from.device)?.now(|lane| {
@@ -125,7 +123,7 @@ impl Shared {
                 unsafe { self.calls().cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address(&ends.from), bytes, lane.stream()) }?;
                 // SAFETY: the lane's own stream.
                 unsafe { self.calls().cuStreamSynchronize(lane.stream()) }?;
-                // SAFETY: the caller's promise; the word has been written, and is this thread's.
+                // SAFETY: the caller's promise; this thread's word, already written.
                 unsafe { moved(ends.to.place, lane.word().cast(), bytes) };
                 Ok(())
             })?,
@@ -154,19 +152,17 @@ impl Shared {
             }
             let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
             if ends.way == Way::Host {
-                // SAFETY: valid for this many bytes until the copy is complete. They do not overlap, and are accessed at most as one word:
-                // the caller's promise.
+                // SAFETY: this many bytes until complete, no overlap, no access but as one word: the caller's promise.
                 return self.host(making, move || unsafe { moved(to.get(), from.get(), bytes) });
             }
             let staging = Spot(making.staging()?);
             for begin in (0..bytes).step_by(STAGING) {
                 let len = STAGING.min(bytes - begin);
                 let part = Ends { to: part(&ends.to, begin), from: part(&ends.from, begin), way: ends.way };
-                // The stream runs the parts in order, so one piece of pinned memory serves all parts and all copies.
+                // In stream order, so one piece of pinned memory serves all parts and copies.
                 if ends.way == Way::Up {
                     let from = Spot(part.from.place);
-                    // SAFETY: the source has this many bytes left. The staging has as many, which belong to this operation when the stream
-                    // reaches it.
+                    // SAFETY: both have this many bytes; the staging is this operation's when the stream reaches it.
                     self.host(making, move || unsafe { moved(staging.get(), from.get(), len) })?;
                     let part = Ends { from: Found { place: staging.get(), ..part.from }, ..part };
                     making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
@@ -182,7 +178,7 @@ impl Shared {
         })
     }
 
-    /// Queues a write of `bytes` bytes. If it fails after some of its calls were made, those bytes are tainted.
+    /// If it fails after some of its calls, the bytes are tainted.
     pub(super) fn write_queued(
         &self,
         queue: &Queue,
@@ -206,16 +202,16 @@ impl Shared {
 
     pub(super) fn host(&self, making: &mut Making<'_>, job: impl FnOnce() + Send + 'static) -> Result<()> {
         unsafe extern "C" fn run(data: *mut c_void) {
-            // SAFETY: the data passed with this function, taken once.
+            // SAFETY: the data of this function, taken once.
             let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
             job();
             drain();
         }
         let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
-        // SAFETY: the function takes its data once. In a broken context it never runs, and the data is leaked.
+        // SAFETY: the function takes its data once, or never in a broken context, which leaks it.
         let queued = making.call(|stream| unsafe { self.calls().cuLaunchHostFunc(stream, run, data.cast()) });
         if queued.is_err() {
-            // SAFETY: the function was not queued, so it does not take the data.
+            // SAFETY: not queued, so the data is not taken.
             drop(unsafe { Box::from_raw(data) });
         }
         queued
@@ -238,9 +234,9 @@ impl Spot {
     }
 }
 
-/// Orders stores to write-combined memory before later stores, which a release store does not.
+/// Orders stores to write-combined memory, which a release store does not.
 pub(super) fn drain() {
-    // SAFETY: every processor of this architecture has the instruction.
+    // SAFETY: always present on this architecture.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::x86_64::_mm_sfence();

@@ -1,8 +1,7 @@
-//! Deferred frees and drops: after their uses, and if the driver's free synchronises with kernels, after every kernel.
+//! Deferred frees and drops: after their uses, and where the driver's free synchronises with kernels, after every kernel. The free of pool
+//! memory that one stream used last is queued on that stream.
 //!
-//! The free of pool memory that one stream used last is queued on that stream instead.
-//!
-//! CUDA host callbacks must not call the driver. So the next wait, allocate, free, close or read of the counters drains, and
+//! CUDA host callbacks must not call the driver. So the next wait, allocate, free, close or counter read drains, and
 //! [`Watch`](super::watch::Watch) while values are kept.
 
 use core::mem;
@@ -23,7 +22,7 @@ use crate::backend::{Block, Uses};
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// Pending entries. 0 avoids the lock.
+    /// 0 avoids the lock.
     count: AtomicUsize,
     values: AtomicUsize,
 }
@@ -46,7 +45,7 @@ struct Value {
 }
 
 impl Deferred {
-    /// Frees a block that is marked as freed, now or when it is safe.
+    /// Frees a dead block now, or when it is safe.
     pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
         let given = if may_go(&block, backend, uses) {
             let_go(&block, backend)
@@ -61,7 +60,6 @@ impl Deferred {
         })
     }
 
-    /// Drops a value after its uses are complete and the given block is freed.
     pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
         let beyond = beyond.map(Block::addresses);
         if backend.are_over(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
@@ -72,7 +70,7 @@ impl Deferred {
         self.recount(&waiting);
     }
 
-    /// Runs all frees and drops that are ready. Errors and panics have no caller, so they are counted.
+    /// Errors and panics have no caller, so they are counted.
     pub fn drain(&self, backend: &Shared) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -120,8 +118,8 @@ impl Deferred {
         }
     }
 
-    /// Returns true if a freed block around `part`, or a value bound to it, is still pending. A value with incomplete uses is ignored: it
-    /// may be bound to a later block at this address.
+    /// Returns true if a freed block around `part`, or a value bound to it, is pending. A value with incomplete uses may be bound to a
+    /// later block at this address, so it is ignored.
     pub fn has(&self, backend: &Shared, part: &Block) -> bool {
         let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
@@ -135,7 +133,7 @@ impl Deferred {
     }
 
     pub fn len(&self) -> usize {
-        // SYNC POINT: a value was dropped. Pairs with recount: who reads 0 sees the effects of the drop.
+        // SYNC POINT: a value was dropped. Pairs with recount: 0 shows the effects of the drop.
         self.count.load(Acquire)
     }
 
@@ -161,8 +159,7 @@ impl Waiting {
 }
 
 impl Shared {
-    /// Returns true if freeing the block now would synchronise with a running kernel. Checks all devices, because every device can use
-    /// pinned memory.
+    /// Freeing the block now would synchronise with a running kernel, on any device: all can use pinned memory.
     pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }
@@ -172,7 +169,7 @@ fn may_go(block: &Block, backend: &Shared, uses: &Uses) -> bool {
     backend.are_over(uses) && !backend.defers_free(block)
 }
 
-/// `None`: a kernel was launched in the meantime, and the block stays pending.
+/// `None` if a kernel was launched meanwhile.
 fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
     let alone = waits(block, backend).then(|| backend.alone());
     if alone.is_some() && backend.has_kernels() {

@@ -1,10 +1,9 @@
 //! [`Device`]: one GPU: its primary context, properties, and reused resources.
 //!
-//! 1. The primary context is shared with the runtime API and cudarc. A call binds it to its thread and then restores the previous one.
-//! 2. Blocking operations run on internal streams ([`Lane`]), not on the legacy default stream. If none is idle, a caller waits, for
-//!    blocking operations only. Streams of callers come from a stock of [`STREAMS`] and return to it; creating one beyond it may wait for a
-//!    running kernel.
-//! 3. If a kernel still runs when the device is dropped, its resources are leaked: freeing them would wait for that kernel.
+//! 1. The primary context is shared with the runtime API and cudarc. A call binds it and then restores the previous one.
+//! 2. Blocking operations run on internal streams ([`Lane`]), not on the legacy default stream. Callers get streams from a stock of
+//!    [`STREAMS`]; creating more may wait for a running kernel.
+//! 3. If a kernel still runs when the device is dropped, its resources are leaked: freeing them would wait.
 
 use core::ptr;
 use core::ptr::NonNull;
@@ -30,19 +29,19 @@ use crate::{Error, Result};
 
 const NON_BLOCKING: u32 = 1;
 
-/// Failed queries in a row before a waiter returns the driver's error.
+/// Failed queries in a row before the driver's error is returned.
 pub(super) const TRIES: u32 = 1000;
 /// One per copy engine of most devices (two), and one to follow on each.
 const LANES: usize = 4;
 
-/// Created with the device, because creating one may wait for a running kernel. With the lanes these are as many as
-/// `CUDA_DEVICE_MAX_CONNECTIONS` allows, so a kernel never occupies another stream's hardware queue.
+/// Created with the device, because later creation may wait for a running kernel. With the lanes, as many as `CUDA_DEVICE_MAX_CONNECTIONS`
+/// allows: a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 28;
 
-/// Bytes of a staging piece: large enough that the copy takes longer than its calls.
+/// Large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
-/// A page of words is pinned at once.
+/// A page of words.
 const WORDS: usize = 512;
 
 pub(super) struct Device {
@@ -51,18 +50,17 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    /// Pieces of [`STAGING`] bytes, one for each stream, for copies of pageable memory.
+    /// [`STAGING`] bytes for each stream, for pageable memory.
     pub stagings: Arc<Pieces>,
-    /// Pieces of eight bytes, for operations that write one word.
+    /// Eight bytes, for operations on one word.
     pub words: Arc<Pieces>,
     pub residents: Residents,
-    /// The most local bytes of each thread that a launched kernel needed: what the driver has allocated.
+    /// The most local bytes per thread of any launched kernel: the driver keeps them allocated.
     pub local: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<Pool>,
     pub peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
-    /// Not in use by a queue.
     streams: Mutex<Vec<Handle<CUstream_st>>>,
     lanes: Mutex<Lanes>,
     freed: Condvar,
@@ -72,11 +70,9 @@ pub(super) struct Device {
 #[derive(Default)]
 struct Lanes {
     idle: Vec<Lane>,
-    /// Threads that wait for a lane.
     waiting: usize,
 }
 
-/// An internal stream for blocking operations, and a word of pinned memory.
 pub(super) struct Lane {
     stream: Handle<CUstream_st>,
     word: Piece,
@@ -90,7 +86,6 @@ impl Device {
         let mut context = ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { calls.cuDevicePrimaryCtxRetain(&raw mut context, handle) }?;
-        // Dropping `device` releases the context from here on.
         let mut device = Self {
             calls,
             ordinal,
@@ -127,14 +122,14 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// Binds the context to this thread until the guard is dropped.
+    /// Until the guard is dropped.
     #[inline]
     pub fn bind(&self) -> Result<Bound> {
         let mut before = ptr::null_mut();
         // SAFETY: writes one handle.
         match unsafe { self.calls.cuCtxGetCurrent(&raw mut before) } {
             Err(error) if is_final(&error) => return Err(error),
-            // The previous context is unknown and not restored; failing here would prevent frees.
+            // Not restored then; failing would prevent frees.
             Err(_) => before = ptr::null_mut(),
             Ok(()) => {}
         }
@@ -143,7 +138,7 @@ impl Device {
             // SAFETY: retained for the lifetime of `self`.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
-        // A context bound where there was none stays bound, so that the next call finds it.
+        // Stays bound if no context was, so that the next call finds it.
         Ok(Bound { calls: self.calls, before: (changed && !before.is_null()).then_some(Handle(before)) })
     }
 
@@ -157,7 +152,7 @@ impl Device {
         idle.map_or_else(|| self.stream(), Ok)
     }
 
-    /// The stream must have no pending work.
+    /// Without pending work.
     pub fn return_stream(&self, stream: Handle<CUstream_st>) {
         self.streams().push(stream);
     }
@@ -173,13 +168,12 @@ impl Device {
         Ok(Handle(stream))
     }
 
-    /// Runs calls on a lane and waits until those that were queued are complete, even if one fails.
+    /// Runs calls on a lane and waits for those that were queued, even if one fails.
     pub fn now<T>(&self, run: impl FnOnce(&Lane) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
-        // Queued operations use the caller's memory: waits until they are complete, the context is broken, or the driver has failed to
-        // answer `TRIES` times.
+        // Queued operations use the caller's memory: waits for completion, a broken context, or `TRIES` failed answers.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.
@@ -238,23 +232,23 @@ impl Lane {
         self.stream.0
     }
 
-    /// Eight pinned bytes that only the lane's holder and its queued operations use.
+    /// Exclusive to the lane's holder and its operations.
     pub const fn word(&self) -> NonNull<u64> {
         self.word.place().cast()
     }
 }
 
 impl Drop for Device {
-    /// Ignores driver errors: releasing the context frees its resources anyway.
+    /// Releasing the context frees everything, so driver errors are ignored.
     fn drop(&mut self) {
         if self.is_left.load(Relaxed) || !process::is_home() {
             return;
         }
-        // If binding fails, the context may already be bound.
+        // May be bound already.
         let _bound = self.bind();
         let lanes = std::mem::take(&mut *self.lanes());
         for lane in lanes.idle {
-            // SAFETY: the stream of an idle lane, which is dropped with it.
+            // SAFETY: of an idle lane, dropped with it.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(lane.stream()) };
         }
         for stream in std::mem::take(&mut *self.streams()) {
@@ -270,7 +264,6 @@ impl Drop for Device {
     }
 }
 
-/// Restores the thread's previous context when dropped.
 pub(super) struct Bound {
     calls: &'static Calls,
     before: Option<Handle<CUctx_st>>,
@@ -279,7 +272,7 @@ pub(super) struct Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: was current in this thread. If it was destroyed meanwhile, the driver returns an error.
+            // SAFETY: was current here. If it was destroyed, the driver returns an error.
             let _ = unsafe { self.calls.cuCtxSetCurrent(before.0) };
         }
     }

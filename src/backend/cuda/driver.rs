@@ -1,6 +1,4 @@
-//! [`Driver`]: the driver's library, loaded and initialised, and its devices.
-//!
-//! cudarc's first call panics if no driver is installed, so this module opens the library itself.
+//! [`Driver`]: the driver's library and devices. cudarc's first call panics without a driver, so this module opens the library itself.
 
 use core::fmt;
 use std::ffi::{CStr, c_int};
@@ -15,14 +13,12 @@ use super::call::Calls;
 use super::process;
 use crate::{Error, Result};
 
-/// In the order of attempts.
 #[cfg(windows)]
 const NAMES: &[&str; 1] = &["nvcuda.dll"];
-/// In the order of attempts.
 #[cfg(not(windows))]
 const NAMES: &[&str; 2] = &["libcuda.so.1", "libcuda.so"];
 
-/// Numbers of `CUdevice_attribute`: the meaning of cudarc's names differs between releases.
+/// `CUdevice_attribute`: cudarc's names differ in meaning between releases.
 pub(super) mod attribute {
     use std::ffi::c_int;
 
@@ -38,7 +34,7 @@ pub(super) mod attribute {
     pub const CONCURRENT_MANAGED_ACCESS: c_int = 89;
     pub const COOPERATIVE_LAUNCH: c_int = 95;
     pub const MEMORY_POOLS: c_int = 115;
-    /// For `cuStreamWriteValue64_v2`; 93 is for its predecessor.
+    /// 93 is for the predecessor of `cuStreamWriteValue64_v2`.
     pub const WRITES_WORDS: c_int = 122;
 }
 
@@ -54,17 +50,17 @@ pub struct Driver {
 pub struct Gpu {
     /// Ordinal, from 0.
     pub ordinal: u32,
-    /// The driver's name for the GPU.
+    /// The driver's name for it.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
     /// The total bytes.
     pub memory: u64,
-    /// CPU and GPU read-modify-write operations on host memory are atomic with each other.
+    /// CPU and GPU read-modify-writes of host memory are mutually atomic.
     pub native_host_atomics: bool,
     /// The host may access managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
-    /// A watchdog ends kernels that run for some seconds, persistent ones included, because the GPU also drives a display.
+    /// A watchdog ends kernels after some seconds, because the GPU also drives a display.
     pub kernel_timeout: bool,
 }
 
@@ -73,7 +69,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDriver`] if there is none, or if it lacks a required function; the driver's [`Error::Driver`].
+    /// [`Error::NoDriver`] if there is none, or a required function is missing; [`Error::Driver`].
     pub fn load() -> Result<Self> {
         let calls = calls()?;
         let mut version = 0;
@@ -85,13 +81,13 @@ impl Driver {
         Ok(Self { version: version.try_into().unwrap_or(0), calls })
     }
 
-    /// Returns the newest CUDA version that the driver supports, as 1000 x major + 10 x minor.
+    /// Returns the newest supported CUDA version, as 1000 x major + 10 x minor.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// Returns every GPU of the driver.
+    /// Returns every GPU.
     ///
     /// # Errors
     ///
@@ -118,7 +114,7 @@ impl Driver {
         Ok(device)
     }
 
-    /// Returns 0 for a negative attribute.
+    /// 0 for a negative value.
     pub(super) fn attribute(&self, device: CUdevice, which: c_int) -> Result<u32> {
         let mut value = 0;
         // SAFETY: writes one integer.
@@ -168,7 +164,7 @@ fn calls() -> Result<&'static Calls> {
 /// Returns the loader's error for the last name.
 fn open() -> core::result::Result<Library, libloading::Error> {
     let [first, others @ ..] = NAMES;
-    // SAFETY: the initialisers of a CUDA driver have no preconditions.
+    // SAFETY: a CUDA driver's initialisers have no preconditions.
     let load = |name: &str| unsafe { Library::new(name) };
     others.iter().fold(load(first), |found, name| found.or_else(|_| load(name)))
 }

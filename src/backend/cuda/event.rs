@@ -1,4 +1,4 @@
-//! [`Event`]: a reusable driver event: a place in a stream that can be polled and waited for.
+//! [`Event`]: a reusable driver event. The context must be bound for every call.
 
 use core::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use super::code::number;
 use super::process;
 use crate::{Error, Result};
 
-/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: waiters sleep.
+/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`.
 const FLAGS: u32 = 3;
 
 pub(super) struct Events {
@@ -30,7 +30,6 @@ impl Events {
         Self { calls, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Creates events until `wanted` are idle. The context must be bound.
     pub fn stock(&self, wanted: usize) -> Result<()> {
         let missing = wanted.saturating_sub(self.idle().len());
         for _ in 0..missing {
@@ -47,7 +46,6 @@ impl Events {
         Ok(Handle(handle))
     }
 
-    /// The context must be bound.
     pub fn take(self: &Arc<Self>) -> Result<Event> {
         let idle = self.idle().pop();
         let handle = idle.map_or_else(|| self.create(), Ok)?;
@@ -57,7 +55,7 @@ impl Events {
     pub fn give_back(&self) {
         let idle = std::mem::take(&mut *self.idle());
         for event in idle {
-            // SAFETY: unused. If destroying fails, the context's end destroys it.
+            // SAFETY: unused; else the context's end destroys it.
             let _ = unsafe { self.calls.cuEventDestroy_v2(event.0) };
         }
     }
@@ -72,13 +70,12 @@ impl Event {
         self.handle.0
     }
 
-    /// Records at the end of a stream. The caller has the only reference, and the context must be bound.
+    /// The caller has the only reference.
     pub fn record(&self, stream: CUstream) -> Result<()> {
-        // SAFETY: a live event; the stream is the caller's, and live.
+        // SAFETY: a live event, and the caller's live stream.
         unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
     }
 
-    /// The context must be bound.
     pub fn is_reached(&self) -> Result<bool> {
         // SAFETY: a live event.
         match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
@@ -88,16 +85,15 @@ impl Event {
         }
     }
 
-    /// The context must be bound.
     pub fn wait(&self) -> Result<()> {
-        // SAFETY: a live event, recorded again only without other references.
+        // SAFETY: live, recorded again only without other references.
         unsafe { self.home.calls.cuEventSynchronize(self.handle.0) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // In a fork, the holder of the lock may not exist.
+        // In a fork, the lock's holder may not exist.
         if process::is_home() {
             self.home.idle().push(self.handle);
         }

@@ -17,7 +17,7 @@ impl Extension for CudaBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
-        // In a fork, the holder of the lock may not exist.
+        // In a fork, the lock's holder may not exist.
         if !process::is_home() {
             return;
         }

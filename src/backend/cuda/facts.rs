@@ -1,4 +1,4 @@
-//! [`Facts`]: the attributes of a device, and the capabilities that follow from them.
+//! [`Facts`]: a device's attributes, and its capabilities.
 
 use cudarc::driver::sys::CUdevice;
 use ringmem_layouts::ring::mpmc::SystemAtomics;
@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// The device and the driver support it.
+    /// By device and driver.
     pub managed: bool,
     pub concurrent_managed_access: bool,
     pub native_atomics: bool,
@@ -25,7 +25,7 @@ pub(super) struct Facts {
     pub processors: u32,
 }
 
-/// The first major compute capability whose loads and stores have a scope.
+/// The first compute capability with scopes.
 const SCOPED: u32 = 7;
 
 /// A large page of a device.
@@ -37,7 +37,7 @@ impl Facts {
         let number = |which| driver.attribute(device, which);
         let has = |which| number(which).map(|value| value != 0);
         let mapped = has(attribute::CAN_MAP_HOST_MEMORY)? && has(attribute::UNIFIED_ADDRESSING)?;
-        // A driver older than the attribute rejects its number.
+        // An older driver rejects the attribute.
         let newer = |which| match has(which) {
             Err(Error::Driver { code: code::number::INVALID_VALUE, .. }) => Ok(false),
             answer => answer,
@@ -77,15 +77,15 @@ impl Shared {
 }
 
 impl CudaBackend {
-    /// Returns a proof that read-modify-write operations on pinned memory are atomic between the host and a device; `None` if the device
-    /// does not report that.
+    /// Returns a proof that read-modify-writes of pinned memory are atomic between host and device; `None` if the device does not report
+    /// that.
     ///
     /// # Errors
     ///
     /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     pub fn system_atomics(&self, device: u32) -> Result<Option<SystemAtomics>> {
         let has = self.shared.device(device)?.facts.native_atomics;
-        // SAFETY: the device reports that its atomics and the host's are atomic with each other on host memory.
+        // SAFETY: the device reports it.
         Ok(has.then(|| unsafe { SystemAtomics::assume() }))
     }
 }

@@ -1,6 +1,6 @@
 //! Fills: the driver calls for a pattern.
 //!
-//! A pattern that repeats every byte or every 4 aligned bytes is one memset. Any other, of up to 8 bytes, is copied once and doubled.
+//! A pattern that repeats every byte or every 4 aligned bytes is one memset. Any other of up to 8 bytes is copied once and doubled;
 //! `backend/fill.rs` fills wider elements.
 
 use core::ptr::NonNull;
@@ -39,7 +39,7 @@ impl Shared {
                 spread(home, fill, address(&found), pattern, |call| call(lane.stream()))
             })?;
         } else {
-            // SAFETY: this many elements, with exclusive access: checked, and the caller's promise.
+            // SAFETY: this many exclusive elements: checked, and the caller's promise.
             unsafe { filled(found.place, fill) };
         }
         self.ranges.taints().remove(fill.to, fill.bytes());
@@ -57,7 +57,7 @@ impl Shared {
         self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), Done::fill(fill.bytes()), |making| {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
-                // SAFETY: this many elements, with exclusive access until complete: checked, and the caller's promise.
+                // SAFETY: this many exclusive elements until complete: checked, and the caller's promise.
                 return self.host(making, move || unsafe { filled(spot.get(), &fill) });
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;
@@ -66,7 +66,6 @@ impl Shared {
     }
 }
 
-/// Repeats the pattern to eight bytes.
 const fn widened(fill: &Fill) -> u64 {
     match fill.size {
         1 => (fill.pattern & 0xFF) * 0x0101_0101_0101_0101,
@@ -79,12 +78,12 @@ const fn widened(fill: &Fill) -> u64 {
 enum Pattern {
     Bytes(u8),
     Words(u32),
-    /// Eight pinned bytes to copy; pageable memory could be read after the call returns.
+    /// Pinned, because pageable memory could be read after the call returns.
     Seed(NonNull<u64>),
 }
 
 impl Pattern {
-    /// `seed` returns pinned memory that belongs to the operation until it is complete.
+    /// `seed` returns pinned memory of the operation.
     fn of(home: &Device, fill: &Fill, to: u64, seed: impl FnOnce() -> Result<NonNull<u64>>) -> Result<Self> {
         let (pattern, bytes) = (widened(fill), fill.bytes());
         let (byte, word) = (pattern as u8, pattern as u32);
@@ -96,7 +95,7 @@ impl Pattern {
             return Ok(Self::Words(word));
         }
         let place = seed()?;
-        // SAFETY: eight aligned bytes of the operation.
+        // SAFETY: the operation's own word.
         unsafe { place.write(pattern.to_le()) };
         Ok(Self::Seed(place))
     }
@@ -111,7 +110,7 @@ fn spread(
 ) -> Result<()> {
     let (calls, bytes) = (home.calls, fill.bytes() as usize);
     let seed = match pattern {
-        // SAFETY: this many live bytes with exclusive access: the caller's promise.
+        // SAFETY: this many exclusive bytes: the caller's promise.
         Pattern::Bytes(byte) => return call(&mut |stream| unsafe { calls.cuMemsetD8Async(to, byte, bytes, stream) }),
         // SAFETY: as above; whole words, aligned.
         Pattern::Words(word) => return call(&mut |stream| unsafe { calls.cuMemsetD32Async(to, word, bytes / 4, stream) }),

@@ -1,4 +1,4 @@
-//! Interoperation with cudarc: its contexts, streams and memory here, and the reverse. Registration of host memory.
+//! Interoperation with cudarc: contexts, streams, memory, and registration of host memory.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -28,7 +28,7 @@ const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 impl CudaBackend {
-    /// Returns the ordinal of a cudarc context, which must be a device's primary context.
+    /// Returns the ordinal of a cudarc context, which must be the device's primary one.
     ///
     /// # Errors
     ///
@@ -41,11 +41,11 @@ impl CudaBackend {
         Ok(ordinal)
     }
 
-    /// Returns a device's primary context as a cudarc context. Call it before a persistent kernel runs.
+    /// Returns a device's primary context for cudarc. Call it before a persistent kernel runs.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running, because cudarc's first stream in a context waits for it;
+    /// [`Busy`](Error::Busy) while a kernel is queued or running, because cudarc's first stream would wait for it;
     /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.shared.device(device)?;
@@ -61,7 +61,7 @@ impl CudaBackend {
         }
     }
 
-    /// Returns the driver's handle of a device's context, valid while this backend lives.
+    /// Returns the driver's context handle, valid while this backend lives.
     ///
     /// # Errors
     ///
@@ -70,22 +70,21 @@ impl CudaBackend {
         Ok(self.shared.device(device)?.context().0)
     }
 
-    /// Adopts a cudarc stream. Closing it waits as for any other stream, and does not destroy it.
+    /// Adopts a cudarc stream. Closing it waits as usual, and does not destroy it.
     ///
-    /// Operations that cudarc queues on it are ordered with those queued here; an earlier [`Ticket`](crate::backend::Ticket) does not cover
-    /// them.
+    /// Operations that cudarc queues are ordered with those queued here; no earlier [`Ticket`](crate::backend::Ticket) covers them.
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy default stream, which synchronises with
-    /// every other, and the per-thread stream, whose handle differs in meaning by thread.
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the default streams: the legacy one synchronises with
+    /// all, and the per-thread handle differs in meaning by thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         let raw = named(stream.cu_stream())?;
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
         Queue::adopt(home, &self.shared.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.shared.list(queue))
     }
 
-    /// Adopts a stream of another library by its handle. The backend drops `keeps` when it no longer uses the stream.
+    /// Adopts a stream of another library by its handle, and drops `keeps` when it no longer uses it.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl CudaBackend {
         let home = self.shared.device(device)?;
         let bound = home.bind()?;
         let mut context = ptr::null_mut();
-        // SAFETY: a live stream, by the caller's promise; writes one handle.
+        // SAFETY: a live stream: the caller's promise; writes one handle.
         unsafe { home.calls.cuStreamGetCtx(stream, &raw mut context) }?;
         drop(bound);
         if context != home.context().0 {
@@ -109,14 +108,14 @@ impl CudaBackend {
         Queue::adopt(home, &self.shared.counts, stream, keeps).map(|queue| self.shared.list(queue))
     }
 
-    /// Returns the driver's handle of a stream, valid until it is closed.
+    /// Returns a stream's driver handle, valid until it is closed.
     ///
     /// # Errors
     ///
     /// [`Closed`](Error::Closed).
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
         let queue = self.shared.stream(stream)?;
-        // A closed stream is listed while a kernel runs on it, and the driver may have reused its handle.
+        // The driver may have reused the handle of a closed stream that is still listed.
         if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
 
@@ -129,7 +128,7 @@ impl CudaBackend {
     ///
     /// # Safety
     ///
-    /// The bytes are that device's memory until `keeps` is dropped, and streams order other accesses with those of this backend.
+    /// The bytes are that device's memory until `keeps` is dropped; streams order other accesses with this backend's.
     pub unsafe fn adopt(&self, device: u32, address: DeviceAddress, layout: Layout, keeps: Box<dyn Send + Sync>) -> Result<Block> {
         self.shared.device(device)?;
         let place = NonNull::new(ptr::without_provenance_mut(address.get() as usize));
@@ -141,7 +140,7 @@ impl CudaBackend {
         Ok(self.shared.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
     }
 
-    /// Page-locks host memory of another allocator and maps it for every device. Copies are then as fast as those of pinned memory.
+    /// Page-locks host memory of another allocator for every device. Copies are then as fast as pinned ones.
     ///
     /// # Errors
     ///
@@ -150,8 +149,8 @@ impl CudaBackend {
     ///
     /// # Safety
     ///
-    /// The bytes are valid until unlocked: after the drop of the returned value, its uses, and every running kernel of this backend.
-    /// [`waiting`](Self::waiting) returns 0 when nothing is left to unlock.
+    /// The bytes are valid until unlocked: after the returned value, its uses and every running kernel of this backend.
+    /// [`waiting`](Self::waiting) is 0 then.
     pub unsafe fn register(self: &Arc<Self>, device: u32, place: NonNull<u8>, bytes: usize) -> Result<Registered> {
         let home = self.shared.device(device)?;
         let layout = Layout::from_size_align(bytes, 1).ok().filter(|layout| layout.size() > 0);
@@ -169,7 +168,6 @@ impl CudaBackend {
     }
 }
 
-/// Rejects the default streams.
 fn named(stream: CUstream) -> Result<CUstream> {
     match stream.addr() {
         0 | LEGACY => Err(Error::Unsupported { what: "the legacy default stream" }),
@@ -178,18 +176,18 @@ fn named(stream: CUstream) -> Result<CUstream> {
     }
 }
 
-/// Page-locks memory and maps it for every device. Returns the device address minus the host address.
+/// Page-locks memory for every device. Returns device minus host address.
 ///
 /// # Safety
 ///
-/// The bytes are valid until they are unregistered.
+/// The bytes are valid until unregistered.
 unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<u64> {
     let _bound = home.bind()?;
     // SAFETY: the caller's promise.
     unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
     // SAFETY: just registered, and mapped.
     unsafe { shift(home.calls, place) }.inspect_err(|_| {
-        // SAFETY: just registered, and unused. The first error is returned.
+        // SAFETY: just registered, and unused.
         let _ = unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) };
     })
 }
@@ -204,7 +202,7 @@ impl Shared {
     }
 }
 
-/// Host memory that stays page-locked until dropped, and longer while a kernel runs.
+/// Host memory that stays page-locked until dropped, or longer under a kernel.
 pub struct Registered {
     backend: Arc<CudaBackend>,
     block: Block,
@@ -212,7 +210,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Returns the memory as a block of pinned memory.
+    /// Returns it as a pinned block.
     #[must_use]
     pub const fn block(&self) -> &Block {
         &self.block
@@ -226,7 +224,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: its own block, freed once, after its uses: the promise of `register`.
+        // SAFETY: freed once, after its uses: the promise of `register`.
         if let Err(error) = unsafe { self.backend.free(&self.block, &self.uses) } {
             self.backend.unreported(error);
         }

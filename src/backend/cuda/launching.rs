@@ -1,7 +1,7 @@
-//! [`Launching`]: serialises kernel launches with operations that need to know whether a kernel runs.
+//! [`Launching`]: serialises launches with operations that must know whether a kernel runs.
 //!
-//! A launch on the fast path reads one counter under the lock of its queue. A thread that needs the slow path increments that counter, then
-//! takes each queue's lock once: every launch that read 0 is queued by then.
+//! A fast launch reads one counter under its queue's lock. A thread that needs slow launches increments the counter, then takes each
+//! queue's lock once: every launch that read 0 is queued by then.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,22 +12,22 @@ use super::queue::{Queue, State};
 
 #[derive(Default)]
 pub(super) struct Launching {
-    /// Read: a launch on the slow path. Written: a call that would wait for a kernel.
+    /// Read by a slow launch, written by a call that would wait for a kernel.
     lock: RwLock<()>,
-    /// Reasons for the slow path: persistent kernels, launched or about to be, and holders of [`Alone`].
+    /// Persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
 }
 
 pub(super) struct Reason<'a>(&'a Launching);
 
-/// While held, no thread queues a kernel, so a check for running kernels stays valid.
+/// While held, no thread queues a kernel.
 pub(super) struct Alone<'a> {
     _reason: Reason<'a>,
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
 impl Launching {
-    /// Returns the state of a queue if the fast path is allowed.
+    /// `None` if launches must be slow.
     pub fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
         // Pairs with the lock that `Shared::reason` takes after its increment.
@@ -44,7 +44,7 @@ impl Launching {
 }
 
 impl Reason<'_> {
-    /// Keeps the reason until [`have_left`](Launching::have_left).
+    /// Until [`have_left`](Launching::have_left).
     pub fn stays(self) {
         core::mem::forget(self);
     }
@@ -57,10 +57,10 @@ impl Drop for Reason<'_> {
 }
 
 impl Shared {
-    /// Forces launches onto the slow path. On return, every launch on the fast path has been queued.
+    /// On return, every fast launch has been queued.
     pub(super) fn reason(&self) -> Reason<'_> {
         self.launching.reasons.fetch_add(1, Relaxed);
-        // A stream listed after this snapshot was listed by a thread that sees the new counter.
+        // A thread that lists a later stream sees the new counter.
         self.queues().iter().for_each(|queue| drop(queue.state()));
         Reason(&self.launching)
     }

@@ -45,7 +45,6 @@ impl Owner {
     }
 }
 
-/// The alignment of every driver allocation.
 const GRANTED: u64 = 256;
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 4;
@@ -75,7 +74,6 @@ impl Shared {
             return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
         }
         options.check(location)?;
-        // Room for an alignment above the driver's.
         let bytes = layout.size().checked_add(align.saturating_sub(GRANTED) as usize).ok_or_else(|| self.shortage(home, request))?;
         let given = match location {
             MemoryLocation::Device => self.give_device(home, request, bytes, on)?,
@@ -84,7 +82,7 @@ impl Shared {
             MemoryLocation::Host => give_pageable(layout)?,
         };
         let start = given.base.next_multiple_of(align);
-        // The host never dereferences a device address, so it has no provenance.
+        // No provenance: the host never dereferences it.
         let place = match &given.owner {
             Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - given.base) as usize),
             _ if location == MemoryLocation::Unified => ptr::with_exposed_provenance_mut(start as usize),
@@ -116,7 +114,7 @@ impl Shared {
             let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
             said.map_err(|error| self.short(error, home, request))?;
             if let Err(error) = if is_zeroed { home.now(|lane| zero(address, lane.stream())) } else { Ok(()) } {
-                // SAFETY: just allocated and unused. The first error is returned.
+                // SAFETY: just allocated and unused.
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
             }
@@ -126,7 +124,7 @@ impl Shared {
         let mut take = |stream: CUstream| {
             address = pool.take(bytes, stream).map_err(|error| self.short(error, home, request))?;
             zero(address, stream).inspect_err(|_| {
-                // Ordered after its allocation. SAFETY: from the pool, freed once, unused. The first error is returned.
+                // Ordered after its allocation. SAFETY: from the pool, freed once, unused.
                 let _ = unsafe { calls.cuMemFreeAsync(address, stream) };
                 address = 0;
             })
@@ -161,7 +159,7 @@ impl Shared {
         })?;
         // SAFETY: just allocated, mapped and pinned.
         let shift = unsafe { shift(home.calls, place) }.inspect_err(|_| {
-            // SAFETY: just allocated and unused. The first error is returned.
+            // SAFETY: just allocated and unused.
             let _ = unsafe { home.calls.cuMemFreeHost(place.as_ptr().cast()) };
             self.budget.give(asked);
         })?;
@@ -182,13 +180,13 @@ impl Shared {
         let said = unsafe { home.calls.cuMemAllocManaged(&raw mut address, bytes, GLOBAL) };
         said.map_err(|error| self.short(error, home, request))?;
         let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: just allocated with this size, at one address for both sides; no conflicting kernel runs.
+        // SAFETY: just allocated with this size, at one address for both sides, without a conflicting kernel.
         unsafe { place.write_bytes(0, bytes) };
         Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
-    /// Queues the free of a dead block behind its last use. Returns false for memory outside the pool, for a use on another device's
-    /// stream, and if a kernel or wait was queued after the use: the free would wait for it.
+    /// Queues the free of a dead block behind its last use. Returns false outside the pool, for another device's stream, and if a kernel or
+    /// wait was queued after the use.
     pub(super) fn free_after(&self, last: Ticket, block: &Block) -> bool {
         let (Ok(queue), Ok(home)) = (self.stream(last.stream), self.device(block.device)) else { return false };
         let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));
@@ -197,12 +195,12 @@ impl Shared {
         if queue.lasting.load(Relaxed) > last.number {
             return false;
         }
-        // Before the call: afterwards the driver may return the address to another thread.
+        // Before the call: afterwards another thread may get the address.
         let Some(range) = self.ranges.remove(block) else { return false };
         let address = block.address();
         let done = Done::free(range.bytes());
         let queued = queue.push_bound(&bound, state, None, Lasts::Bytes(0), Some(done), |making| {
-            // SAFETY: from the device's pool, freed once, after the last use.
+            // SAFETY: from the pool, freed once, after the last use.
             making.call(|stream| unsafe { home.calls.cuMemFreeAsync(address, stream) })
         });
         if queued.is_err() {
@@ -214,7 +212,7 @@ impl Shared {
     pub(super) fn release(&self, range: Range<Owner>) -> Result<()> {
         self.counts.of(range.location).freed(range.bytes());
         let home = self.device(range.device)?;
-        // If binding fails, the context may already be bound.
+        // May be bound already.
         let _bound = home.bind();
         let (location, bytes) = (range.location, range.bytes());
         let released = self.release_owned(home, range.owner);
@@ -226,12 +224,12 @@ impl Shared {
 
     fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
         match owner {
-            // SAFETY: from the counterpart of this call, freed once; its uses are complete.
+            // SAFETY: from this call's counterpart, freed once, unused.
             Owner::Driver(address) => unsafe { home.calls.cuMemFree_v2(address) },
             Owner::Pool(address) => self.give_back(home, address),
             // SAFETY: as above.
             Owner::Pinned(place) => unsafe { home.calls.cuMemFreeHost(place.0.cast()) },
-            // SAFETY: registered once; its uses are complete.
+            // SAFETY: registered once, unused.
             Owner::Registered(place) => unsafe { home.calls.cuMemHostUnregister(place.0.cast()) },
             Owner::Pageable(place, layout) => {
                 // SAFETY: allocated with this layout.
@@ -242,9 +240,9 @@ impl Shared {
         }
     }
 
-    /// On an idle lane, so that the free does not wait behind other work.
+    /// An idle lane, so that the free waits for no other work.
     fn give_back(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
-        // SAFETY: from the device's pool, freed once; its uses are complete.
+        // SAFETY: from the pool, freed once, unused.
         home.now(|lane| unsafe { home.calls.cuMemFreeAsync(address, lane.stream()) })
     }
 
@@ -255,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// The driver does not report the largest free piece; this estimates it.
+    /// The driver does not report the largest free piece: this is an estimate.
     fn shortage(&self, home: &Device, request: &Request) -> Error {
         let requested = request.layout.size() as u64;
         match request.location {
@@ -290,7 +288,7 @@ impl Shared {
 }
 
 fn give_pageable(layout: Layout) -> Result<Given> {
-    // SAFETY: the caller has checked that the layout has a byte.
+    // SAFETY: the layout has a byte: the caller's check.
     let Some(place) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
     };

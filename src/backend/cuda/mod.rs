@@ -1,21 +1,19 @@
 //! CUDA: a backend over NVIDIA's driver.
 //!
-//! **It has not run on a GPU yet.** It is tested with a double of the driver (`tests/driver-double`), written from the driver's
-//! documentation, and nothing is measured.
+//! **It has not run on a GPU yet.** It is tested with a double of the driver (`tests/driver-double`), and nothing is measured.
 //!
-//! 1. No call panics without a driver: [`Driver::load`] looks up every function and reports what is missing. Every result code becomes an
-//!    [`Error`] with call, number and name.
-//! 2. Streams are non-blocking streams of the driver. Events show which [`Ticket`]s are complete.
-//! 3. No free, load or copy synchronises with a running kernel. A free that would is deferred to the next wait, allocate, free or close.
-//!    Pinned and managed memory, streams, and device memory without a pool are allocated by the driver on demand, which may block while a
-//!    kernel runs. Kernels of other processes or libraries are unknown here.
-//! 4. A table lists every block until it is freed, so a bad address or length is an error before the driver is called.
+//! 1. No call panics without a driver: [`Driver::load`] reports what is missing. A driver [`Error`] has call, number and name.
+//! 2. Streams are non-blocking streams of the driver.
+//! 3. No free, load or copy synchronises with a running kernel; a free that would is deferred. Pinned and managed memory, streams, and
+//!    device memory without a pool are allocated on demand, which may block while a kernel runs. Kernels of other processes or libraries
+//!    are unknown here.
+//! 4. A bad address or length is an error before the driver is called.
 //! 5. No call reaches the driver in a fork or in a process that is ending.
 //!
-//! Streams share the hardware queues of a device, 8 by default: an operation behind a kernel in one stream can block another stream. With a
-//! persistent kernel and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
+//! Streams share a device's hardware queues, 8 by default: an operation behind a kernel in one stream can block another. With a persistent
+//! kernel and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
 //!
-//! [`cudarc`] is re-exported for the same version. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
+//! [`cudarc`] is re-exported. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
 //!
 //! ```no_run
 //! use ringmem::backend::cuda::CudaBackend;
@@ -91,7 +89,7 @@ pub use self::interop::Registered;
 pub use self::prefetch::Advice;
 pub use crate::backend::counters::{Counters, Live, Tally};
 
-/// The GPUs of this machine. A device's primary context is retained from its first use until the backend is dropped.
+/// The GPUs of this machine. A primary context is retained from a device's first use until the backend is dropped.
 pub struct CudaBackend {
     shared: Arc<Shared>,
 }
@@ -101,13 +99,13 @@ struct Shared {
     id: u64,
     driver: Driver,
     settings: Settings,
-    /// By ordinal; set at the first use.
+    /// By ordinal; set at first use.
     devices: Vec<OnceLock<Arc<Device>>>,
     opening: Mutex<()>,
     ranges: Ranges<Owner>,
     streams: Numbered<StreamId, Queue>,
     ended: Ended<Queue>,
-    /// Streams that are closed and still listed.
+    /// Closed, but still listed.
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
     modules: Numbered<ModuleId, Loaded>,
@@ -119,30 +117,29 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-/// How long dropping the backend waits for kernels to exit. After it, memory and modules are leaked.
+/// How long a drop waits for kernels, before it leaks memory and modules.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// The settings of a backend.
+/// Settings of a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Use a stream-ordered pool if driver and device have them: allocate and free then wait for no kernel. Otherwise each block is a
-    /// `cuMemAlloc`.
+    /// Use a stream-ordered pool if possible: allocate and free then wait for no kernel. Otherwise each block is a `cuMemAlloc`.
     pub stream_ordered: bool,
-    /// Freed bytes that a device's pool keeps at a synchronisation, instead of releasing them to the system.
+    /// Freed bytes that a device's pool keeps at a synchronisation.
     pub threshold: u64,
-    /// Bytes that may be pinned at once: allocated or registered, deferred frees included. The backend's own do not count.
+    /// Bytes that may be pinned at once, deferred frees included; the backend's own do not count.
     pub pinned_budget: u64,
 }
 
 impl Default for Settings {
-    /// Returns a pool that keeps everything, and the [budget](host::pinned_budget) for this machine's memory.
+    /// Returns a pool that keeps everything, and the [budget](host::pinned_budget) for this machine.
     fn default() -> Self {
         Self { stream_ordered: true, threshold: u64::MAX, pinned_budget: host::pinned_budget(host::host_memory()) }
     }
 }
 
 impl CudaBackend {
-    /// Opens the GPUs of this machine with the default settings.
+    /// Opens the GPUs with the default settings.
     ///
     /// # Errors
     ///
@@ -151,7 +148,7 @@ impl CudaBackend {
         Self::with(Settings::default())
     }
 
-    /// Opens the GPUs of this machine.
+    /// Opens the GPUs.
     ///
     /// # Errors
     ///
@@ -190,7 +187,7 @@ impl CudaBackend {
         &self.shared.driver
     }
 
-    /// Returns the counters. An operation is counted when the backend sees that it is complete; internal ones are not.
+    /// Returns the counters. An operation counts once the backend sees that it is complete.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if !process::is_home() {
@@ -211,7 +208,7 @@ impl CudaBackend {
         self.shared.deferred.len()
     }
 
-    /// Releases the unused memory of a device's pool to the system.
+    /// Releases unused pool memory of a device to the system.
     ///
     /// # Errors
     ///
@@ -251,7 +248,7 @@ impl Shared {
         self.devices.get(ordinal as usize).is_some_and(|place| place.get().is_some())
     }
 
-    /// `None` in a fork, so that destructors take no lock there: its holder may not exist.
+    /// `None` in a fork, where a lock's holder may not exist.
     fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
         if !process::is_home() {
             return None;
@@ -259,7 +256,7 @@ impl Shared {
         self.streams.get(id)
     }
 
-    /// Also finds a stream that ended with unreported errors.
+    /// Also a stream that ended with unreported errors.
     fn remembered(&self, id: StreamId) -> Option<Arc<Queue>> {
         self.listed(id).or_else(|| process::is_home().then(|| self.ended.get(id)).flatten())
     }
@@ -280,7 +277,7 @@ impl Shared {
         id
     }
 
-    /// A stream that is not listed has executed all its operations.
+    /// An unlisted stream has executed everything.
     fn is_reached(&self, ticket: Ticket) -> bool {
         self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
     }
@@ -309,7 +306,7 @@ impl Shared {
 }
 
 impl Drop for CudaBackend {
-    /// If a kernel does not exit within two seconds, device resources are leaked: freeing them would wait for it.
+    /// If a kernel does not exit in time, device resources are leaked: freeing them would wait.
     fn drop(&mut self) {
         if !process::is_home() {
             return;
@@ -329,7 +326,7 @@ impl Drop for CudaBackend {
             if is_left {
                 device.leave();
             } else {
-                // If binding fails, the context may already be bound.
+                // May be bound already.
                 let _bound = device.bind();
                 shared.unload_all(device);
                 shared.moments.give_back(device);

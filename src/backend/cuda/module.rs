@@ -1,11 +1,11 @@
-//! Modules: the kernels of an image, loaded once per device that launches one of them.
+//! Modules: the kernels of an image, loaded once per device that launches one.
 //!
-//! 1. A module stays loaded as long as the backend, because unloading waits for every running kernel. An image is a constant, so there are
-//!    few.
-//! 2. Every function is loaded with its module: loading at the first launch would wait for every running kernel.
-//! 3. While a persistent kernel runs, a kernel that needs more local memory than any before is refused: the driver would allocate it for
-//!    the whole device and wait for every kernel.
-//! 4. Loading while a kernel runs is refused, because it may wait for that kernel.
+//! Whatever may wait for a running kernel is avoided:
+//!
+//! 1. A module stays loaded as long as the backend.
+//! 2. Every function is loaded with its module, not at its first launch.
+//! 3. While a persistent kernel runs, a kernel that needs more local memory than any before is refused.
+//! 4. Loading while a kernel runs is refused.
 
 use core::cell::Cell;
 use core::ptr;
@@ -78,7 +78,7 @@ impl Shared {
             None => {
                 let there = self.devices.iter().map(|_| OnceLock::new()).collect();
                 let loaded = Arc::new(Loaded { image: *image, there, loading: Mutex::default() });
-                // On a device in use; on the others at their first launch.
+                // On the others at their first launch.
                 let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
                 self.images().push(Arc::clone(&loaded));
@@ -90,7 +90,7 @@ impl Shared {
         Ok(id)
     }
 
-    /// No thread may launch from the device any more. The context must be bound.
+    /// No thread may launch from the device any more.
     pub(super) fn unload_all(&self, device: &Device) {
         self.images().iter().for_each(|image| image.unload(device));
     }
@@ -121,7 +121,7 @@ impl Shared {
                     });
                 }
                 if stays {
-                    // Held until the kernel is listed: two kernels that fit alone may not fit together.
+                    // Until the kernel is listed: two kernels that fit alone may not fit together.
                     (residents, reason) = (Some(others), Some(self.reason()));
                 }
                 launching = Some(self.launching.with_care());
@@ -140,10 +140,9 @@ impl Shared {
             };
             let (calls, function) = (queue.device.calls, kernel.function.0);
             making.call(|stream| {
-                // Only persistent kernels need the guarantee; whether a cooperative grid overlaps one is not documented.
+                // It is not documented whether a cooperative grid overlaps a persistent one, which alone needs it.
                 if stays && groups > 1 && queue.device.facts.cooperative {
-                    // SAFETY: a loaded function, and a pointer for each argument, which the driver copies; the rest is the caller's
-                    // promise.
+                    // SAFETY: a loaded function, with a pointer for each argument, which the driver copies; the caller's promise.
                     unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }
                 } else {
                     // SAFETY: as above.
@@ -168,8 +167,7 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// Finds a kernel with this number of arguments. A thread finds its last kernels without a lock, since nothing is unloaded during the
-    /// backend's lifetime.
+    /// A thread finds its last kernels without a lock, since nothing is unloaded during the backend's lifetime.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<(&'static Entry, Kernel)> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {
@@ -198,7 +196,7 @@ impl Shared {
     }
 }
 
-/// With the [stamp](super::recent::Stamp) of the modules at the lookup.
+/// With the [stamp](super::recent::Stamp) of the lookup.
 #[derive(Clone, Copy)]
 struct Known {
     stamp: u64,
@@ -217,7 +215,7 @@ thread_local! {
     static KNOWN: Kernels = const { Kernels { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
 }
 
-/// Returns true if both images load the same module. The address does not identify an image: a constant has one per use.
+/// The address does not identify an image: a constant has one per use.
 fn is_same(one: &Image, other: &Image) -> bool {
     let shape = |image: &Image| image.host.iter().map(|entry| (entry.name, entry.arguments)).collect::<Vec<_>>();
     one.abi.hash == other.abi.hash && one.ptx == other.ptx && shape(one) == shape(other)
@@ -252,7 +250,6 @@ impl Loaded {
 }
 
 impl There {
-    /// The context must be bound.
     fn load(device: &Device, image: &Image) -> Result<Self> {
         let calls = device.calls;
         let module = compile(calls, image.ptx)?;
@@ -274,11 +271,11 @@ impl There {
 
     fn check_abi(&self, device: &Device, image: &Image) -> Result<()> {
         let (mut address, mut bytes) = (0, 0);
-        // SAFETY: a live module, and a name that ends with 0; writes two integers.
+        // SAFETY: a live module, a zero-terminated name; writes two integers.
         unsafe { device.calls.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, self.module.0, c"RINGMEM_ABI".as_ptr()) }?;
         let hash = if bytes == size_of::<u64>() {
             device.now(|lane| {
-                // SAFETY: the global is as long; the lane's word is this thread's.
+                // SAFETY: as long as the global; this thread's word.
                 unsafe { device.calls.cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address, size_of::<u64>(), lane.stream()) }?;
                 // SAFETY: the lane's own stream.
                 unsafe { device.calls.cuStreamSynchronize(lane.stream()) }?;
@@ -291,7 +288,7 @@ impl There {
         if hash == image.abi.hash {
             return Ok(());
         }
-        // The loaded module has only the hash of its layouts.
+        // The module has only its layouts' hash.
         Err(Error::Abi { expected: image.abi, got: Abi { layouts: &[], hash } })
     }
 
@@ -299,7 +296,7 @@ impl There {
         let calls = device.calls;
         let Ok(name) = CString::new(entry.name) else { return Err(Error::Unsupported { what: "a kernel name with a NUL byte" }) };
         let mut function: CUfunction = ptr::null_mut();
-        // SAFETY: a live module, and a name that ends with 0; writes one handle.
+        // SAFETY: a live module, a zero-terminated name; writes one handle.
         unsafe { calls.cuModuleGetFunction(&raw mut function, self.module.0, name.as_ptr()) }?;
         if calls.cuFuncLoad.is_some() {
             // SAFETY: a function of a live module.
@@ -316,12 +313,11 @@ impl There {
     }
 
     fn unload(&self, calls: &Calls) {
-        // SAFETY: loaded once, and launched no more. If unloading fails, the context's end frees it.
+        // SAFETY: loaded once, launched no more; else the context's end frees it.
         let _ = unsafe { calls.cuModuleUnload(self.module.0) };
     }
 }
 
-/// Takes PTX or a binary.
 fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
     const LOG: [c_int; 2] = [5, 6];
@@ -335,7 +331,7 @@ fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     }
     let (mut options, mut log) = (LOG, std::vec![0_u8; 8 << 10]);
     let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(log.len())];
-    // SAFETY: ends with 0; two options with a value each, the log of the given size; writes one handle.
+    // SAFETY: ends with 0; two options with values, a log of the given size; writes one handle.
     let said = unsafe { calls.cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) };
     match said {
         Ok(()) => Ok(Handle(module)),

@@ -44,9 +44,9 @@ impl Moments {
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        // If binding fails, the context may already be bound.
+        // May be bound already.
         let _bound = self.device.bind();
-        // SAFETY: created once. The driver releases a pending event when it completes.
+        // SAFETY: created once; the driver releases a pending event at its completion.
         let _ = unsafe { self.device.calls.cuEventDestroy_v2(self.event.0) };
     }
 }

@@ -21,7 +21,7 @@ impl Shared {
         Ok(can != 0)
     }
 
-    /// Returns true if one of the two has peer access to the other.
+    /// In either direction.
     pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
         let reaches = |device: u32, peer: u32| {
             self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
@@ -52,12 +52,11 @@ impl Shared {
         };
         match said {
             Ok(()) => {}
-            // Other libraries share the context, and may have changed it first.
+            // Other libraries share the context.
             Err(Error::Driver { code: number::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
             Err(Error::Driver { code: number::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
             Err(error) => return Err(error),
         }
-        // Pool memory has its own access setting.
         if let Some(pool) = &other.pool {
             pool.share(device, enabled)?;
         }

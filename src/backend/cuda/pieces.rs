@@ -1,7 +1,5 @@
-//! [`Pieces`]: a pool of internal pinned memory, in pieces of one size.
-//!
-//! Allocating pinned memory may wait for a running kernel. So pieces are allocated when a device or stream is opened; later only if more
-//! are in flight than ever before.
+//! [`Pieces`]: a pool of internal pinned memory, in pieces of one size. Allocating may wait for a running kernel, so it happens when a
+//! device or stream is opened; later only for more pieces in flight than ever before. A context must be bound.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -15,7 +13,7 @@ use crate::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
 
-/// Uninitialised, and accessible to every device. A context must be bound.
+/// Uninitialised, and accessible to every device.
 pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
     let mut pointer = ptr::null_mut::<c_void>();
     // SAFETY: writes one pointer.
@@ -23,8 +21,7 @@ pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<
     NonNull::new(pointer.cast()).ok_or(Error::Unsupported { what: "memory at address 0" })
 }
 
-/// Returns the device address minus the host address, wrapping: not 0 for write-combined memory, and for registered memory on devices that
-/// do not use host pointers. A context must be bound.
+/// Returns device minus host address: not 0 for write-combined memory, and for registered memory on devices that do not use host pointers.
 ///
 /// # Safety
 ///
@@ -54,7 +51,7 @@ struct Held {
 #[derive(Clone, Copy)]
 struct Place(NonNull<u8>);
 
-// SAFETY: memory without thread affinity, exclusive to the holder.
+// SAFETY: exclusive to the holder, without thread affinity.
 unsafe impl Send for Place {}
 // SAFETY: as above; a shared reference gives only the address.
 unsafe impl Sync for Place {}
@@ -70,13 +67,12 @@ impl Pieces {
         Self { calls, bytes, together, held: Mutex::default() }
     }
 
-    /// A context must be bound.
     pub fn take(self: &Arc<Self>) -> Result<Piece> {
         let idle = self.held().idle.pop();
         let place = match idle {
             Some(place) => place,
             None => {
-                // Outside the lock: the driver call may be slow.
+                // The driver call may be slow.
                 let block = locked(self.calls, self.bytes * self.together, 0)?;
                 let mut held = self.held();
                 held.blocks.push(Place(block));
@@ -91,7 +87,7 @@ impl Pieces {
     /// No piece may be in use.
     pub fn give_back(&self) {
         for block in std::mem::take(&mut *self.held()).blocks {
-            // SAFETY: allocated once, and unused. If freeing fails, the context's end frees it.
+            // SAFETY: allocated once, unused; else the context's end frees it.
             let _ = unsafe { self.calls.cuMemFreeHost(block.0.as_ptr().cast()) };
         }
     }
@@ -102,7 +98,6 @@ impl Pieces {
 }
 
 impl Piece {
-    /// Exclusive to the holder.
     pub const fn place(&self) -> NonNull<u8> {
         self.place.0
     }
@@ -110,7 +105,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // In a fork, the holder of the lock may not exist.
+        // In a fork, the lock's holder may not exist.
         if process::is_home() {
             self.home.held().idle.push(self.place);
         }

@@ -1,7 +1,6 @@
-//! [`Pool`]: stream-ordered device memory, kept when freed.
+//! [`Pool`]: stream-ordered device memory, kept when freed. A context must be bound.
 //!
-//! The backend creates its own: other libraries share the default pool's threshold, which is 0 and releases free memory at each
-//! synchronisation.
+//! Not the default pool: its threshold, shared with other libraries, is 0 and releases free memory at each synchronisation.
 
 use core::ptr;
 use std::ffi::c_int;
@@ -32,7 +31,7 @@ pub(super) struct Pool {
 }
 
 impl Calls {
-    /// Returns true if the driver has every function used here: some alone could allocate but not free.
+    /// Some of the functions alone could allocate but not free.
     pub fn has_pools(&self) -> bool {
         let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
         let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
@@ -48,7 +47,7 @@ impl Calls {
 }
 
 impl Pool {
-    /// Keeps up to `threshold` free bytes. The driver must have pools, and the context must be bound.
+    /// Keeps up to `threshold` free bytes.
     pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
         let properties = Properties {
             allocation: PINNED,
@@ -61,7 +60,7 @@ impl Pool {
             reserved: [0; 54],
         };
         let mut handle = ptr::null_mut();
-        // SAFETY: reads a whole structure; writes one handle.
+        // SAFETY: reads one structure, writes one handle.
         unsafe { calls.cuMemPoolCreate(&raw mut handle, &raw const properties) }?;
         let pool = Self { calls, handle: Handle(handle) };
         let mut value = threshold;
@@ -70,7 +69,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The memory is usable from this point of the stream on.
+    /// Usable from this point of the stream on.
     pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         let mut address = 0;
         // SAFETY: a live pool and stream; writes one address.
@@ -78,7 +77,7 @@ impl Pool {
         Ok(address)
     }
 
-    /// Returns the reserved bytes that are not in use. A context must be bound.
+    /// Returns the reserved bytes not in use.
     pub fn idle(&self) -> Result<u64> {
         let ask = |which| {
             let mut value = 0_u64;
@@ -89,13 +88,12 @@ impl Pool {
         Ok(ask(RESERVED)?.saturating_sub(ask(USED)?))
     }
 
-    /// A context must be bound.
     pub fn trim(&self) -> Result<()> {
         // SAFETY: a live pool.
         unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
     }
 
-    /// Sets a device's access to all present and future memory of this pool.
+    /// For all present and future memory of this pool.
     pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
         let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
         let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };
@@ -106,7 +104,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: created once, and unused. If destroying fails, the process's end frees it.
+        // SAFETY: created once, unused; else the process's end frees it.
         let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
     }
 }

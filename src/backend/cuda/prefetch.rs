@@ -1,4 +1,4 @@
-//! Prefetches of managed memory, and advice about it.
+//! Prefetches of and advice about managed memory.
 
 use super::queue::Lasts;
 use super::tally::Done;
@@ -6,19 +6,19 @@ use super::{CudaBackend, Shared};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Advice about managed memory: `CUmem_advise`. It moves and maps pages; their contents are unaffected.
+/// Advice about managed memory: `CUmem_advise`. It moves and maps pages only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Mostly read: each side may keep a copy.
+    /// Each side may keep a copy.
     ReadMostly,
     /// Reverts [`ReadMostly`](Self::ReadMostly).
     NotReadMostly,
-    /// Prefers the pages on a device, or on the host for `None`.
+    /// Prefers a device, or the host for `None`.
     Prefer(Option<u32>),
     /// Reverts [`Prefer`](Self::Prefer).
     NoPreference,
-    /// Maps the pages for a device, or for the host for `None`: its accesses do not migrate them.
+    /// Maps the pages for a device, or the host for `None`, instead of migrating them.
     MappedBy(Option<u32>),
     /// Reverts [`MappedBy`](Self::MappedBy).
     NotMappedBy(Option<u32>),
@@ -34,14 +34,14 @@ impl Shared {
         if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
             return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
         }
-        // An invalid device is this backend's error instead of the driver's.
+        // Reports this backend's error.
         let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
         if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
             return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
         }
         let to = self.side(to)?;
         let number = queue.push(Lasts::Bytes(bytes), Some(Done::prefetch(bytes)), |making| {
-            // SAFETY: live managed memory, just found; freeing it waits for this operation.
+            // SAFETY: live managed memory; freeing it waits for this operation.
             making.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
         })?;
         Ok(Ticket { stream: on, number })
@@ -53,7 +53,7 @@ impl Shared {
 }
 
 impl CudaBackend {
-    /// Advises the driver how a block of managed memory will be used.
+    /// Advises the driver about a block of managed memory.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Checks that the driver may be called: only in the process that loaded it, until that process begins to end.
+//! Checks that the driver may be called: only in its process, until that begins to end.
 //!
-//! At exit the driver may end before the last value is dropped; in a fork all its handles are invalid. A call would crash or hang, so the
-//! driver's usual error code is returned instead. In a fork no lock is taken either: its holder may not exist.
+//! At exit the driver may end before the last value is dropped; in a fork its handles are invalid. Calls would crash or hang, so the
+//! driver's usual error is returned. In a fork no lock is taken either: its holder may not exist.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,7 +23,7 @@ extern "C" fn ending() {
     IS_ENDING.store(true, Relaxed);
 }
 
-/// Called after `cuInit`: exit handlers run in reverse order, so this one runs before the driver's.
+/// After `cuInit`: exit handlers run in reverse order, so this one runs before the driver's.
 pub(super) fn settle() {
     HOME.get_or_init(|| {
         // If registration fails, only the driver's own error remains.
@@ -32,7 +32,6 @@ pub(super) fn settle() {
     });
 }
 
-/// Fails if a call must not reach the driver.
 pub(super) fn admits(call: &'static str) -> Result<()> {
     if IS_ENDING.load(Relaxed) {
         return checked(call, number::DEINITIALIZED);
@@ -43,12 +42,10 @@ pub(super) fn admits(call: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Fails in a fork, where the holder of a lock may not exist.
 pub(super) fn takes_locks(call: &'static str) -> Result<()> {
     if is_home() { Ok(()) } else { checked(call, number::NOT_INITIALIZED) }
 }
 
-/// Returns false in a fork of the driver's process.
 pub(super) fn is_home() -> bool {
     HOME.get().is_none_or(Process::is_this)
 }

@@ -1,4 +1,4 @@
-//! Completion of the operations of a [`Queue`]: polling, waiting, and the work that follows.
+//! Completion of operations of a [`Queue`].
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
@@ -12,8 +12,7 @@ use super::event::Event;
 use super::queue::{OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
 
-/// How long a waiter polls before it sleeps. The driver's wake-up is tens of microseconds late; a copy of 256 MiB within a device takes
-/// about 125.
+/// How long a waiter polls: the driver's wake-up is tens of microseconds late; a copy of 256 MiB within a device takes about 125.
 const AWAKE: Duration = Duration::from_micros(300);
 /// Polls per reading of the clock.
 const CLOCK: u64 = 8;
@@ -47,7 +46,7 @@ impl Queue {
             Err(error) if is_final(&error) => self.end(&mut state, error),
             Err(Error::Driver { call, code, .. }) => {
                 state.troubles = state.troubles.saturating_add(1);
-                // An operation in an unknown state may still be executing, so it counts as incomplete.
+                // It may still be executing, so it counts as incomplete.
                 state.silent = (state.troubles > TRIES).then_some((call, code));
             }
             Err(_) => {}
@@ -57,14 +56,14 @@ impl Queue {
 
     fn ask(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
-        // The event may be invalid after a device reset, or its query may fail. The stream can still answer.
+        // After a device reset, or if the event's query fails, the stream can still answer.
         if self.cover(state, number).is_ok() {
             match self.look(state) {
                 Err(error) if !is_final(&error) => {}
                 answer => return answer,
             }
         }
-        // SAFETY: the queue's stream until all operations are complete.
+        // SAFETY: the queue's own stream.
         match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
             Ok(()) => {
                 state.events.clear();
@@ -77,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// Returns an event that completes with a number or after it.
+    /// Completes with the number or after it.
     pub fn event(&self, number: u64) -> Result<Option<Arc<Event>>> {
         let _bound = self.device.bind()?;
         let mut state = self.state();
@@ -90,24 +89,24 @@ impl Queue {
         launch > 0 && !self.reached(launch)
     }
 
-    /// Returns false on timeout or if the driver does not answer.
+    /// False on timeout or without an answer.
     pub fn settles(&self, timeout: Duration) -> bool {
         self.wait_for(self.launch.load(Acquire), Some(timeout))
     }
 
-    /// Returns false if the driver does not answer.
+    /// False without an answer.
     pub fn settle(&self) -> bool {
         self.wait_for(self.last(), None)
     }
 
-    /// Returns true if a kernel or a wait for another stream is incomplete.
+    /// A kernel or a wait for another stream is incomplete.
     pub fn may_last(&self) -> bool {
         let lasting = self.lasting.load(Acquire);
         lasting > 0 && !self.reached(lasting)
     }
 
-    /// Returns true if the number completes within `timeout`. Returns its failure if not yet reported; with `up_to`, the first unreported
-    /// one up to it. The error of a broken context is always returned.
+    /// Returns true if the number completes within `timeout`, or its unreported failure; with `up_to`, the first unreported one. The error
+    /// of a broken context is always returned.
     pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
         if !self.wait_for(number, timeout) {
             return self.said_something().map(|()| false);
@@ -115,7 +114,7 @@ impl Queue {
         self.tell(if up_to { 0 } else { number }, number).map(|()| true)
     }
 
-    /// Returns true if the operation failed, even if its error was reported.
+    /// Even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.state().failures.have(number)
     }
@@ -129,19 +128,18 @@ impl Queue {
         self.tell(0, last)
     }
 
-    /// Returns the driver's error if it does not report completion.
     fn said_something(&self) -> Result<()> {
         self.state().silent.map_or(Ok(()), |(call, code)| checked(call, code))
     }
 
-    /// Returns the first unreported failure in a range, and marks the others as reported.
+    /// Marks all failures of the range as reported.
     fn tell(&self, first: u64, last: u64) -> Result<()> {
         let mut state = self.state();
         state.failures.tell(first..=last)?;
         state.told(last)
     }
 
-    /// Returns false on timeout or if the driver does not answer.
+    /// False on timeout or without an answer.
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
         if self.reached(number) {
             return true;
@@ -182,7 +180,6 @@ impl Queue {
         true
     }
 
-    /// The context must be bound.
     pub(super) fn look(&self, state: &mut State) -> Result<()> {
         let mut over = None;
         while let Some((number, event)) = state.events.front() {
@@ -190,7 +187,7 @@ impl Queue {
                 Ok(true) => {
                     over = Some(*number);
                     let reached = state.events.pop_front();
-                    // An event that a waiter holds is not reused; the surplus returns to the device's pool.
+                    // Not reused while a waiter holds it; the surplus returns to the device's pool.
                     let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
                     state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
                 }
@@ -213,13 +210,13 @@ impl Queue {
         self.done.fetch_max(number, Release);
     }
 
-    /// The context is broken and executes nothing more.
+    /// Nothing more executes in the context.
     fn end(&self, state: &mut State, error: Error) {
         if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
             state.broken = Some((self.done.load(Relaxed), call, code));
         }
         state.events.clear();
-        // The freed memory is lost with the context.
+        // Freed memory is lost with the context.
         state.done.drain(..).filter(|(_, done)| done.is_free()).for_each(|(_, done)| done.count(&self.counts));
         state.lent.clear();
         self.done.fetch_max(state.last, Release);
@@ -232,7 +229,6 @@ impl Queue {
         self.record(state)
     }
 
-    /// The context must be bound.
     pub(super) fn record(&self, state: &mut State) -> Result<()> {
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |&(number, _)| number);
         if covered < state.last {
@@ -248,7 +244,7 @@ impl Queue {
 }
 
 impl State {
-    /// Fails for a number that was incomplete when the context broke.
+    /// For numbers that were incomplete when the context broke.
     fn told(&self, number: u64) -> Result<()> {
         match self.broken {
             Some((over, call, code)) if number > over => checked(call, code),

@@ -1,6 +1,5 @@
-//! Published words: an acquire load of the word also sees all earlier writes.
-//!
-//! The stream stores the word after all earlier operations. A device without that operation copies a word that belongs to the operation.
+//! Published words: an acquire load also sees all earlier writes. The stream stores the word last, or copies a word of the operation where
+//! the device cannot store.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
@@ -15,7 +14,7 @@ use crate::backend::bytes::{aligned, is_word};
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
-/// The default of `cuStreamWriteValue64_v2`: earlier operations of the stream are visible before the word.
+/// The default: earlier operations of the stream are visible before the word.
 const WITH_BARRIER: u32 = 0;
 
 impl Shared {
@@ -36,12 +35,12 @@ impl Shared {
             let home = self.device(found.device)?;
             home.now(|lane| {
                 if home.facts.writes_words && found.location != MemoryLocation::Unified {
-                    // SAFETY: a live, aligned word of the device: checked, and the caller's promise.
+                    // SAFETY: a live, aligned device word: checked, and the caller's promise.
                     return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) };
                 }
                 // SAFETY: the lane's own word.
                 unsafe { lane.word().write(value) };
-                // SAFETY: as above; the lane is synchronised before another thread uses it.
+                // SAFETY: as above; synchronised before another thread uses the lane.
                 unsafe {
                     home.calls.cuMemcpyHtoDAsync_v2(device_address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream())
                 }
@@ -97,13 +96,13 @@ impl Shared {
     pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
-        // Opens no device for a word outside device memory.
+        // A word elsewhere opens no device.
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
         let mut ends = [None, None];
         for (ends, copy) in ends.iter_mut().zip(copies) {
             *ends = Some((self.ends(copy)?, copy.bytes));
         }
-        // A copy of one word needs the lane's own word.
+        // Needs the lane's own word.
         let is_alike = |(ends, bytes): &(Ends, u64)| {
             let is_home = match ends.way {
                 Way::Up => ends.to.device == found.device,
@@ -125,7 +124,7 @@ impl Shared {
             for (ends, bytes) in ends.iter().flatten() {
                 self.issue(ends, *bytes as usize, home, lane.stream())?;
             }
-            // SAFETY: a live, aligned word of the device: checked, and the caller's promise.
+            // SAFETY: a live, aligned device word: checked, and the caller's promise.
             unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) }
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
@@ -135,8 +134,7 @@ impl Shared {
     }
 }
 
-/// Stores a word that others may be reading. The caller has checked that it is live and aligned, and was promised that others access it as
-/// a word.
+/// The caller has checked that the word is live and aligned, and was promised that others access it as a word.
 fn store(spot: Spot, value: u64) {
     drain();
     // SAFETY: see the function's comment.

@@ -1,12 +1,10 @@
 //! [`Queue`]: a stream, and which of its operations are complete.
 //!
-//! 1. Operations are numbered. An event covers all operations up to its number. One is recorded after each large operation, before each of
-//!    unbounded duration, and on demand. So a flush of small copies and an index costs one event, and a wait for a copy does not wait for a
-//!    later kernel.
-//! 2. An observed completion is cached.
-//! 3. If a call fails before anything is queued, its caller gets the error. If a later call of the operation fails, the operation gets a
-//!    number that fails, since a part may be executed. A context that a kernel broke completes all operations with its error.
-//! 4. While the driver does not answer, waiters get its error, the operation stays incomplete, and its memory stays allocated.
+//! 1. An event covers all operations up to its number. One is recorded after each large operation, before each of unbounded duration, and
+//!    on demand: a flush of small copies costs one event, and a wait for a copy does not wait for a later kernel.
+//! 2. If a call fails before anything is queued, its caller gets the error. If a later call of the operation fails, the operation gets a
+//!    failing number, since a part may be executed. A broken context completes everything with its error.
+//! 3. While the driver does not answer, waiters get its error and the operation stays incomplete, with its memory.
 
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
@@ -34,17 +32,17 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// Operations of at least this many bytes get their own event: they take 5 us or more, so a wait for earlier work should not include them.
+/// From this many bytes on, an operation takes 5 us or more and gets its own event: waits for earlier work should not include it.
 const LARGE: u64 = 64 << 10;
-/// An event covers at most this many small operations.
+/// Small operations per event.
 const RUN: u64 = 32;
-/// Outstanding events at which `push` polls them.
+/// Outstanding events at which `push` polls.
 const MANY: usize = 64;
-/// Idle events of the device when a stream is opened: for a kernel, its waits and some large copies.
+/// For a kernel, its waits and some large copies.
 const EVENTS: usize = 16;
 /// Enough if each operation is waited for.
 const FIRST_EVENTS: usize = 2;
-/// The most idle events that a stream keeps: the kernels usually queued in a row.
+/// The kernels usually queued in a row.
 pub(super) const OWN_EVENTS: usize = 32;
 
 pub(super) struct Queue {
@@ -52,24 +50,23 @@ pub(super) struct Queue {
     stream: Owned,
     state: Mutex<State>,
     pub(super) done: AtomicU64,
-    /// The last launch.
     pub(super) launch: AtomicU64,
-    /// The last kernel or wait for another stream.
+    /// The last kernel, or wait for another stream.
     pub(super) lasting: AtomicU64,
-    // Declared last: the events of `state` return to the device's pool.
+    // Last: the events of `state` return to the device.
     pub device: Arc<Device>,
 }
 
 enum Owned {
-    /// The device's; returns there once the queue is closed and complete.
+    /// Returns to the device once the queue is over.
     Here(Handle<CUstream_st>),
-    /// Adopted; `keeps` keeps it alive.
+    /// Adopted.
     There { stream: Handle<CUstream_st>, keeps: ManuallyDrop<Box<dyn Send + Sync>> },
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // Its owner might call the driver even in a fork.
+        // Even in a fork, its owner might call the driver.
         if let Self::There { keeps, .. } = self
             && process::is_home()
         {
@@ -82,34 +79,33 @@ impl Drop for Owned {
 #[derive(Default)]
 pub(super) struct State {
     pub last: u64,
-    /// In order, each with the last number that it covers.
+    /// With the last number that each covers.
     pub events: VecDeque<(u64, Arc<Event>)>,
     /// Reused before the device's.
     pub idle: Vec<Arc<Event>>,
-    /// Counts to add when a number completes.
+    /// Counts to add at completion.
     pub done: VecDeque<(u64, Done)>,
-    /// Pinned pieces to return when a number completes.
+    /// Returned at completion.
     pub lent: VecDeque<(u64, Piece)>,
     pub failures: Failures,
     pub failed: u64,
-    /// The error that broke the context, and the last number complete before it.
+    /// The error that broke the context, and the last number complete before.
     pub broken: Option<(u64, &'static str, u32)>,
-    /// Consecutive queries without an answer.
     pub troubles: u32,
-    /// The driver's error, once [`troubles`](Self::troubles) exceeds the limit.
+    /// The driver's error, after too many [`troubles`](Self::troubles).
     pub silent: Option<(&'static str, u32)>,
-    /// Shared by the stream's host functions, which run in order. `None` once closed.
+    /// For host functions, which run in order; `None` once closed.
     staging: Option<Piece>,
     is_closed: bool,
-    /// The driver's stream belongs to the device again.
+    /// The device has its stream again.
     is_finished: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasts {
-    /// Bounded by the transfer of this many bytes.
+    /// Bounded by a transfer.
     Bytes(u64),
-    /// Bounded by a kernel on another stream.
+    /// Bounded by another stream's kernel.
     Wait,
     Kernel,
 }
@@ -118,7 +114,7 @@ pub(super) struct Making<'a> {
     queue: &'a Queue,
     number: u64,
     staging: Option<NonNull<u8>>,
-    /// Belongs to the operation until it completes.
+    /// Until the operation completes.
     word: Option<Piece>,
     has_begun: bool,
 }
@@ -130,18 +126,17 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Returns the number under which the operation fails, if a call failed after another was made.
+    /// The number that fails, if a call failed after another was made.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }
 
-    /// Returns [`STAGING`](super::device::STAGING) pinned bytes that only the operation's calls use, in stream order; the host only in host
-    /// functions.
+    /// Pinned bytes that only the operation uses, in stream order; the host only in host functions.
     pub fn staging(&self) -> Result<NonNull<u8>> {
         self.staging.ok_or(Error::Closed { what: "stream" })
     }
 
-    /// Returns the same word at each call; it belongs to the operation until it completes.
+    /// The same word at each call, until the operation completes.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
         let word = match self.word.take() {
             Some(word) => word,
@@ -157,13 +152,12 @@ impl Queue {
         Self::new(device, counts, || Ok(Owned::Here(device.take_stream()?)))
     }
 
-    /// The stream lives as long as `keeps`.
     pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: CUstream, keeps: Box<dyn Send + Sync>) -> Result<Self> {
         let _bound = device.bind()?;
         Self::new(device, counts, || Ok(Owned::There { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
     }
 
-    /// Allocates what later operations need, since that could block behind a running kernel. The context must be bound.
+    /// Allocates now, since later it could block behind a running kernel.
     fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
         let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
@@ -183,7 +177,7 @@ impl Queue {
         self.push_bound(&self.device.bind()?, self.state(), None, lasts, done, make)
     }
 
-    /// If an operation has failed from `since` on, this one fails too.
+    /// Fails if an operation from `since` on has failed.
     pub fn push_bound(
         &self,
         _bound: &Bound,
@@ -232,11 +226,10 @@ impl Queue {
         }
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |(number, _)| *number);
         if matches!(lasts, Lasts::Bytes(LARGE..)) || number - covered >= RUN {
-            // If recording fails, the next query records again.
+            // Else the next query records.
             let _ = self.record(&mut state);
         }
         if state.events.len() >= MANY {
-            // The next query returns the error.
             let _ = self.look(&mut state);
         }
         Ok(number)
@@ -249,7 +242,7 @@ impl Queue {
         }
         state.last += 1;
         let (number, before) = (state.last, state.last - 1);
-        // Nothing was queued for it, so the event for the earlier operations covers it too.
+        // Nothing was queued, so the earlier event covers it too.
         match state.events.back_mut() {
             Some((covered, _)) if *covered == before => *covered = number,
             None if self.done.load(Acquire) >= before => self.done.store(number, Release),
@@ -262,8 +255,7 @@ impl Queue {
         self.state().last
     }
 
-    /// Rejects further operations. Waits for the queued ones, unless a launch or a wait for another stream is among them. Returns true if
-    /// the queue was open.
+    /// Waits for the queued operations, unless a launch or a wait for another stream is among them. Returns true if the queue was open.
     pub fn close(&self) -> bool {
         let last = {
             let mut state = self.state();
@@ -275,7 +267,7 @@ impl Queue {
         if !self.may_last() {
             self.wait_for(last, None);
         }
-        // If binding fails, the context may already be bound.
+        // May be bound already.
         let _bound = self.device.bind();
         let mut state = self.state();
         if let Some(staging) = state.staging.take()
@@ -283,12 +275,12 @@ impl Queue {
         {
             state.lent.push_back((last, staging));
         }
-        // If recording fails, the next query records again.
+        // Else the next query records.
         let _ = self.cover(&mut state, last);
         true
     }
 
-    /// Returns the driver's stream to the device, once. The queue must be over.
+    /// Once, when the queue is over.
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();

@@ -1,4 +1,4 @@
-//! [`Ranges`] whose live ranges each thread remembers, so that most calls take no lock.
+//! [`Ranges`] with a cache of live ranges per thread.
 
 use super::recent::{self, Stamp};
 use crate::Result;
@@ -7,7 +7,7 @@ use crate::backend::{Block, Place, Taints};
 
 pub(super) struct Ranges<O> {
     ranges: ranges::Ranges<O>,
-    /// Renewed after each kill, before the memory is freed: a remembered range with the current stamp is live.
+    /// Renewed after each kill, before the memory is freed: a cached range with the current stamp is live.
     stamp: Stamp,
 }
 
@@ -22,11 +22,7 @@ impl<O> Ranges<O> {
         self.ranges.insert(address, range);
     }
 
-    /// Calls made after this do not find the block.
-    ///
-    /// # Errors
-    ///
-    /// [`Foreign`](crate::Error::Foreign).
+    /// Later calls do not find the block.
     pub fn kill(&self, block: &Block) -> Result<()> {
         self.ranges.kill(block)?;
         self.stamp.renew();
@@ -45,8 +41,8 @@ impl<O> Ranges<O> {
         self.ranges.read()
     }
 
-    /// Finds live bytes; a host address outside every range is pageable memory.
-    // Inlined so that the result stays in registers: through memory it is stored in bytes and read in words, which stalls store forwarding.
+    /// A host address outside every range is pageable memory.
+    // Inlined to stay in registers: through memory the result is stored in bytes and read in words, which stalls store forwarding.
     #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
         let address = place.address();
@@ -58,7 +54,7 @@ impl<O> Ranges<O> {
 
     #[inline(never)]
     fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
-        // Before the lock: a kill after the lookup makes the stamp old.
+        // Before the lock: a later kill makes the stamp old.
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {

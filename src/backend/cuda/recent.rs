@@ -1,8 +1,7 @@
 //! Per-thread caches of recent lookups, read without a lock.
 //!
-//! 1. A removal changes the table's [`Stamp`], so a cached entry with the current stamp is valid.
-//! 2. Stamps are unique in a process, so an entry never matches another table.
-//! 3. The cache holds weak references. A hit on a range writes no shared memory; a hit on a stream or module writes its reference count.
+//! 1. A removal changes the table's [`Stamp`], unique in the process: an entry with the current stamp is valid.
+//! 2. References are weak. A hit on a range writes no shared memory; one on a stream or module writes its reference count.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -21,7 +20,6 @@ use crate::backend::ranges::Span;
 /// Both ends of a copy, and a word for each.
 const MANY: usize = 4;
 
-/// A period in which no entry is removed.
 pub(crate) struct Stamp(AtomicU64);
 
 impl Default for Stamp {
@@ -42,8 +40,8 @@ impl Stamp {
         self.0.load(Acquire)
     }
 
-    /// Invalidates all cached lookups. Called before the removed entry is freed or its key reused. Entries are cached with a stamp from
-    /// before the lookup, or under the lock that `renew` is called with.
+    /// Called before the removed entry is freed or its key reused. Entries have a stamp from before their lookup, or from under `renew`'s
+    /// lock.
     pub fn renew(&self) {
         // SYNC POINT: gone. Pairs with now.
         self.0.store(next(), Release);
@@ -117,7 +115,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
     pub fn get(&self, key: T::Key) -> Option<Arc<T>> {
         let stamp = self.stamp.now();
         let known = |row: &&Row<T::Key, T>| row.stamp == stamp && row.key == Some(key);
-        // The cache is not accessible while the thread ends.
+        // Inaccessible while the thread ends.
         let recent = T::recent().try_with(|recent| recent.rows.borrow().iter().find(known).and_then(|row| row.thing.upgrade()));
         recent.ok().flatten().or_else(|| self.look(key))
     }
@@ -150,7 +148,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
         things.remove(&key)
     }
 
-    /// Removes the entries that `goes` selects, and passes each to `gone` before other threads can observe the removal.
+    /// Passes each removed entry to `gone` before other threads can observe the removal.
     pub fn take(&self, mut goes: impl FnMut(&T) -> bool, mut gone: impl FnMut(T::Key, Arc<T>)) {
         let mut things = self.write();
         for (key, thing) in things.extract_if(|_, thing| goes(thing)) {

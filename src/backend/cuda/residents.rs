@@ -1,8 +1,7 @@
-//! [`Residents`]: the persistent kernels of a device, and the capacity that they leave to other kernels.
+//! [`Residents`]: a device's persistent kernels, and the capacity that they leave.
 //!
-//! All groups of a kernel must be resident at the same time, because they may wait for each other. By the driver's occupancy, each group
-//! takes a share of a multiprocessor. The model assigns each group to the least loaded one, as a device does. Kernels of one stream run one
-//! at a time, so only the largest counts.
+//! All groups of a kernel must be resident at once, because they may wait for each other. A group takes a share of a multiprocessor, by the
+//! driver's occupancy. The model assigns each to the least loaded one, as a device does. Of one stream only the largest kernel counts.
 
 use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,16 +18,16 @@ pub(super) struct Residents(Mutex<Vec<Resident>>);
 pub(super) struct Resident {
     ticket: Ticket,
     groups: u32,
-    /// Of a multiprocessor, in units of 1 / [`WHOLE`].
+    /// In units of 1 / [`WHOLE`] multiprocessor.
     share: u64,
 }
 
-/// The capacity of a multiprocessor: a multiple of each of 1 to 32, the groups that one has held so far.
+/// A multiple of each of 1 to 32, the groups that a multiprocessor has held so far.
 const WHOLE: u64 = 144_403_552_893_600;
 
 #[derive(Clone, Copy)]
 pub(super) struct Fit {
-    /// Groups that a multiprocessor holds.
+    /// Groups per multiprocessor.
     pub each: u32,
     pub processors: u32,
 }
@@ -59,14 +58,14 @@ impl Fit {
 }
 
 impl Residents {
-    /// The holder is the only thread that queues a persistent kernel, or one that must fit next to them.
+    /// Only the holder queues a persistent kernel, or one that must fit next to them.
     pub fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
-    /// Ignores kernels of the same stream: they run one after the other.
+    /// Kernels of the same stream run one after the other.
     pub(super) fn fits(&self, residents: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = residents.len();
         residents.retain(|resident| !self.is_reached(resident.ticket));
@@ -91,7 +90,7 @@ impl Resident {
         Self { ticket, groups, share: fit.share() }
     }
 
-    /// Each entry is a load and the number of multiprocessors with it.
+    /// Loads, and the number of multiprocessors with each.
     fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
         let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
         let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));

@@ -1,4 +1,4 @@
-//! [`Done`]: the counts to add when an operation is complete.
+//! [`Done`]: counts to add at completion.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ pub(super) enum Way {
     Device,
     /// With peer access.
     Peer,
-    /// Between devices, staged by the driver through the host.
+    /// By the driver, through the host.
     Staged,
 }
 

@@ -1,7 +1,5 @@
-//! The first use of what the driver loads lazily.
-//!
-//! The driver has kernels and engines of its own, for fills, copies within a device and growing a pool. Loading one may wait for every
-//! running kernel, so each is used once when a device is opened.
+//! Uses once what the driver loads lazily: its kernels and engines for fills, for copies within a device and for pools. Loading one may
+//! wait for every running kernel.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -11,13 +9,13 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::device::{Device, Lane};
 use crate::Result;
 
-/// Half of the memory: larger than what the driver fills or copies by other means.
+/// Larger than what the driver fills or copies by other means.
 const HALF: usize = 256 << 10;
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl Device {
-    /// Where a call fails, the first real use reports the error.
+    /// After a failure, the first real use reports the error.
     pub fn warm_up(&self) {
         let mut address = 0;
         let allocated = self.now(|lane| match &self.pool {
@@ -29,12 +27,12 @@ impl Device {
             return;
         }
         let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
-        // True if the call succeeded, even if waiting for it failed.
+        // Even if waiting failed.
         let free = || {
             let mut is_freed = false;
             let _ = self.now(|lane| {
                 let freed = match self.pool {
-                    // SAFETY: allocated above, in use no more, and not freed yet.
+                    // SAFETY: allocated above, unused, not freed yet.
                     Some(_) => unsafe { self.calls.cuMemFreeAsync(address, lane.stream()) },
                     // SAFETY: as above.
                     None => unsafe { self.calls.cuMemFree_v2(address) },
@@ -44,7 +42,7 @@ impl Device {
             });
             is_freed
         };
-        // A driver that fails twice has lost the context, whose end frees the memory.
+        // After two failures the context is lost, and its end frees the memory.
         if !free() {
             free();
         }
@@ -53,10 +51,10 @@ impl Device {
     fn use_all(&self, lane: &Lane, address: CUdeviceptr) -> Result<()> {
         let (calls, stream, word) = (self.calls, lane.stream(), lane.word().as_ptr());
         let half = address + HALF as u64;
-        // SAFETY: the lane's own word, on which nothing is queued.
+        // SAFETY: the lane's own word; nothing is queued.
         unsafe { word.write(0) };
-        // SAFETY: within the memory, which is freed later; the word is the lane's until it is synchronised. Each call is made even if an
-        // earlier one failed.
+        // SAFETY: within the memory, which is freed later; the lane's word until it is synchronised. A failed call does not prevent the
+        // next.
         let outcomes = unsafe {
             [
                 calls.cuMemsetD8Async(address, 0, 2 * HALF, stream),

@@ -1,7 +1,5 @@
-//! [`Watch`]: a thread that polls for completed uses while values are kept.
-//!
-//! So a task is woken by the drop of the value kept for its operation, even if no thread calls the backend: the driver's callbacks must not
-//! call the driver. The drop is at most one pause, 1 ms, late.
+//! [`Watch`]: a thread that polls for completed uses while values are kept. So a drop wakes a task, at most 1 ms late, even if no thread
+//! calls the backend: the driver's callbacks must not call the driver.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
@@ -11,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use super::Shared;
 
-/// The first and the longest pause between polls.
+/// First and longest.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 #[derive(Default)]
@@ -22,7 +20,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Joins the thread, unless called in it: a value dropped there may hold the last reference to the backend.
+    /// Joins the thread, unless in it: a value dropped there may hold the last reference to the backend.
     pub fn end(&self) {
         self.is_ending.store(true, SeqCst);
         let thread = self.thread().take();
@@ -50,12 +48,11 @@ impl Shared {
         match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || shared.look_on()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
-                    // It polls no more and is about to release its reference to the shared state, of which the backend must be the last
-                    // holder.
+                    // It is about to release its reference to the shared state, of which the backend must be the last holder.
                     let _ = before.join();
                 }
             }
-            // Without a thread, the next call of the backend drains.
+            // Then the next call of the backend drains.
             Err(_) => watch.is_on.store(false, SeqCst),
         }
     }
