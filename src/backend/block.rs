@@ -27,7 +27,7 @@ use crate::{Error, Result};
 pub struct DeviceAddress(u64);
 
 impl DeviceAddress {
-    /// Returns the address with this number; memory need not be allocated there.
+    /// Returns an address, of allocated memory or not.
     #[must_use]
     pub const fn new(address: u64) -> Self {
         Self(address)
@@ -39,7 +39,7 @@ impl DeviceAddress {
         self.0
     }
 
-    /// Returns the address `bytes` further on; `None` on overflow. Memory need not be allocated there.
+    /// Returns the address `bytes` further on; `None` on overflow.
     #[must_use]
     pub const fn offset(self, bytes: u64) -> Option<Self> {
         match self.0.checked_add(bytes) {
@@ -58,28 +58,28 @@ impl fmt::Debug for DeviceAddress {
 /// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryLocation {
-    /// Pageable host memory, which devices cannot access.
+    /// Pageable host memory, inaccessible to devices.
     Host,
-    /// Device memory, which the host cannot access.
+    /// Device memory, inaccessible to the host.
     Device,
-    /// Page-locked host memory that devices can access.
+    /// Page-locked host memory, accessible to devices.
     Pinned,
-    /// Managed memory: one address for host and devices, and pages that migrate.
+    /// Managed memory: one address everywhere, and pages that migrate.
     Unified,
 }
 
 bitflags! {
-    /// Properties of an allocation. An unknown bit, or an option that the location does not support, is an error.
+    /// Properties of an allocation. An unknown or unsupported bit is an error.
     ///
-    /// Pinned memory is always portable and mapped: every device of the backend can access it.
+    /// Every device of the backend can access pinned memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
-        /// Zeroed memory. Host-readable memory always is.
+        /// Zeroed memory, as host-readable memory always is.
         const ZEROED = 1;
         /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it. Copies and fills
-        /// name it by its host address, which its device address may differ from.
+        /// name it by its host address.
         const WRITE_COMBINED = 2;
-        /// Pinned: fails if the system cannot lock the pages, instead of returning pageable memory.
+        /// Pinned: fails if pages cannot be locked, instead of returning pageable memory.
         const MUST_PIN = 4;
     }
 }
@@ -109,12 +109,12 @@ pub struct Request {
     pub options: Options,
 }
 
-/// A piece of allocated memory: plain numbers. Dropping it frees nothing; [`Memory::free`](crate::memory::Memory::free) does.
+/// A piece of allocated memory: plain numbers. Only [`Memory::free`](crate::memory::Memory::free) frees it.
 #[derive(Debug)]
 pub struct Block {
-    /// `None` if devices cannot access it.
+    /// If devices can access it.
     pub device_address: Option<DeviceAddress>,
-    /// `None` if the host cannot access it.
+    /// If the host can access it.
     pub host: Option<NonNull<u8>>,
     /// The requested size and alignment.
     pub layout: Layout,
@@ -122,25 +122,25 @@ pub struct Block {
     pub location: MemoryLocation,
     /// The device that owns the memory or is near it.
     pub device: u32,
-    /// The pages are page-locked.
+    /// Its pages are locked.
     pub is_pinned: bool,
     /// The ticket after which it may be used; `None` for now.
     pub ready: Option<Ticket>,
-    /// A number for the memory that allocated it. Others must not change it.
+    /// For the memory that allocated it alone.
     pub tag: u64,
 }
 
-// SAFETY: a block owns and dereferences nothing; its owner decides which accesses are allowed.
+// SAFETY: dereferences nothing; its owner decides about accesses.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Returns the block of a buffer without bytes, which must not be freed.
+    /// Returns the block of an empty buffer, which must not be freed.
     #[must_use]
     pub const fn empty(location: MemoryLocation, align: usize) -> Self {
         let align = if align.is_power_of_two() { align } else { 1 };
-        // A power of two and no bytes are a valid layout.
+        // Always a valid layout.
         let layout = match Layout::from_size_align(0, align) {
             Ok(layout) => layout,
             Err(_) => Layout::new::<()>(),
@@ -162,7 +162,7 @@ impl Block {
         }
     }
 
-    /// Unique among live blocks: the host address if it has one.
+    /// Unique among live blocks.
     pub(crate) fn address(&self) -> u64 {
         match (self.host, self.device_address) {
             (Some(host), _) => host.as_ptr().addr() as u64,

@@ -13,7 +13,7 @@ pub(crate) fn aligned(address: u64, bytes: u64, size: u64) -> Result<()> {
     Err(Error::Cast { bytes, align: 1 << address.trailing_zeros(), size, needed: size })
 }
 
-/// Returns true for a copy of one aligned word, which others may access meanwhile.
+/// Others may access the word meanwhile.
 pub(crate) const fn is_word(to: u64, from: u64, bytes: u64) -> bool {
     const WORD: u64 = size_of::<u64>() as u64;
     bytes == WORD && to.is_multiple_of(WORD) && from.is_multiple_of(WORD)
@@ -23,13 +23,13 @@ pub(crate) const fn is_word(to: u64, from: u64, bytes: u64) -> bool {
 ///
 /// # Safety
 ///
-/// Both places have `bytes` bytes and do not overlap. One aligned word is writable at both, and others may access it as a word.
+/// Both have `bytes` bytes, without overlap. One aligned word is writable at both; others may access it as a word.
 pub(crate) unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     if !is_word(to.as_ptr().addr() as u64, from.as_ptr().addr() as u64, bytes as u64) {
         // SAFETY: the caller's promise.
         return unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
-    // SAFETY: aligned words, valid for reads and writes, that others access as words.
+    // SAFETY: aligned, valid for reads and writes, and accessed as words.
     let (to, from) = unsafe { (AtomicU64::from_ptr(to.as_ptr().cast()), AtomicU64::from_ptr(from.as_ptr().cast())) };
     // SYNC POINT: published. Pairs with the release store of the source and the acquire load of the target.
     to.store(from.load(Acquire), Release);

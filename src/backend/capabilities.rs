@@ -10,9 +10,9 @@ pub struct Capabilities {
     pub unified: bool,
     /// The host may access managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
-    /// Accesses of pinned memory by host and kernel are visible to the other at system scope.
+    /// Host and kernel see each other's accesses of pinned memory at system scope.
     pub system_scope: bool,
-    /// Read-modify-writes of host and kernel on one word of pinned memory are atomic.
+    /// Host and kernel read-modify-writes of pinned memory are atomic.
     pub host_native_atomics: bool,
     /// Host and device share one memory.
     pub shared_memory: bool,
@@ -20,7 +20,7 @@ pub struct Capabilities {
     pub stream_ordered: bool,
     /// In bytes.
     pub largest_align: u64,
-    /// The devices whose memory this one can [access](super::Extension::set_peer), without itself.
+    /// The devices whose memory it can [access](super::Extension::set_peer), without itself.
     pub peers: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ pub struct Capabilities {
 pub struct MemoryInfo {
     /// The total size.
     pub total: u64,
-    /// Bytes without an allocation or a managed page; may be fragmented.
+    /// Without an allocation or a managed page; may be fragmented.
     pub free: u64,
 }
 

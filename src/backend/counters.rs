@@ -5,8 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::MemoryLocation;
 
-/// Counts of completed operations of a backend. An operation is counted before its waiter returns. Each figure is exact; they are not read
-/// at one instant.
+/// Counts of completed operations. An operation counts before its waiter returns. The figures are not read at one instant.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -51,9 +50,9 @@ pub struct Counters {
     pub downloads: Tally,
     /// Copies within one device.
     pub device_copies: Tally,
-    /// Direct copies between devices. A copy through the host is a download and an upload.
+    /// Direct copies between devices; one through the host is a download and an upload.
     pub peer_copies: Tally,
-    /// Uploads and downloads of pageable memory, which a real driver copies twice.
+    /// Uploads and downloads of pageable memory.
     pub staged: Tally,
     /// Copies within host and managed memory.
     pub host_copies: Tally,
@@ -63,11 +62,11 @@ pub struct Counters {
     pub publications: u64,
     /// Prefetches.
     pub prefetches: Tally,
-    /// Managed pages that migrated to a device.
+    /// Managed pages migrated to a device.
     pub pages_in: Tally,
-    /// Managed pages that left a device because the host or another device accessed them.
+    /// Managed pages that left a device for the host or another device.
     pub pages_out: Tally,
-    /// Managed pages that were evicted from a device.
+    /// Managed pages evicted from a device.
     pub pages_evicted: Tally,
     /// Kernels started.
     pub launches: u64,
@@ -212,7 +211,7 @@ impl Memory {
     pub fn allocated(&self, bytes: u64) {
         self.allocations.add(bytes);
         let live = self.live.fetch_add(bytes, Relaxed) + bytes;
-        // Most allocations do not raise the high-water mark.
+        // Most allocations do not raise it.
         if live > self.peak.load(Relaxed) {
             self.peak.fetch_max(live, Relaxed);
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::StreamId;
 
-/// Streams that are kept. Waiting for an operation of an older one succeeds; its failures count as unreported.
+/// An older stream's waiters succeed; its failures count as unreported.
 const MOST: usize = 64;
 
 pub(super) trait Untold {
@@ -24,7 +24,7 @@ impl<Q> Default for Ended<Q> {
 }
 
 impl<Q: Untold> Ended<Q> {
-    /// Keeps a stream with unreported failures. Returns the number of failures forgotten to make room.
+    /// Returns the number of failures forgotten to make room.
     pub fn keep(&self, id: StreamId, queue: Arc<Q>) -> u64 {
         let mut queues = self.queues();
         queues.retain(|(_, queue)| queue.untold() > 0);

@@ -8,19 +8,18 @@ use std::time::Instant;
 use super::{Block, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
-/// The features that a [`Backend`](super::Backend) may lack. A default has no feature.
+/// The features that a [`Backend`](super::Backend) may lack, as by default.
 #[allow(unused_variables, reason = "a default ignores its arguments")]
 pub trait Extension {
-    /// Returns the ns since an unspecified start: by the process's clock, unless simulated devices have their own.
+    /// Returns the ns since an unspecified start, by the process's or the simulated devices' clock.
     fn now_ns(&self) -> u64 {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Like [`mark`](super::Backend::mark), but also records a timestamp when the ticket is reached (a timed event); `None` if the backend
-    /// has none. Release it with [`forget`](Self::forget).
-    ///
-    /// [Waiting](super::Backend::wait) for it returns the first unreported error of the stream's earlier operations.
+    /// Like [`mark`](super::Backend::mark), with a timestamp when the ticket is reached (a timed event); `None` if the backend has none.
+    /// Release it with [`forget`](Self::forget). [Waiting](super::Backend::wait) returns the first unreported error of the stream's earlier
+    /// operations.
     ///
     /// # Errors
     ///
@@ -29,12 +28,11 @@ pub trait Extension {
         Ok(None)
     }
 
-    /// Returns the time between two recorded tickets of any streams; zero if `to` came first.
+    /// Returns the time between recorded tickets of any streams; zero if `to` came first.
     ///
     /// # Errors
     ///
-    /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) if it is not
-    /// recorded.
+    /// [`Operation`](Error::Operation) for a ticket not reached, or failed; [`Unsupported`](Error::Unsupported) if not recorded.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
         Err(Error::Unsupported { what: "the time of a ticket without a recorded event" })
     }
@@ -42,48 +40,45 @@ pub trait Extension {
     /// Releases the timestamp of a recorded ticket.
     fn forget(&self, ticket: Ticket) {}
 
-    /// Wakes a task when a ticket is reached, without further calls, and drops the waker.
+    /// Wakes a task when a ticket is reached, without further calls.
     ///
     /// # Errors
     ///
-    /// The waker, if the backend cannot. A thread then polls [`reached`](super::Backend::reached).
+    /// The waker, if the backend cannot.
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
         Err(waker)
     }
 
-    /// Returns true if freeing this live block now would be deferred because the driver's free synchronises with a kernel.
+    /// Returns true if freeing this live block now would be deferred: the driver's free synchronises with a kernel.
     fn defers_free(&self, block: &Block) -> bool {
         false
     }
 
-    /// Returns true if a freed block, or a block around it, with complete uses is not free yet: its free was [deferred](Self::defers_free),
-    /// or a value [kept](super::Backend::keep) beyond it is not dropped.
+    /// Returns true if a freed, unused block, or a block around it, is not free yet: its free is [deferred](Self::defers_free), or a value
+    /// [kept](super::Backend::keep) beyond it not dropped.
     fn is_deferred(&self, block: &Block) -> bool {
         false
     }
 
-    /// Frees deferred blocks and drops values kept beyond them, if their uses are complete; waits for other threads that do so. Until then
-    /// they count against limits.
+    /// Frees due deferred blocks and drops due values kept beyond them; waits for other threads that do so. Until then they count against
+    /// limits.
     fn free_deferred(&self) {}
 
-    /// Returns the memory that failed operations left invalid; `None` if the backend does not track it. Operations check and update it when
-    /// they are executed.
+    /// Returns the memory that failed operations left invalid, if tracked. Operations check and update it at execution.
     fn taints(&self) -> Option<&Taints> {
         None
     }
 
-    /// Checks that the host may access a block of managed memory now.
+    /// Checks that the host may access a managed block now.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running on a device without
-    /// [`concurrent_managed_access`](super::Capabilities::concurrent_managed_access).
+    /// [`Busy`](Error::Busy) under a kernel without [`concurrent_managed_access`](super::Capabilities::concurrent_managed_access).
     fn host_access(&self, block: &Block) -> Result<()> {
         Ok(())
     }
 
-    /// Queues the move of managed memory to a device or the host, and returns its ticket. A hint: an access from elsewhere moves the pages
-    /// anyway.
+    /// Queues the move of managed memory to a device or the host: a hint.
     ///
     /// # Errors
     ///
@@ -92,8 +87,7 @@ pub trait Extension {
         Err(Error::Unsupported { what: "a prefetch" })
     }
 
-    /// Enables or disables a device's access to the memory of another, by kernels and by copies without the host. Wait for the uses of that
-    /// memory before disabling.
+    /// Enables or disables a device's access to another's memory, by kernels and direct copies. Wait for its uses before disabling.
     ///
     /// # Errors
     ///

@@ -5,25 +5,24 @@ use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// Runs of reported failures. Beyond that, the two oldest are merged with the numbers between: no failure is missed, but a success may be
-/// reported as a failure.
+/// Runs of reported failures. Beyond that the two oldest are merged: no failure is missed, but a success may be reported as one.
 const MOST: usize = 256;
 
-/// Each error is reported once; the fact that the number failed is kept.
+/// Each error is reported once; that its number failed is kept.
 #[derive(Default)]
 pub(super) struct Failures {
     untold: Vec<(u64, Error)>,
-    /// First and last number of each run, in order and not adjacent.
+    /// First and last of each run, in order.
     told: Vec<(u64, u64)>,
 }
 
 impl Failures {
-    /// The number is above all others.
+    /// Above all other numbers.
     pub fn add(&mut self, number: u64, error: Error) {
         self.untold.push((number, error));
     }
 
-    /// Returns the first unreported failure of a range, and marks the others as reported.
+    /// Marks the others of the range as reported.
     pub fn tell(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
         let begin = self.untold.partition_point(|(failed, _)| failed < numbers.start());
         let end = self.untold.partition_point(|(failed, _)| failed <= numbers.end());
@@ -36,7 +35,7 @@ impl Failures {
         first
     }
 
-    /// Returns true if a number failed, reported or not.
+    /// Reported or not.
     pub fn have(&self, number: u64) -> bool {
         let behind = self.told.partition_point(|&(first, _)| first <= number);
         let told = behind.checked_sub(1).and_then(|run| self.told.get(run));
@@ -110,7 +109,7 @@ mod tests {
         assert!((1..=10_000).all(|number| failures.have(number * 2)));
         let exact = (0..20_001).filter(|&number| number % 2 == 1 && !failures.have(number));
         assert_eq!(exact.count(), MOST, "between the newest, and before the first");
-        // A broken stream executes nothing more, so its failures are one run.
+        // A broken stream's failures are one run.
         let mut failures = failed(1..=10_000);
         assert_eq!(told(&mut failures, 0..=u64::MAX), Some(1));
         assert_eq!(failures.told, [(1, 10_000)]);

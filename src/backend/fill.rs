@@ -1,10 +1,5 @@
-//! [`Fill`]: elements of 1, 2, 4 or 8 bytes.
-//!
-//! | element | fill |
-//! |---|---|
-//! | 1, 2, 4 or 8 bytes | one [`Fill`] |
-//! | wider, but its bytes repeat within its alignment: zeroes, or equal numbers | one [`Fill`] of the repeated bytes ([`Fill::repeating`]) |
-//! | any other, as `[f32; 3]` or a 16-byte struct | one copy from the host, then copies that double the written range ([`Place::doublings`]) |
+//! [`Fill`]: elements of 1, 2, 4 or 8 bytes, or of bytes that repeat within their alignment, such as zeroes ([`Fill::repeating`]). Any
+//! other element is copied once from the host, then doubled ([`Place::doublings`]).
 
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -12,7 +7,7 @@ use core::slice;
 use super::{Copy, Place};
 use crate::{DeviceBytes, Error, Result};
 
-/// A fill of `count` elements of `size` bytes each with one pattern.
+/// A fill of `count` elements of `size` bytes.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -42,18 +37,18 @@ pub(crate) const fn takes(size: usize) -> bool {
 }
 
 impl Fill {
-    /// Returns a fill with `count` copies of an element. Compiles only for 1, 2, 4 or 8 bytes.
+    /// Returns a fill with copies of an element, of 1, 2, 4 or 8 bytes at compile time.
     pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
         const { assert!(takes(size_of::<T>()), "a fill takes elements of 1, 2, 4 or 8 bytes") };
         let mut bytes = [0; 8];
-        // SAFETY: the value has at most eight bytes, initialised by the promise of `DeviceBytes`.
+        // SAFETY: at most eight bytes, initialised by the promise of `DeviceBytes`.
         unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), bytes.as_mut_ptr(), size_of::<T>()) };
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 
-    /// `None` unless the element has 1, 2, 4 or 8 bytes, or its bytes repeat within its alignment.
+    /// `None` unless the element has 1, 2, 4 or 8 bytes, or repeating ones.
     pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
-        // SAFETY: `DeviceBytes` promises that the bytes are initialised; they are borrowed with the value.
+        // SAFETY: initialised by the promise of `DeviceBytes`, and borrowed.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
         let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);
         let size = match bytes.len() {
@@ -81,8 +76,8 @@ impl Fill {
 }
 
 impl Place {
-    /// Returns the copies that spread the first of `count` elements over all. Each reads the elements right before its target, so if one
-    /// fails, the last target is invalid too.
+    /// Copies that spread the first of `count` elements. Each reads the elements right before its target, so if one fails, the last target
+    /// is invalid too.
     pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
         let written = move |step: u32| count.div_ceil(1 << step);
         (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {
@@ -95,7 +90,7 @@ impl Place {
 
 /// # Safety
 ///
-/// `place` is aligned, writable for all elements, and exclusive. `fill.to` is not used.
+/// `place` is aligned, writable and exclusive. `fill.to` is not used.
 pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
     let Fill { pattern, size, count, .. } = *fill;
     // SAFETY: the caller's promise.
@@ -104,7 +99,7 @@ pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
             1 => place.write_bytes(pattern as u8, count as usize),
             2 => repeat(place.as_ptr().cast(), (pattern as u16).to_le(), count),
             4 => repeat(place.as_ptr().cast(), (pattern as u32).to_le(), count),
-            // The element's first byte is the pattern's lowest, whatever the machine's order.
+            // The first byte is the pattern's lowest on every machine.
             _ => repeat(place.as_ptr().cast(), pattern.to_le(), count),
         }
     }
@@ -112,7 +107,7 @@ pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
 
 /// # Safety
 ///
-/// `first` is aligned, with `count` writable elements.
+/// Aligned, with `count` writable elements.
 unsafe fn repeat<T: core::marker::Copy>(first: *mut T, value: T, count: u64) {
     for i in 0..count as usize {
         // SAFETY: the caller's promise.

@@ -1,12 +1,11 @@
 //! Backends: allocate memory, copy bytes and run kernels.
 //!
-//! 1. [`Backend`] has raw addresses. [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are the safe types, the same over
-//!    every backend.
+//! 1. [`Backend`] has raw addresses; [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are the safe types.
 //! 2. The host copies device memory, and never reads it in place.
-//! 3. The operations of a stream are executed in order, and each has a [`Ticket`].
+//! 3. A stream executes in order; each operation has a [`Ticket`].
 //! 4. Bad input is an error before anything is done.
 //!
-//! [`host`] has simulated devices; `cuda`, with the feature `cuda`, uses NVIDIA's driver, and no GPU has run it yet.
+//! [`host`] has simulated devices; `cuda`, with that feature, uses NVIDIA's driver, and no GPU has run it yet.
 
 mod block;
 mod bytes;
@@ -46,25 +45,25 @@ pub use operation::{Copy, Launch, ModuleId, Operand, Place, Prefetch};
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 
-/// A source of devices, memory, streams and kernels: a driver, or a simulation of one.
+/// A source of devices, memory, streams and kernels.
 ///
-/// Every method may be called from any thread, also while a kernel runs. `device` is an ordinal, from 0.
+/// Any thread may call any method, also while a kernel runs. `device` is an ordinal, from 0.
 ///
 /// # Safety
 ///
-/// Blocks have the requested size and alignment, are initialised where the host can read them, and are shared with no other live block. A
-/// block is freed after its uses; the operations of a stream are executed in order.
+/// Blocks have the requested size and alignment, are initialised where the host reads them, overlap no other live block, and are freed
+/// after their uses. Streams execute in order.
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns the backend's number, from [`next_id`].
     fn id(&self) -> u64;
 
-    /// Returns the same backend as a trait object.
+    /// Returns a trait object of it.
     fn erased(self: Arc<Self>) -> Arc<dyn Backend>;
 
-    /// Returns the kind of backend, in one word.
+    /// Returns its kind, in one word.
     fn name(&self) -> &'static str;
 
-    /// Returns true if the devices are simulated. No call falls back from a driver to a simulation.
+    /// Returns true for simulated devices. No call falls back to a simulation.
     fn is_simulated(&self) -> bool {
         false
     }
@@ -86,30 +85,29 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>>;
 
-    /// Allocates memory, stream-ordered if `on` is a stream. Wait for its [`ready`](Block::ready) ticket before using it elsewhere.
+    /// Allocates memory, stream-ordered with `on`. Wait for its [`ready`](Block::ready) ticket before using it elsewhere.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option
-    /// that the location lacks, [`OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option,
+    /// [`OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block>;
 
     /// Frees a block after its uses, without waiting for them.
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) if it is not a live block of this backend, or has another layout; it then stays allocated. The
-    /// driver's error; the block is freed anyway.
+    /// [`Foreign`](crate::Error::Foreign) for anything but a live block of this backend, or another layout: it stays allocated. With a
+    /// driver's error it is freed anyway.
     ///
     /// # Safety
     ///
-    /// The block is freed once, and only `uses` still use it.
+    /// It is freed once, and only `uses` still use it.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
     /// Copies, and returns when complete. Waits for no stream.
     ///
-    /// A copy of one word, 8 bytes aligned to 8, is one acquire load and one release store: others may load and store those words
-    /// meanwhile.
+    /// One word, 8 bytes aligned to 8, is an acquire load and a release store: others may access it as a word meanwhile.
     ///
     /// # Errors
     ///
@@ -117,8 +115,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Both places have `bytes` bytes and do not overlap. No other code writes the source or accesses the target meanwhile; a source of one
-    /// word is also writable, since others may store to it.
+    /// Both have `bytes` bytes, without overlap. No one else writes the source or accesses the target meanwhile. A source of one word is
+    /// also writable.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
     /// Fills, and returns when complete. Waits for no stream.
@@ -126,11 +124,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a misaligned place; [`Unsupported`](crate::Error::Unsupported) for
-    /// an element size other than 1, 2, 4 or 8 bytes.
+    /// an element size other than 1, 2, 4 or 8.
     ///
     /// # Safety
     ///
-    /// The place has all elements, and no other code accesses it meanwhile.
+    /// The place has all elements, exclusively.
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()>;
 
     /// Opens a stream on a device.
@@ -140,10 +138,10 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`NoDevice`](crate::Error::NoDevice), [`System`](crate::Error::System), the driver's error.
     fn open_stream(&self, device: u32) -> Result<StreamId>;
 
-    /// Closes a stream after its queued operations. Does not wait for them if a kernel is queued or running there.
+    /// Closes a stream after its queued operations, without waiting for a kernel there.
     fn close_stream(&self, stream: StreamId);
 
-    /// Queues a copy and returns its ticket. The source is read at execution.
+    /// Queues a copy, which reads the source at execution.
     ///
     /// # Errors
     ///
@@ -154,7 +152,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As [`copy_now`](Self::copy_now), until it is executed.
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket>;
 
-    /// Queues a fill and returns its ticket.
+    /// Queues a fill.
     ///
     /// # Errors
     ///
@@ -165,7 +163,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As [`fill_now`](Self::fill_now), until it is executed.
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket>;
 
-    /// Stores a word that others may be reading. An acquire load of it also sees all earlier writes of the host and of calls that returned.
+    /// Stores a word that others may be reading: an acquire load also sees all earlier writes of the host and of returned calls.
     ///
     /// # Errors
     ///
@@ -173,11 +171,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The place has 8 bytes, which others access meanwhile only by loads and stores of the word.
+    /// 8 bytes, which others meanwhile access only as a word.
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
 
-    /// Copies, then stores a word: [`copy_now`](Self::copy_now) of each and [`publish_now`](Self::publish_now), with one wait for all if
-    /// the driver can order them. If a copy fails, nothing is stored.
+    /// [`copy_now`](Self::copy_now) of each, then [`publish_now`](Self::publish_now), with one wait if the driver can order them. If a copy
+    /// fails, nothing is stored.
     ///
     /// # Errors
     ///
@@ -195,8 +193,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         unsafe { self.publish_now(word, value) }
     }
 
-    /// Queues the store of a word that others may be reading. An acquire load of it also sees all earlier operations of the stream. It is
-    /// stored only if no operation has failed from `since` on.
+    /// Queues the store of a word: an acquire load also sees all earlier operations of the stream. Nothing is stored if an operation from
+    /// `since` on has failed.
     ///
     /// # Errors
     ///
@@ -207,45 +205,44 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As [`publish_now`](Self::publish_now), until it is executed; `since` is of this stream.
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
 
-    /// Makes later operations of `stream` wait for a ticket of another stream.
+    /// Makes later operations of `stream` wait for another stream's ticket.
     ///
     /// # Errors
     ///
     /// [`Closed`](crate::Error::Closed), the driver's error.
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
 
-    /// Returns a ticket that is reached when all earlier operations of a stream are complete.
+    /// Returns a ticket that is reached when all earlier operations are complete.
     ///
     /// # Errors
     ///
     /// [`Closed`](crate::Error::Closed), the driver's error.
     fn mark(&self, stream: StreamId) -> Result<Ticket>;
 
-    /// Returns true if every operation up to a ticket is complete. A stream that has ended has reached all its tickets.
+    /// Returns true if every operation up to a ticket is complete, as after the end of its stream.
     fn reached(&self, ticket: Ticket) -> bool;
 
     /// Waits until a ticket is reached or the timeout; returns true if it is reached.
     ///
     /// # Errors
     ///
-    /// The error of the ticket's operation, once. Of the streams that ended with an unreported error, the backends of this crate remember
-    /// the last 64.
+    /// The ticket's error, once. The backends here remember the last 64 streams that ended with unreported errors.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// Like [`wait`](Self::wait), for a caller that relies on the operation's effect and holds its stream: also fails if another waiter got
-    /// the error.
+    /// Like [`wait`](Self::wait), but also fails if another waiter got the error. For a caller that relies on the effect and holds the
+    /// stream.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). The backends of this crate may report a success as a failure if
-    /// a stream has hundreds of runs of failures, and never the reverse.
+    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). With hundreds of runs of failures, the backends here may report
+    /// a success as a failure, never the reverse.
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
     /// Waits until all operations queued on a stream so far are complete.
     ///
     /// # Errors
     ///
-    /// The first unreported error of those operations; all then count as reported.
+    /// The first unreported error; all then count as reported.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
 
     /// Loads the kernels of an image that was compiled with the expected layouts.
@@ -258,7 +255,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Unloads a module after its queued launches.
     fn unload(&self, module: ModuleId);
 
-    /// Queues a kernel and returns its ticket.
+    /// Queues a kernel.
     ///
     /// # Errors
     ///
@@ -270,11 +267,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
-    /// Drops a value after its uses. If `beyond` is a freed block, also after its memory is free ([`Extension::is_deferred`]);
+    /// Drops a value after its uses; with a freed block `beyond`, also after its memory is free ([`Extension::is_deferred`]).
     /// [`Extension::free_deferred`] waits for that drop, so it must not block.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>);
 
-    /// Counts an error that a destructor could not return.
+    /// Counts an error that a destructor cannot return.
     fn unreported(&self, error: crate::Error);
 
     /// Returns the features that a backend may lack; none by default.

@@ -1,4 +1,4 @@
-//! The operations that a stream executes: [`Copy`], [`Prefetch`] and [`Launch`], and their [`Place`]s.
+//! The operations of a stream, and their [`Place`]s.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -10,12 +10,12 @@ use ringmem_layouts::image::Entry;
 use super::DeviceAddress;
 use crate::{Error, Result};
 
-/// The start of a source, a target or an operand.
+/// The start of a source, target or operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In device memory.
     Device(DeviceAddress),
-    /// Pinned, managed or pageable host memory.
+    /// Pinned, managed or pageable.
     Host(NonNull<u8>),
 }
 
@@ -66,7 +66,7 @@ pub struct Prefetch {
     pub to: Option<u32>,
 }
 
-/// The number of a loaded module; never reused in a process.
+/// The number of a loaded module, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleId(u64);
 
@@ -79,7 +79,7 @@ impl ModuleId {
     }
 }
 
-/// Memory that a kernel accesses, as its launch declares.
+/// Memory that a kernel accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// The start.
@@ -101,10 +101,9 @@ pub struct Launch<'a> {
     pub arguments: &'a [u64],
     /// The number of blocks, at least 1.
     pub groups: u32,
-    /// Persistent: its blocks stay resident until the host requests their exit.
+    /// Persistent: resident until the host requests its exit.
     pub stays: bool,
-    /// The memory that the kernel accesses; may be incomplete. [Tainted](super::Taints) memory is refused. A failed launch taints the
-    /// operands that it may have written.
+    /// The accessed memory; may be incomplete. [Tainted](super::Taints) memory is refused. A failed launch taints the written operands.
     pub operands: &'a [Operand],
 }
 

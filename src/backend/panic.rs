@@ -9,19 +9,19 @@ pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),
         Err(payload) => {
-            // Dropping the payload may panic too; that panic's payload is leaked.
+            // Dropping may panic too; that payload is leaked.
             catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
             None
         }
     }
 }
 
-/// During unwinding, returns `None` if `run` panics: a second panic that leaves a destructor would abort.
+/// During unwinding, `None` if `run` panics: a second panic would abort.
 pub(crate) fn at_most_one<R>(run: impl FnOnce() -> R) -> Option<R> {
     if thread::panicking() { caught(run) } else { Some(run()) }
 }
 
-/// The second closure also runs if the first panics, and is passed that fact; then the panic resumes.
+/// The second also runs after a panic of the first, is passed that fact, and the panic resumes.
 pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R {
     let outcome = catch_unwind(AssertUnwindSafe(first));
     let result = second(outcome.is_err());
@@ -31,7 +31,7 @@ pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R
     result
 }
 
-/// Runs for each item, even after a panic; then resumes the last panic.
+/// Continues after a panic; resumes the last one.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut run: impl FnMut(T)) {
     let mut last = None;
     for item in items {

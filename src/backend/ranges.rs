@@ -11,8 +11,7 @@ use std::vec::Vec;
 use super::{Block, DeviceAddress, MemoryLocation, Options, Place, Request, Taints};
 use crate::{Error, Result};
 
-/// INVARIANT: ranges do not overlap, and each is valid until removed: mapped at its place, or device memory at the address that `place`
-/// holds.
+/// INVARIANT: ranges do not overlap, and stay mapped at their place, or allocated at the device address in it, until removed.
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
     taints: Taints,
@@ -24,12 +23,12 @@ pub(crate) struct Range<O> {
     pub options: Options,
     /// The device that owns the memory or is near it.
     pub device: u32,
-    /// For device memory that the process cannot access, only a number.
+    /// Only a number if the process cannot access it.
     pub place: NonNull<u8>,
-    /// The device address minus the host address, wrapping: not 0 only for write-combined memory.
+    /// Device minus host address, wrapping: not 0 only for write-combined memory.
     pub shift: u64,
     pub owner: O,
-    /// Freed, with incomplete uses: new calls do not find it.
+    /// Freed, but in use: new calls do not find it.
     pub is_dead: bool,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct Span {
     pub device: u32,
 }
 
-// SAFETY: the place is only a number; each access through it has its own argument.
+// SAFETY: only a number; each access has its own argument.
 unsafe impl<O: Send> Send for Range<O> {}
 // SAFETY: as above.
 unsafe impl<O: Sync> Sync for Range<O> {}
@@ -70,7 +69,7 @@ impl<O> Default for Ranges<O> {
 }
 
 impl<O> Ranges<O> {
-    /// For a backend whose operations fail at execution.
+    /// Operations fail at execution.
     pub fn late() -> Self {
         Self { taints: Taints::late(), ..Self::default() }
     }
@@ -79,7 +78,7 @@ impl<O> Ranges<O> {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
     }
 
-    /// Marks a block as freed. Fails, and changes nothing, if it is not live or differs from the allocated one.
+    /// Fails, and changes nothing, unless the block is live as allocated.
     pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let range = ranges.get_mut(&block.address()).ok_or_else(|| foreign(block))?;
@@ -88,7 +87,7 @@ impl<O> Ranges<O> {
         Ok(())
     }
 
-    /// Removes a freed and unused block. Fails as [`kill`](Self::kill).
+    /// For an unused block. Fails as [`kill`](Self::kill).
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
@@ -98,7 +97,7 @@ impl<O> Ranges<O> {
         Ok(range)
     }
 
-    /// Before the memory of a killed block is freed.
+    /// Before a killed block's memory is freed.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
         let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&block.address());
         self.forget(block);
@@ -125,20 +124,20 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// `dead` includes freed ranges, for operations that were queued earlier.
+    /// `dead` includes freed ranges, for queued operations.
     pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address, layouts: None }) };
         range.found(offset, address, bytes, dead, call)
     }
 
-    /// `queued`: whether the end was pageable when it was queued. A range removed since then is an error.
+    /// `queued`: the end was pageable then. A range removed since is an error.
     pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
         let host = match place {
             Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
             Place::Host(host) => host,
         };
         let address = host.as_ptr().addr() as u64;
-        // Memory that was pageable when queued stays so.
+        // Memory that was pageable stays so.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),

@@ -1,12 +1,12 @@
 //! [`Taints`]: memory whose contents are invalid because a queued operation failed.
 //!
-//! 1. A queued operation that fails taints the bytes that it was to write.
-//! 2. An operation that reads a tainted byte, or a launch with a tainted [operand](super::Operand), fails with [`Error::Tainted`], which
-//!    names the first failure, and taints its own target. A host slice of tainted bytes is an error.
-//! 3. A copy or fill that succeeds makes its target valid. Freed memory is not tainted, nor is a block by a previous owner's operations.
+//! 1. A failed queued operation taints the bytes that it was to write.
+//! 2. Reading a tainted byte, or launching with a tainted [operand](super::Operand), fails with [`Error::Tainted`] of the first failure,
+//!    and taints the own target. A host slice of it is an error.
+//! 3. A successful copy or fill makes its target valid. Freed memory is not tainted, nor is a block by a previous owner.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
-//! Not tracked: accesses of a kernel through raw addresses, and memory outside the backend.
+//! A kernel's accesses through raw addresses, and memory outside the backend, are not tracked.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,11 +28,11 @@ pub struct Taints {
     ranges: Mutex<BTreeMap<u64, Tainted>>,
     /// Operations fail at execution.
     is_late: bool,
-    /// Allocated again while operations of previous owners were queued.
+    /// Reallocated while a previous owner's operations were queued.
     reused: Mutex<Vec<Reused>>,
 }
 
-/// Operations on these bytes before `ready` are a previous owner's.
+/// Operations before `ready` are a previous owner's.
 #[derive(Debug)]
 struct Reused {
     start: u64,
@@ -63,19 +63,19 @@ impl Cause {
 }
 
 impl Taints {
-    /// Returns an empty table for a backend whose operations fail at execution.
+    /// Returns an empty table; operations fail at execution.
     #[must_use]
     pub fn late() -> Self {
         Self { ranges: Mutex::default(), is_late: true, reused: Mutex::default() }
     }
 
-    /// Lists a reused block: an operation of the previous owner that fails before `ready` does not taint it.
+    /// A previous owner's operation that fails before `ready` does not taint the block.
     pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, reached: impl Fn(Ticket) -> bool) {
         if !self.is_late {
             return;
         }
         let mut reused = self.reused();
-        // Only when the list would grow, so that a call is cheap on average.
+        // Only to avoid growth, so that a call is cheap on average.
         if reused.len() == reused.capacity() {
             reused.retain(|block| !reached(block.ready));
         }
@@ -93,7 +93,7 @@ impl Taints {
 
     #[inline]
     pub(crate) fn are_none() -> bool {
-        // Relaxed: a reader of the bytes is ordered after the failed operation, and so after this count.
+        // Relaxed: readers of the bytes are ordered after the failed operation, and so after this.
         TAINTED.load(Relaxed) == 0
     }
 
@@ -101,7 +101,7 @@ impl Taints {
     ///
     /// # Errors
     ///
-    /// [`Tainted`](Error::Tainted) with the cause of the first tainted range.
+    /// [`Tainted`](Error::Tainted), with the first range's cause.
     #[inline]
     pub fn check(&self, place: Place, bytes: u64) -> Result<()> {
         if Self::are_none() { Ok(()) } else { self.look_up(place.address(), bytes) }
@@ -116,7 +116,7 @@ impl Taints {
         Err(Error::Tainted { stream: cause.stream, number: cause.number, cause: Arc::clone(&cause.message) })
     }
 
-    /// Taints bytes that a queued operation failed to write.
+    /// Taints bytes that an operation failed to write.
     #[cold]
     pub fn add(&self, place: Place, bytes: u64, failed: Ticket, error: &Error) {
         let (start, cause) = (place.address(), Cause::of(failed, error));
@@ -125,7 +125,7 @@ impl Taints {
         insert(&mut ranges, start, Tainted { end: start.saturating_add(bytes), cause });
     }
 
-    /// Marks bytes as valid that were written or have a new owner.
+    /// Marks bytes as valid: written, or with a new owner.
     #[inline]
     pub fn remove(&self, place: Place, bytes: u64) {
         if !Self::are_none() {
@@ -138,7 +138,7 @@ impl Taints {
         cut(&mut self.ranges(), start, start.saturating_add(bytes));
     }
 
-    /// Runs a copy of valid and invalid contents alike. If it succeeds, the taints move to the target.
+    /// If the copy, of valid and invalid bytes alike, succeeds, taints move with them.
     pub(crate) fn carry<T>(&self, from: Place, to: Place, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();

@@ -9,7 +9,7 @@ use super::Backend;
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// The number of a stream; never reused in a process, unlike a driver's handle.
+/// The number of a stream, never reused, unlike a driver's handle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
 
@@ -18,7 +18,6 @@ impl StreamId {
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Wraps after centuries.
         Self(NonZeroU64::MIN.saturating_add(NEXT.fetch_add(1, Relaxed)))
     }
 
@@ -42,7 +41,7 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// An operation in a stream, reached when it and all earlier ones are complete.
+/// An operation in a stream, reached when everything up to it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// The stream.
@@ -52,7 +51,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The error for a waiter if an earlier one received the original.
+    /// For a waiter after the first.
     pub(super) const fn already_told(self) -> Error {
         Error::Operation { what: OperationFault::AlreadyReported, stream: self.stream.get(), number: self.number }
     }
@@ -60,9 +59,7 @@ impl Ticket {
 
 const MOST: usize = 4;
 
-/// The operations that may still use a block: at most one ticket of each of a few streams.
-///
-/// A ticket may stay listed after it was reached, until a caller checks it.
+/// The operations that may still use a block: one ticket each of a few streams. Reached ones may stay listed.
 ///
 /// ```
 /// use ringmem::backend::Uses;
@@ -81,7 +78,7 @@ impl Uses {
     /// No uses.
     pub const NONE: Self = Self { tickets: [None; MOST] };
 
-    /// Returns the uses of one ticket.
+    /// Returns the uses by one ticket.
     #[must_use]
     pub const fn of(ticket: Ticket) -> Self {
         Self { tickets: [Some(ticket), None, None, None] }
@@ -99,18 +96,17 @@ impl Uses {
         self.tickets.iter().flatten().copied()
     }
 
-    /// Returns the only ticket.
     pub(crate) fn only(&self) -> Option<Ticket> {
         let mut tickets = self.iter();
         tickets.next().filter(|_| tickets.next().is_none())
     }
 
-    /// Adds a ticket, which replaces an earlier one of its stream.
+    /// Adds a ticket, which replaces its stream's earlier one.
     ///
     /// # Errors
     ///
-    /// The ticket, if that is one stream too many. Make its stream wait for a listed ticket, [`remove`](Self::remove) that one, and add a
-    /// new mark.
+    /// The ticket, if there are too many streams. Make its stream wait for a listed ticket, [`remove`](Self::remove) that, and add a new
+    /// mark.
     pub fn add(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         if let Some(listed) = self.tickets.iter_mut().flatten().find(|listed| listed.stream == ticket.stream) {
             listed.number = listed.number.max(ticket.number);
@@ -125,7 +121,7 @@ impl Uses {
         }
     }
 
-    /// If there are too many streams, the ticket's stream waits for a listed ticket and replaces it. On an error nothing is changed.
+    /// The ticket's stream waits for a listed ticket, and replaces it, if there are too many. An error changes nothing.
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };
@@ -136,7 +132,7 @@ impl Uses {
         Ok(())
     }
 
-    /// Waits until all are complete, even after one has failed.
+    /// Waits until all are complete, even after a failure.
     ///
     /// # Errors
     ///
@@ -150,7 +146,7 @@ impl Uses {
         outcome
     }
 
-    /// Removes a ticket and every earlier one of its stream.
+    /// Removes a ticket and its stream's earlier ones.
     pub fn remove(&mut self, ticket: Ticket) {
         for place in &mut self.tickets {
             if place.is_some_and(|listed| listed.stream == ticket.stream && listed.number <= ticket.number) {

@@ -1,4 +1,4 @@
-//! A thread that polls tickets, for backends without completion callbacks.
+//! Polls tickets, for backends without completion callbacks.
 
 use core::mem::take;
 use core::task::Waker;
@@ -10,14 +10,12 @@ use std::vec::Vec;
 use super::panic::caught;
 use super::{Backend, Ticket};
 
-/// The first pause after an event.
 const LEAST: Duration = Duration::from_micros(20);
-/// The longest pause.
 const MOST: Duration = Duration::from_millis(1);
 
 struct Watched {
     ticket: Option<(Arc<dyn Backend>, Ticket)>,
-    /// Polls after which a task without a ticket is woken.
+    /// Polls before a task without a ticket is woken.
     looks: u32,
     waker: Waker,
 }
@@ -30,12 +28,12 @@ struct Watch {
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
 
-/// Wakes a task when a ticket is complete; at once, to poll again, if no thread can be started.
+/// At completion; at once, to poll again, without a thread.
 pub(crate) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
     add(Watched { ticket: Some((backend, ticket)), looks: 0, waker });
 }
 
-/// Wakes a task after some polls, to poll memory whose writer sends no wake-up: after 20 µs, and about twice as long for each further poll.
+/// After some polls, for memory whose writer sends no wake-up: after 20 µs, doubled for each poll.
 pub(crate) fn soon(waker: Waker, looks: u32) {
     add(Watched { ticket: None, looks, waker });
 }
@@ -83,7 +81,7 @@ impl Watched {
         }
     }
 
-    /// A panic of the waker, or of the dropped backend, does not prevent the next wake-up.
+    /// A panic of the waker or backend does not prevent the next wake-up.
     fn wake(self) {
         caught(|| self.waker.wake());
         caught(|| drop(self.ticket));

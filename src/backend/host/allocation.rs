@@ -20,7 +20,7 @@ pub(super) enum Owner {
 }
 
 impl HostBackend {
-    /// If memory is short, waits for pending frees whose uses are complete, and tries again.
+    /// If memory is short, waits for due frees and tries again.
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
         if let Err(Error::OutOfMemory { .. } | Error::Limit { of: LimitOf::Pinned, .. }) = outcome {
@@ -65,7 +65,7 @@ impl HostBackend {
         Ok((Range::of(request, place.0, Owner::Arena(offset)), arena.address(offset), false))
     }
 
-    /// The last value is true if the pages are locked.
+    /// True for locked pages.
     fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, layout, options, .. } = *request;
         if layout.align() as u64 > ALIGN {
@@ -74,7 +74,7 @@ impl HostBackend {
         let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;
         if location == MemoryLocation::Pinned {
-            // Mapped pages cost nothing until locked, so the system refuses sizes that exceed the machine.
+            // Before the lock: the system refuses sizes beyond the machine.
             self.shared.budget.take(layout.size() as u64)?;
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {
@@ -105,8 +105,7 @@ impl Range<Owner> {
         if let Owner::Arena(offset) = self.owner
             && let Ok(arena) = shared.arena(self.device)
         {
-            // SAFETY: allocated for this range, which has just been removed; its uses are complete. A kernel that still used it would break
-            // its launch's promise.
+            // SAFETY: allocated for this range, just removed, unused; a kernel that still used it would break its launch's promise.
             unsafe { arena.give(offset, self.bytes()) };
         }
     }

@@ -1,7 +1,7 @@
-//! Device memory: one mapping of the whole capacity, and a window of addresses that are not mapped in the process.
+//! Device memory: one mapping of the capacity, and a window of addresses that are not mapped.
 //!
-//! 1. Offset 0 is aligned to [`ALIGN`] in both, so an aligned address is an aligned place.
-//! 2. Bytes are accessed through raw pointers, never references: a kernel may be writing them.
+//! 1. Offset 0 is aligned to [`ALIGN`] in both.
+//! 2. Bytes are accessed through raw pointers: a kernel may be writing them.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,15 +15,14 @@ use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::free_list::{FreeList, Shortage};
 use crate::{Error, Result};
 
-/// The content of device memory before its first write, and after its free.
+/// The content of device memory before its first write and after its free.
 pub const POISON: u8 = 0xDB;
 
 pub(super) const ALIGN: u64 = 2 << 20;
-/// The largest capacity and page.
 pub(super) const MOST: u64 = 1 << 40;
 
-/// Address windows, never reused and separated by gaps. On x86-64, bit 63 without bit 61 makes an address non-canonical; on AArch64, which
-/// ignores the top byte, bit 55 makes it a kernel address.
+/// Never reused, and separated by gaps. On x86-64, bit 63 without bit 61 makes an address non-canonical; on AArch64, which ignores the top
+/// byte, bit 55 makes it a kernel address.
 const WINDOWS: u64 = 0xD080_0000_0000_0000;
 const WINDOWS_SIZE: u64 = 1 << 55;
 
@@ -39,13 +38,11 @@ pub(super) struct Arena {
     _mapping: Mapping,
 }
 
-/// Pages of managed memory have a size here, but no place.
-///
 /// INVARIANT: while the lock is free, allocations and pages together do not exceed the capacity.
 struct Space {
     free_list: FreeList,
     pages: Pages,
-    /// The high-water mark of both together.
+    /// Of allocations and pages together.
     peak: u64,
 }
 
@@ -58,7 +55,7 @@ impl Arena {
         let mapping = Mapping::sparse((capacity + ALIGN) as usize)?;
         let base = mapping.place().0;
         let padding = base.align_offset(ALIGN as usize);
-        // SAFETY: `padding` is below `ALIGN`, which the mapping exceeds.
+        // SAFETY: `padding` is below `ALIGN`; the mapping is longer.
         let place = Place(unsafe { base.add(padding) });
         let space = Mutex::new(Space { free_list: FreeList::new(capacity), pages: Pages::default(), peak: 0 });
         Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
@@ -79,13 +76,13 @@ impl Arena {
 
     /// # Safety
     ///
-    /// The offset is at most the capacity.
+    /// At most the capacity.
     pub unsafe fn place(&self, offset: u64) -> Place {
-        // SAFETY: the caller's promise and the invariant of `_mapping`.
+        // SAFETY: the caller's promise; the invariant of `_mapping`.
         Place(unsafe { self.place.0.add(offset as usize) })
     }
 
-    /// Returns an offset; `None` if [`take_from_pages`](Self::take_from_pages) must evict pages first.
+    /// `None` if [`take_from_pages`](Self::take_from_pages) must evict pages first.
     pub fn take(&self, bytes: u64, align: u64) -> Result<Option<u64>> {
         if bytes == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: self.capacity });
@@ -100,8 +97,7 @@ impl Arena {
         self.reserve(&mut space, bytes, align, &mut Vec::new()).map(Some)
     }
 
-    /// Like [`take`](Self::take), but adds evicted pages to `evicted`. Call it under the pager's lock, so that the log has the order of the
-    /// moves.
+    /// Adds evicted pages to `evicted`. Under the pager's lock, so that the log has the order of the moves.
     pub fn take_from_pages(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         self.reserve(&mut self.space(), bytes, align, evicted)
     }
@@ -124,7 +120,7 @@ impl Arena {
         Error::OutOfMemory { requested, free, largest }
     }
 
-    /// Returns false if the page was resident already, or if there is no room.
+    /// False if the page was resident already, or without room.
     pub fn admit(&self, page: u64, evicted: &mut Vec<u64>) -> bool {
         let mut space = self.space();
         if space.pages.touch(page) {
@@ -141,7 +137,6 @@ impl Arena {
         true
     }
 
-    /// Returns true if the page was resident.
     pub fn expel(&self, page: u64) -> bool {
         self.space().pages.remove(page)
     }
@@ -158,18 +153,18 @@ impl Arena {
     ///
     /// # Safety
     ///
-    /// One [`take`](Self::take) allocated the range, which is freed once and no longer used.
+    /// [`take`](Self::take) allocated it; it is freed once and unused.
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
         // SAFETY: the caller's promise.
         unsafe { self.overwrite(offset, bytes, POISON) };
         self.space().free_list.release(offset, bytes);
     }
 
-    /// Outside the lock: this is slow, and must not block kernels.
+    /// Outside the lock: this is slow.
     ///
     /// # Safety
     ///
-    /// The range is within the capacity and exclusive to the caller.
+    /// Within the capacity, and exclusive.
     pub unsafe fn overwrite(&self, offset: u64, bytes: u64, byte: u8) {
         // SAFETY: the caller's promise.
         let place = unsafe { self.place(offset) };

@@ -22,8 +22,8 @@ use crate::backend::{
 };
 use crate::{Error, Result};
 
-// SAFETY: blocks are parts of arenas or mappings, exclusive until `free`. `allocate` checks size and alignment, and zeroes what the host
-// can read. `Deferred` keeps blocks until their uses are complete; a stream's thread executes in order.
+// SAFETY: blocks are exclusive parts of arenas or mappings. `allocate` checks size and alignment and zeroes what the host reads; `Deferred`
+// frees after the uses; a stream's thread executes in order.
 unsafe impl Backend for HostBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -64,7 +64,7 @@ unsafe impl Backend for HostBackend {
         };
         let facts = Facts { to: outcome.as_ref().ok().map(Block::address), ..facts };
         let is_given = outcome.is_ok();
-        // If the user's clock panics, the caller gets no block, so it is freed.
+        // If the user's clock panics, the caller gets no block.
         let give = |has_panicked: bool| match &outcome {
             Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(block.address(), range)),
             _ => Ok(()),
@@ -75,7 +75,7 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let shared = &self.shared;
-        // In a fork, the block is the parent's, and the holder of a lock may not exist.
+        // In a fork, the block is the parent's, and a lock's holder may not exist.
         if !shared.process.is_this() {
             return Ok(());
         }
@@ -115,7 +115,7 @@ unsafe impl Backend for HostBackend {
             self.shared.arena(device)?;
             Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
         };
-        // As above.
+        // If the user's clock panics, the caller gets no stream.
         let close = |has_panicked| {
             if let (true, Some(id)) = (has_panicked, opened.get()) {
                 self.close_stream(id);
@@ -126,7 +126,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn close_stream(&self, stream: StreamId) {
-        // In a fork, the stream's thread does not exist.
+        // A fork has no stream threads.
         if !self.shared.process.is_this() {
             return;
         }
@@ -174,7 +174,7 @@ unsafe impl Backend for HostBackend {
                 };
                 self.queue(facts, stream, wait).map(drop)
             }
-            // The stream has ended: only the model advances.
+            // Only the model advances.
             None => self.call(|| facts, || self.stream(stream).map(|_| model())),
         }
     }

@@ -1,4 +1,4 @@
-//! [`Builder`]: the configuration of a host backend.
+//! The configuration of a host backend.
 
 use core::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const DEVICES: u32 = 64;
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
-    /// In bytes, if they differ; else `devices` have `device_memory`.
+    /// If they differ; else `devices` have `device_memory`.
     pub(super) memories: Vec<u64>,
     device_memory: u64,
     devices: u32,
@@ -74,7 +74,7 @@ impl Builder {
         }
     }
 
-    /// Sets the memory of each device in bytes; default 256 MiB. Only pages that allocations touch are used.
+    /// Sets the bytes of each device, used as allocations touch them; default 256 MiB.
     pub const fn device_memory(mut self, bytes: u64) -> Self {
         self.device_memory = bytes;
         self
@@ -86,50 +86,50 @@ impl Builder {
         self
     }
 
-    /// Sets one device per element, with that many bytes, instead of [`device_memory`](Self::device_memory) and [`devices`](Self::devices).
+    /// Sets one device per element, with that many bytes.
     pub fn device_memories(mut self, bytes: impl IntoIterator<Item = u64>) -> Self {
         self.memories = bytes.into_iter().collect();
         self
     }
 
-    /// Sets the number of blocks that a device runs at once; a launch of more is refused. Default: no limit; a launch that gets too few
-    /// threads fails when it is executed.
+    /// Sets the number of blocks that a device runs at once; more are refused. Without a limit, the default, a launch that gets too few
+    /// threads fails at execution.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = groups;
         self
     }
 
-    /// Lets device `from` access the memory of device `to`, in this direction only. Default: none.
+    /// Lets device `from` access the memory of device `to`; default none.
     pub fn peer(mut self, from: u32, to: u32) -> Self {
         self.peers.push((from, to));
         self
     }
 
-    /// Sets the calls that fail; default none. Any plan makes the backend [count calls](HostBackend::calls).
+    /// Sets the calls that fail, and [counts calls](HostBackend::calls); default none.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = Some(faults);
         self
     }
 
-    /// Enables the [log](HostBackend::call_log) of calls; default off. It costs a lock and about 100 bytes per call.
+    /// Enables the [log](HostBackend::call_log), at a lock and about 100 bytes per call; default off.
     pub const fn log(mut self, log: bool) -> Self {
         self.log = log;
         self
     }
 
-    /// Sets a link whose time is modelled, with 8 bytes per queued operation; default none.
+    /// Sets a link whose time is modelled; default none.
     pub fn link(mut self, link: Link) -> Self {
         self.link = Some(link);
         self
     }
 
-    /// Sets the clock of kernels and the log, in ns; default: the time since building. It must not call the backend.
+    /// Sets the clock in ns, which must not call the backend; default: the time since building.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Sets the page size of managed memory in bytes; default 64 KiB.
+    /// Sets the page size of managed memory, in bytes; default 64 KiB.
     pub const fn page_size(mut self, bytes: u64) -> Self {
         self.page = bytes;
         self
@@ -141,7 +141,7 @@ impl Builder {
         self
     }
 
-    /// Sets the machine's memory for the default of [`pinned_budget`](Self::pinned_budget); default: the system's report.
+    /// Sets the machine's memory for the default of [`pinned_budget`](Self::pinned_budget); default: the system's.
     pub const fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
@@ -159,25 +159,25 @@ impl Builder {
         self
     }
 
-    /// Sets whether the backend reports that stores to pinned memory are visible while a kernel runs; default true. They always are.
+    /// Sets the reported [`system_scope`](Capabilities::system_scope); default true. Stores are always visible.
     pub const fn system_scope(mut self, system_scope: bool) -> Self {
         self.capabilities.system_scope = system_scope;
         self
     }
 
-    /// Sets whether the backend reports that host and device atomics on one word are atomic; default true. They always are.
+    /// Sets the reported [`host_native_atomics`](Capabilities::host_native_atomics); default true. They always are.
     pub const fn host_native_atomics(mut self, native: bool) -> Self {
         self.capabilities.host_native_atomics = native;
         self
     }
 
-    /// Sets whether host and devices share one memory, so that managed pages never migrate; default false. Device memory stays separate.
+    /// Sets whether managed pages never migrate, as with one shared memory; default false.
     pub const fn shared_memory(mut self, shared: bool) -> Self {
         self.capabilities.shared_memory = shared;
         self
     }
 
-    /// Sets whether `memory_info` of a device is unknown; default false.
+    /// Sets whether `memory_info` is unknown; default false.
     pub const fn unknown_memory_info(mut self, unknown: bool) -> Self {
         self.knows_memory = !unknown;
         self
@@ -187,9 +187,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) if a memory or page size is 0 or above 1 TiB, or for more than 64 devices;
-    /// [`NoDevice`](crate::Error::NoDevice) for no device or an unknown peer; [`Map`](crate::Error::Map) if the system cannot map the
-    /// memory; [`Config`](crate::Error::Config) if a rate of the [`Link`] is not positive.
+    /// [`Size`](crate::Error::Size) for a memory or page size of 0 or above 1 TiB, or more than 64 devices;
+    /// [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) if the system cannot map the memory;
+    /// [`Config`](crate::Error::Config) for a rate of the [`Link`] that is not positive.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {

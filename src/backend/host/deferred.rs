@@ -1,4 +1,4 @@
-//! Deferred frees and drops: blocks and values that wait until their uses are complete.
+//! Frees and drops that wait until uses are complete.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -12,13 +12,13 @@ use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
 
-/// Streams drain the queue after each operation, so a block is freed right after its last use.
+/// Drained by streams after each operation, so a block is freed right after its last use.
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// Pending and running entries. 0 avoids the lock.
+    /// 0 avoids the lock.
     count: AtomicUsize,
-    /// Signalled when a free or drop is complete.
+    /// A free or drop is complete.
     gone: Condvar,
 }
 
@@ -33,7 +33,7 @@ struct Waiting {
 
 pub(super) enum Held {
     Block(Block),
-    /// A value, and the block that must be freed before it, if any.
+    /// With the block to be freed before it.
     Value(Box<dyn Send>, Option<Range<u64>>),
 }
 
@@ -47,13 +47,13 @@ impl Deferred {
             waiting.held.push((*uses, held));
             self.recount(&waiting);
         }
-        // The last use may have completed meanwhile, and its stream have found the queue empty.
+        // The last use may have completed meanwhile, and its stream found the queue empty.
         self.drain(shared);
     }
 
     pub fn drain(&self, shared: &Shared) {
         // SYNC POINT: something waits. Pairs with itself: one side adds an entry, then checks its uses; the other completes an operation,
-        // then checks for entries. Without a total order both could miss the other's write.
+        // then checks for entries. A total order prevents that both miss the other's write.
         fence(SeqCst);
         if self.count.load(Relaxed) == 0 {
             return;
@@ -61,20 +61,19 @@ impl Deferred {
         self.let_go_if(shared, |_| true);
     }
 
-    /// Frees every block whose uses are complete, and waits for the frees of other threads. Drops no values: a drop may need a lock that
-    /// the caller holds.
+    /// Frees every due block, and waits for frees of other threads. Drops no values: their drops may need the caller's locks.
     pub fn catch_up(&self, shared: &Shared) {
         self.give_back(shared, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
     }
 
-    /// Also drops block-bound values, whose drops wait for no other thread.
+    /// Also drops block-bound values, which wait for no other thread.
     pub fn catch_up_beyond(&self, shared: &Shared) {
         let goes = |held: &Held| matches!(held, Held::Block(_)) || held.beyond().is_some();
         self.give_back(shared, goes, |waiting| waiting.going == 0 && waiting.dropping.is_empty());
     }
 
     fn give_back(&self, shared: &Shared, goes: impl Fn(&Held) -> bool, have_gone: impl Fn(&Waiting) -> bool) {
-        // In a fork, the thread that is freeing does not exist.
+        // A fork has no thread that is freeing.
         if !shared.process.is_this() {
             return;
         }
@@ -85,7 +84,7 @@ impl Deferred {
         }
     }
 
-    /// A panic has no caller, so it is counted, and the next entry follows.
+    /// A panic has no caller, so it is counted.
     fn let_go_if(&self, shared: &Shared, goes: impl Fn(&Held) -> bool) {
         let mut waiting = self.waiting();
         let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && shared.are_over(uses);
@@ -109,7 +108,7 @@ impl Deferred {
         blocks.into_iter().for_each(go);
         self.waiting().going -= 1;
         self.gone.notify_all();
-        // No thread waits for these drops: a user's value may wait for any thread.
+        // A user's value may wait for any thread, so none waits for these drops.
         for value in values {
             let beyond = value.1.beyond().cloned();
             go(value);
@@ -123,10 +122,10 @@ impl Deferred {
         }
     }
 
-    /// Returns true if a pending value is bound to this freed block, or a block around it. A value with incomplete uses is ignored: it may
-    /// be bound to a later block at this address.
+    /// Returns true if a pending value is bound to a freed block around this one. A value with incomplete uses may be bound to a later
+    /// block at this address, so it is ignored.
     pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
-        // SYNC POINT: a value was dropped. Pairs with recount: who reads 0 sees the effects of the drop.
+        // SYNC POINT: a value was dropped. Pairs with recount: 0 shows the effects of the drop.
         if self.count.load(Acquire) == 0 {
             return false;
         }

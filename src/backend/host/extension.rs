@@ -14,7 +14,6 @@ use crate::backend::{Block, Extension, MemoryLocation, Prefetch, StreamId, Taint
 use crate::{Error, Result};
 
 impl Extension for HostBackend {
-    /// In a link model, the virtual time.
     fn now_ns(&self) -> u64 {
         self.model_now().unwrap_or_else(|| self.shared.now_ns())
     }
@@ -32,7 +31,6 @@ impl Extension for HostBackend {
         if !self.shared.process.is_this() {
             return;
         }
-        // A stream that has ended has no records.
         if let Some(stream) = self.shared.stream(ticket.stream) {
             stream.forget(ticket.number);
         }
@@ -41,7 +39,6 @@ impl Extension for HostBackend {
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
         match self.shared.stream(ticket.stream) {
             Some(stream) => stream.notify(&self.shared, ticket.number, waker),
-            // The stream has ended: everything is complete.
             None => waker.wake(),
         }
         Ok(())

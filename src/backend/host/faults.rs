@@ -1,10 +1,10 @@
 //! Fault injection for tests.
 //!
-//! 1. A plan selects the calls of a method that fail: the n-th, all from the n-th on, or random ones, repeatable by their seed.
-//! 2. Calls are counted when they are made, failed ones included. A fault at execution is decided at the call.
-//! 3. A failing call has no effect, except that a free still frees, and a wait still waits, also for another stream.
-//! 4. A failing allocation returns out of memory, with the real free bytes. Every other call returns [`Injected`](Error::Injected).
-//! 5. A copy can also [succeed with a wrong bit](Fault::flipping), without an error.
+//! 1. A plan selects calls that fail: the n-th, all from the n-th on, or random ones, repeatable by a seed.
+//! 2. Calls count when made, failed ones too. A fault at execution is decided at the call.
+//! 3. A failing call has no effect, but a free still frees, and a wait still waits.
+//! 4. A failing allocation is out of memory; every other call is [`Injected`](Error::Injected).
+//! 5. A copy can [succeed with a wrong bit](Fault::flipping).
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,7 +13,7 @@ use std::vec::Vec;
 
 use crate::Error;
 
-/// A method of the backend, for faults and the log.
+/// A backend's method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verb {
@@ -75,7 +75,7 @@ impl Verb {
         Self::Record,
     ];
 
-    /// The name in errors.
+    /// Returns the name in errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -129,33 +129,32 @@ enum Which {
 }
 
 impl Fault {
-    /// Fails the n-th call from now on, counted from 1.
+    /// Fails the n-th call from now on, from 1.
     #[must_use]
     pub const fn nth(n: u64) -> Self {
         Self { which: Which::Nth(n), when_executed: false, flips: None }
     }
 
-    /// Fails the n-th call from now on, and all later ones.
+    /// Fails all calls from the n-th on.
     #[must_use]
     pub const fn from(n: u64) -> Self {
         Self { which: Which::From(n), when_executed: false, flips: None }
     }
 
-    /// Fails each call with a probability from 0 to 1. The same seed selects the same calls.
+    /// Fails each call with a probability from 0 to 1; a seed always selects the same calls.
     #[must_use]
     pub fn random(probability: f64, seed: u64) -> Self {
         let below = (probability * u64::MAX as f64) as u64;
         Self { which: Which::Chance { below, seed }, when_executed: false, flips: None }
     }
 
-    /// Fails when the operation is executed, not when it is queued. A blocking call fails at the call.
+    /// Fails at execution, not at queueing. A blocking call fails at the call.
     #[must_use]
     pub const fn when_executed(self) -> Self {
         Self { when_executed: true, ..self }
     }
 
-    /// Instead of failing, flips one bit of the byte at `at`, modulo the copy's length. Only copies within the backend's memory are
-    /// affected.
+    /// Instead of failing, flips one bit of the byte at `at`, modulo the length. Only copies within the backend's memory.
     #[must_use]
     pub const fn flipping(self, at: u64) -> Self {
         Self { flips: Some(at), when_executed: true, ..self }
@@ -173,7 +172,7 @@ impl Fault {
     }
 }
 
-/// A plan of faults. The first one that applies to a call counts.
+/// A plan of faults. The first that applies counts.
 ///
 /// ```
 /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
@@ -198,7 +197,7 @@ impl Faults {
         Self { rules: Vec::new() }
     }
 
-    /// Adds a fault for the calls of a method.
+    /// Adds a fault of a method.
     #[must_use]
     pub fn on(mut self, verb: Verb, fault: Fault) -> Self {
         self.rules.push((verb, fault));
@@ -211,14 +210,14 @@ pub(super) struct Plan {
     calls: [AtomicU64; Verb::ALL.len()],
     /// False avoids the lock.
     is_armed: AtomicBool,
-    /// Each with the calls made before the rule was set.
+    /// With the calls made before the rule.
     rules: Mutex<Vec<(Verb, Fault, u64)>>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Struck {
     pub when_executed: bool,
-    /// Instead of failing, the copy corrupts this byte.
+    /// The byte to corrupt instead.
     pub flips: Option<u64>,
     verb: Verb,
     number: u64,

@@ -1,10 +1,10 @@
 //! The link model: the time that a run would take if copies crossed a bus.
 //!
-//! 1. Time is virtual: no thread sleeps, all bytes are copied, and the same calls give the same times.
-//! 2. A device has three concurrent engines: copies in, copies out, and work on the device. Each executes in the order of the calls.
-//! 3. A queued operation begins when it was called, the earlier operations of its stream are complete, and its engines are idle. A blocking
-//!    call or a wait occupies the host until its end.
-//! 4. Page migration on access is not modelled; prefetches are.
+//! 1. Time is virtual: the same calls give the same times, and no thread sleeps.
+//! 2. A device has three engines: copies in, copies out, and work on the device. Each executes in call order.
+//! 3. A queued operation begins after its call, the stream's earlier operations, and its engines' work. A blocking call or a wait occupies
+//!    the host.
+//! 4. Page migration on access is not modelled.
 
 use core::fmt;
 use std::collections::HashMap;
@@ -32,23 +32,23 @@ use crate::config::ConfigError;
 /// ```
 #[derive(Clone)]
 pub struct Link {
-    /// The latency of each copy between host and device, before its first byte.
+    /// Latency of each copy between host and device.
     pub latency_ns: u64,
-    /// The rate between pinned memory and a device, per direction.
+    /// Rate between pinned memory and a device, per direction.
     pub pinned: f64,
-    /// The rate between pageable memory and a device, copy into a pinned buffer included.
+    /// Rate between pageable memory and a device.
     pub pageable: f64,
-    /// The rate within a device, also of fills.
+    /// Rate within a device, also of fills.
     pub device: f64,
-    /// The rate within the host.
+    /// Rate within the host.
     pub host: f64,
-    /// The rate between devices with peer access.
+    /// Rate between devices with peer access.
     pub peer: f64,
-    /// The duration of a kernel. Must not call the backend.
+    /// Duration of a kernel; must not call the backend.
     pub kernel_ns: KernelTime,
 }
 
-/// The duration of a kernel in ns, from its name and arguments.
+/// A kernel's duration in ns, from its name and arguments.
 pub type KernelTime = Arc<dyn Fn(&str, &[u64]) -> u64 + Send + Sync>;
 
 impl Default for Link {
@@ -126,7 +126,7 @@ pub(super) struct Model {
     times: Mutex<Times>,
 }
 
-/// When each becomes idle, in ns of the model.
+/// In ns, when each becomes idle.
 struct Times {
     host: u64,
     engines: Vec<Engines>,
@@ -171,7 +171,7 @@ impl Model {
             let end = times.spend(&self.link, work, from);
             let line = times.streams.entry(stream).or_default();
             line.end = end;
-            // An announced operation that was never queued had the same number.
+            // An announced operation that was never queued had this number.
             line.ends.truncate(usize::try_from(number - 1).unwrap_or(usize::MAX));
             line.ends.push(end);
         });
@@ -205,12 +205,12 @@ impl Model {
 impl Times {
     fn end(&self, ticket: Ticket) -> u64 {
         let ends = self.streams.get(&ticket.stream).map(|line| &line.ends[..]).unwrap_or_default();
-        // Number 0 precedes all operations.
+        // Number 0 precedes all.
         let last = ends.len().min(usize::try_from(ticket.number).unwrap_or(usize::MAX));
         last.checked_sub(1).map_or(0, |last| ends[last])
     }
 
-    /// Returns the end of the work, which begins at `from` at the earliest.
+    /// From `from` on at the earliest. Returns the end.
     fn spend(&mut self, link: &Link, work: &Work<'_>, from: u64) -> u64 {
         let engines = &mut self.engines;
         let hop = |pageable, bytes| link.latency_ns.saturating_add(time(bytes, if pageable { link.pageable } else { link.pinned }));
@@ -238,7 +238,7 @@ impl Times {
     }
 }
 
-/// Occupies engines once all are idle, from `from` at the earliest. Returns the end.
+/// From `from` on, once all are idle. Returns the end.
 fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 {
     let begin = engines.iter().fold(from, |begin, engine| begin.max(**engine));
     let end = begin.saturating_add(takes);

@@ -7,29 +7,29 @@ use super::faults::Verb;
 use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
-/// An entry of the log, in the order of events. It is added before a caller can observe its event.
+/// An entry of the log, added before a caller can observe its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
     /// From 1.
     pub number: u64,
-    /// The backend's clock, in ns; the previous entry's time if the clock panics during a panic.
+    /// In ns; the previous entry's if the clock panics during a panic.
     pub at_ns: u64,
-    /// The phase of the call.
+    /// Phase of the call.
     pub phase: Phase,
-    /// The method; for a page, the one that moved it.
+    /// Method; of a page, the one that moved it.
     pub verb: Verb,
-    /// The stream, if the call uses one.
+    /// Stream, if any.
     pub stream: Option<StreamId>,
-    /// The number in the stream, if queued.
+    /// Number in the stream, if queued.
     pub ticket: Option<u64>,
-    /// The bytes allocated, freed, copied, filled or moved; else 0.
+    /// Bytes allocated, freed, copied, filled or moved; else 0.
     pub bytes: u64,
-    /// The address read, freed, or of the moved page.
+    /// Address read or freed, or of the moved page.
     pub from: Option<u64>,
-    /// The address written or allocated.
+    /// Address written or allocated.
     pub to: Option<u64>,
-    /// Whether it succeeded.
+    /// It succeeded.
     pub ok: bool,
 }
 
@@ -37,17 +37,17 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// The call has returned. A queued operation may not be executed yet.
+    /// The call has returned, before the execution of a queued operation.
     Called,
     /// It was executed on its stream.
     Executed,
-    /// A freed block was released, its uses complete.
+    /// A freed block was released.
     Freed,
-    /// A managed page migrated to a device.
+    /// A page migrated to a device.
     PagedIn,
-    /// A managed page left a device because the host or another device accessed it.
+    /// A page left a device for the host or another device.
     PagedOut,
-    /// A managed page was evicted from a device.
+    /// A page was evicted from a device.
     Evicted,
 }
 
@@ -92,7 +92,7 @@ impl Log {
         Self { is_on, calls: Mutex::new(Vec::new()) }
     }
 
-    /// Reads the clock under the lock, so that times are monotonic if the clock is.
+    /// The clock is read under the lock, so times are as monotonic as it is.
     pub fn record(&self, facts: &Facts, phase: Phase, ticket: Option<u64>, ok: bool, clock: impl FnOnce() -> u64) {
         if !self.is_on {
             return;

@@ -4,34 +4,32 @@ use core::ptr::NonNull;
 
 use crate::{Error, Result};
 
-/// Shared between threads.
 #[derive(Clone, Copy)]
 pub(super) struct Place(pub NonNull<u8>);
 
-// SAFETY: only a number; each access through it has its own argument.
+// SAFETY: only a number; each access has its own argument.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
-/// The minimum alignment of a mapping.
 const PAGE: usize = 4096;
 
-/// Owns zeroed memory without other references.
+/// Zeroed memory without other references.
 pub(super) struct Mapping {
-    /// INVARIANT: at least 1; `len` bytes from here on are in the mapping.
+    /// INVARIANT: `len` mapped bytes begin here, at least 1.
     place: Place,
     len: usize,
-    /// INVARIANT: the address and size that were mapped.
+    /// INVARIANT: the mapped address and size.
     base: (Place, usize),
 }
 
 impl Mapping {
-    /// Fails if the system does not have that much.
+    /// Fails if the system lacks that much.
     pub fn new(len: usize, align: usize) -> Result<Self> {
         Self::map(len, align, true)
     }
 
-    /// Reserves addresses of which a part will be used, even without overcommit.
+    /// Partly used addresses, even without overcommit.
     pub fn sparse(len: usize) -> Result<Self> {
         Self::map(len, PAGE, false)
     }
@@ -44,7 +42,7 @@ impl Mapping {
         let mapped = len.saturating_add(align.saturating_sub(PAGE));
         let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
         let padding = if align > PAGE { base.align_offset(align) } else { 0 };
-        // SAFETY: the next aligned address is at most `align - PAGE` bytes further, which were mapped in addition to `len`.
+        // SAFETY: at most `align - PAGE` bytes further, mapped in addition to `len`.
         let place = Place(unsafe { base.add(padding) });
         Ok(Self { place, len, base: (Place(base), mapped) })
     }
@@ -53,7 +51,7 @@ impl Mapping {
         self.place
     }
 
-    /// Locks all pages or none. Returns true if they are locked.
+    /// All pages or none.
     pub fn lock(&self) -> bool {
         system::lock(self.place.0, self.len)
     }
@@ -89,7 +87,7 @@ mod system {
         // SAFETY: locking does not change contents.
         let locked = unsafe { mlock(place.as_ptr().cast(), len) }.is_ok();
         if !locked {
-            // SAFETY: as above. A failed lock may have locked a part. If this fails, pages stay locked until unmapped, which is harmless.
+            // SAFETY: as above, after a partial lock. If it fails, pages stay locked until unmapped.
             let _ = unsafe { munlock(place.as_ptr().cast(), len) };
         }
         locked

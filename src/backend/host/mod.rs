@@ -1,18 +1,17 @@
-//! The host backend: simulated devices in this process, for tests and for machines without a GPU.
+//! The host backend: simulated devices, for tests and for machines without a GPU.
 //!
-//! 1. Device memory is a separate address space: host code that dereferences such an address faults. Only copies and kernels access the
-//!    bytes.
+//! 1. Device memory has its own address space: only copies and kernels access it, and host code that dereferences such an address faults.
 //! 2. Device memory holds [`POISON`] when allocated and when freed. Host-visible memory is zeroed.
-//! 3. A stream is a thread. It executes its operations in order, and reads the source of a copy when it executes it.
-//! 4. A call with an address outside live memory fails: after a free, of another backend, past the end.
-//! 5. The [`Counters`] count every allocation, free, copy, fill and launch once, when it is complete.
-//! 6. [`Faults`] can be injected into any call, and a [log](Call) of all calls can be read.
-//! 7. Peer access is set per direction. Copies without it go through the host, and are counted so.
-//! 8. Pages of managed memory [occupy](HostBackend::occupied) device memory and are evicted when it is short.
+//! 3. A stream is a thread, which reads the source of a copy at execution.
+//! 4. A call with an address outside live memory fails.
+//! 5. [`Counters`] count every allocation, free, copy, fill and launch once, when complete.
+//! 6. [`Faults`] can be injected into any call; a [log](Call) has all calls.
+//! 7. Peer access is per direction. Copies without it go through the host.
+//! 8. Managed pages [occupy](HostBackend::occupied) device memory, and are evicted when it is short.
 //! 9. A forked process frees nothing and drops no kept value: both are the parent's.
 //!
-//! A copy is a `memcpy`; a [model](Link) computes how long a link would take, without waiting. Use of a host pointer into freed pinned or
-//! managed memory is not detected.
+//! A copy is a `memcpy`; a [model](Link) computes how long a link would take. Use of a host pointer into freed pinned or managed memory is
+//! not detected.
 
 mod allocation;
 mod arena;
@@ -53,7 +52,7 @@ pub use pinned::{host_memory, pinned_budget};
 /// A clock in ns.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Simulated devices. Dropped with the last reference to it, its memory and its streams.
+/// Simulated devices. Memory and streams keep it alive.
 pub struct HostBackend {
     shared: Arc<Shared>,
 }
@@ -64,7 +63,7 @@ impl HostBackend {
         Builder::new()
     }
 
-    /// Returns the counters, after all frees that are due, except in a fork.
+    /// Returns the counters, after all due frees.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.deferred.catch_up(&self.shared);
@@ -72,31 +71,31 @@ impl HostBackend {
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }
 
-    /// Returns the number of calls of a verb, failed ones included. `None` without [faults](Builder::faults), a [log](Builder::log), a
-    /// [link](Builder::link) or [`set_faults`](Self::set_faults).
+    /// Returns the number of calls of a verb. `None` without [faults](Builder::faults), a [log](Builder::log), a [link](Builder::link) or
+    /// [`set_faults`](Self::set_faults).
     #[must_use]
     pub fn calls(&self, verb: Verb) -> Option<u64> {
         self.shared.is_watched().then(|| self.shared.plan.calls(verb))
     }
 
-    /// Replaces the plan of faults, which counts calls from now on.
+    /// Replaces the plan of faults, which counts from now on.
     pub fn set_faults(&self, faults: &Faults) {
         self.shared.set_faults(faults);
     }
 
-    /// Returns the calls so far, if the [log](Builder::log) is on.
+    /// Returns the [log](Builder::log).
     #[must_use]
     pub fn call_log(&self) -> Vec<Call> {
         self.shared.calls()
     }
 
-    /// Returns the options of a live block; `None` for others.
+    /// Returns a live block's options.
     #[must_use]
     pub fn options_of(&self, block: &Block) -> Option<Options> {
         self.shared.ranges.options(block)
     }
 
-    /// Returns the device memory that allocations and resident managed pages occupy.
+    /// Returns the device memory of allocations and resident pages.
     ///
     /// # Errors
     ///
@@ -105,13 +104,13 @@ impl HostBackend {
         Ok(self.shared.arena(device)?.occupied())
     }
 
-    /// Returns the host's virtual time in the [model](Builder::link), in ns from 0; `None` without one.
+    /// Returns the host's virtual time in the [model](Builder::link), in ns from 0.
     #[must_use]
     pub fn model_now(&self) -> Option<u64> {
         self.shared.model.as_ref().map(link::Model::now)
     }
 
-    /// Returns the virtual time at which an operation completes, waited for or not; `None` without a model.
+    /// Returns the virtual time at which an operation completes.
     #[must_use]
     pub fn model_end(&self, ticket: Ticket) -> Option<u64> {
         self.shared.model.as_ref().map(|model| model.end(ticket))

@@ -25,9 +25,9 @@ use crate::{Error, Result};
 
 /// INVARIANT: the caller that queued it made the promise of the backend's method.
 pub(super) enum Operation {
-    /// With whether its target and its source were pageable when it was queued.
+    /// Target and source were pageable when queued.
     Copy(Copy, Route, [bool; 2]),
-    /// Whether its target was pageable.
+    /// The target was pageable when queued.
     Fill(Fill, bool),
     /// With the first operation whose failure prevents it.
     Publish {
@@ -42,7 +42,7 @@ pub(super) enum Operation {
     After {
         stream: Arc<Queue>,
         number: u64,
-        /// The other stream had a kernel before this number when this was queued.
+        /// The other stream had an earlier kernel when this was queued.
         may_last: bool,
     },
 }
@@ -55,7 +55,7 @@ pub(super) struct Launch {
 }
 
 impl Operation {
-    /// Pageable memory is not tracked, and an unpublished word is unchanged.
+    /// Pageable memory is not tracked; an unpublished word is unchanged.
     pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
         let (taints, reached) = (shared.ranges.taints(), |ticket| shared.reached(ticket));
         let add = |place, bytes| {
@@ -75,7 +75,7 @@ impl Operation {
 
     pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match *self {
-            // SAFETY: the invariant. A block freed meanwhile stays mapped until this is complete.
+            // SAFETY: the invariant; a block freed meanwhile stays mapped.
             Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: as above.
             Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
@@ -93,7 +93,7 @@ impl Operation {
                 Ok(())
             }
             Self::After { ref stream, number, .. } => {
-                // Its own waiter gets the other operation's failure.
+                // Its own waiter gets the other's failure.
                 stream.wait_for(number);
                 Ok(())
             }
@@ -113,7 +113,7 @@ impl Launch {
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
-        // Groups may wait for each other, as blocks do. So none runs unless every group has a thread.
+        // Groups may wait for each other, so none runs unless all have a thread.
         let all_there = OnceLock::new();
         let outcome = thread::scope(|scope| {
             let start = |number| {
@@ -144,7 +144,7 @@ impl Shared {
             (false, true) => Route::Upload { to: to.device, pageable: pageable(&from) },
             (true, false) => Route::Download { from: from.device, pageable: pageable(&to) },
             (true, true) if from.device == to.device => Route::Device(to.device),
-            // The copy engine of either device can do it, with peer access.
+            // Either device's copy engine can do it.
             (true, true) if self.peers.reaches(from.device, to.device) || self.peers.reaches(to.device, from.device) => {
                 Route::Peer { from: from.device, to: to.device }
             }
@@ -164,7 +164,7 @@ impl Shared {
     fn target(&self, fill: &Fill, queued: Option<bool>) -> Result<(Found, Route)> {
         fill.check_size()?;
         let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
-        // Also for device memory: in an arena, a place is aligned as its address is.
+        // Also for device memory: its places are aligned as its addresses.
         aligned(found.place.as_ptr().addr() as u64, fill.bytes(), u64::from(fill.size))?;
         let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
         Ok((found, route))
@@ -176,7 +176,7 @@ impl Shared {
     pub unsafe fn copy(&self, copy: &Copy, queued: Option<(Route, [bool; 2])>, stream: Option<StreamId>) -> Result<Route> {
         let (to, from, route) = self.ends(copy, queued.map(|(_, pageable)| pageable))?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
-        // A peer changed since the call has no effect.
+        // Regardless of peer changes since the call.
         let route = queued.map_or(route, |(route, _)| route);
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
@@ -188,7 +188,7 @@ impl Shared {
             // SAFETY: as below.
             unsafe { over_the_host(to.place, from.place, copy.bytes as usize) };
         } else {
-            // SAFETY: both are checked for this many bytes, or promised. They do not overlap, and are exclusive: the caller's promise.
+            // SAFETY: this many bytes: checked, or promised. No overlap, exclusive: the caller's promise.
             unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
         self.ranges.taints().remove(copy.to, copy.bytes);
@@ -196,14 +196,14 @@ impl Shared {
         Ok(route)
     }
 
-    /// Called before the copy is complete.
+    /// Before the copy is complete.
     pub fn flip(&self, copied: &Facts, at: u64) {
         let (Some(to), Some(at)) = (copied.to, at.checked_rem(copied.bytes)) else { return };
         // Memory outside every range is the caller's.
         let Ok(found) = self.ranges.read().find(to, copied.bytes, true, Verb::Copy.name()) else { return };
         // SAFETY: within the copied bytes.
         let place = unsafe { found.place.add(at as usize) };
-        // SAFETY: a byte of the target, unused before the copy is complete: the copy's promise.
+        // SAFETY: unused before the copy is complete: the copy's promise.
         let byte = unsafe { place.read() };
         // SAFETY: as above.
         unsafe { place.write(byte ^ 1) };
@@ -222,7 +222,7 @@ impl Shared {
     /// As `Backend::publish_now`.
     pub unsafe fn publish(&self, place: Place, value: u64, queued: Option<bool>) -> Result<Route> {
         let (found, route) = self.check_word(place, queued)?;
-        // SAFETY: a live, aligned word that others access as a word: checked, and the caller's promise.
+        // SAFETY: a live, aligned word that others access as one: checked, and the caller's promise.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
         // SYNC POINT: published. Pairs with every acquire load of that word.
         word.store(value, Release);
@@ -240,7 +240,7 @@ impl Shared {
             self.touch(&found, fill.bytes(), None, &Facts::fill(fill, stream));
         }
         let place = found.place;
-        // SAFETY: this many elements, with exclusive access: checked, and the caller's promise.
+        // SAFETY: this many exclusive elements: checked, and the caller's promise.
         unsafe { filled(place, fill) };
         self.ranges.taints().remove(fill.to, fill.bytes());
         self.counts.fills.add(fill.bytes());
@@ -250,7 +250,7 @@ impl Shared {
 
 /// # Safety
 ///
-/// Both places have this many bytes, and do not overlap.
+/// Both have this many bytes, without overlap.
 unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     const PART: usize = 16 << 10;
     let mut host = [0; PART];

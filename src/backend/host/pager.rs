@@ -1,10 +1,9 @@
-//! The residency of managed pages: on one device or on the host.
+//! The residency of managed pages.
 //!
-//! 1. Pages migrate to a device when a kernel resolves their address, when they are copied to or from device memory, and on a prefetch.
-//!    They migrate to the host for copies to or from host memory, and for host slices.
-//! 2. Allocations and resident pages never exceed a device's memory. Allocations evict pages, and new pages evict the least recently used.
-//!    If nothing can be evicted, a page stays on the host.
-//! 3. This is accounting only: the bytes never move, so it cannot make a result wrong.
+//! 1. Pages migrate to a device when a kernel resolves their address, on copies to or from device memory, and on prefetches; to the host
+//!    for copies to or from host memory, and for host slices.
+//! 2. Allocations evict pages, and new pages evict the least recently used. If nothing can be evicted, a page stays on the host.
+//! 3. This is accounting only: bytes never move, so results cannot be wrong.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -22,17 +21,17 @@ use crate::backend::panic::{both, each};
 use crate::backend::ranges::Found;
 
 pub(super) struct Pager {
-    /// In bytes; 0 if pages never migrate.
+    /// 0 if pages never migrate.
     page: u64,
-    /// So that no page is on two devices, and the log has the order of moves.
+    /// No page is on two devices, and the log has the order of moves.
     moving: Mutex<()>,
-    /// Resident pages of all devices; 0 lets host accesses skip the locks.
+    /// On all devices; 0 lets host accesses skip the locks.
     resident: AtomicU64,
 }
 
-/// By the address of their first byte.
+/// By address.
 ///
-/// INVARIANT: the two maps have the same pages.
+/// INVARIANT: the maps have the same pages.
 #[derive(Default)]
 pub(super) struct Pages {
     touched: HashMap<u64, u64>,
@@ -45,7 +44,7 @@ impl Pages {
         self.touched.len() as u64
     }
 
-    /// Returns true if a page is resident, and makes it the most recently used.
+    /// Makes a resident page the most recently used.
     pub fn touch(&mut self, page: u64) -> bool {
         let is_here = self.remove(page);
         if is_here {
@@ -83,7 +82,7 @@ impl Pager {
 }
 
 impl Shared {
-    /// Records an access by a device, or by the host for `None`.
+    /// By a device, or the host for `None`.
     pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || bytes == 0 || (by.is_none() && resident.load(Relaxed) == 0) {
@@ -101,7 +100,7 @@ impl Shared {
             let Some(arena) = by.and_then(|device| self.arenas.get(device as usize)) else { continue };
             let came = arena.admit(page, &mut evicted).then_some((Phase::PagedIn, page));
             let moves = evicted.drain(..).map(|page| (Phase::Evicted, page)).chain(came);
-            // All pages have migrated: each is counted, even if the user's clock panics.
+            // Each has migrated and is counted, even if the user's clock panics.
             each(moves, |(phase, page)| self.paged(facts, phase, page));
         }
     }
@@ -132,7 +131,7 @@ impl Shared {
         let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Vec::new();
         let taken = arena.take_from_pages(bytes, align, &mut evicted);
-        // If the user's clock panics, the caller gets no bytes, so they are freed.
+        // If the user's clock panics, the caller gets no bytes.
         let give = |has_panicked| {
             if let (true, Ok(offset)) = (has_panicked, &taken) {
                 // SAFETY: just allocated, and unused.

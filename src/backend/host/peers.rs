@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 pub(super) struct Peers {
     devices: u32,
-    /// Possible and enabled, by `from * devices + to`.
+    /// Possible, enabled; by `from * devices + to`.
     links: Vec<(bool, AtomicBool)>,
 }
 
@@ -32,7 +32,7 @@ impl Peers {
         device == other || self.links.get(index(device, other, self.devices)).is_some_and(|(_, is_enabled)| is_enabled.load(Relaxed))
     }
 
-    /// Returns true if that changed anything.
+    /// True if that changed anything.
     pub fn set(&self, device: u32, peer: u32, enabled: bool) -> Result<bool> {
         for asked in [device, peer] {
             exists(asked, self.devices)?;

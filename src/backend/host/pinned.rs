@@ -1,4 +1,4 @@
-//! The budget of pinned memory: other processes cannot use locked pages.
+//! The budget of pinned memory, which other processes cannot use.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::error::LimitOf;
 use crate::{Error, Result, config};
 
-/// Returns the [budget](config::pinned_budget) for this much memory; the largest if it is unknown.
+/// Returns the [budget](config::pinned_budget) for this much memory; the largest if unknown.
 #[must_use]
 pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
     config::pinned_budget(match host_memory {
@@ -38,7 +38,7 @@ impl Budget {
     }
 }
 
-/// Returns the machine's memory in bytes; `None` if the system does not report it.
+/// Returns the machine's memory in bytes, if the system reports it.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
     // "MemTotal:       16303428 kB"; only on Linux.

@@ -31,25 +31,24 @@ pub(super) struct Item {
     pub struck: Option<Struck>,
 }
 
-/// A mark has no operation.
 type Numbered = (u64, Option<Item>);
 
-/// The completion times of recorded numbers, in ns.
+/// When recorded numbers completed, in ns.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
-    /// A stream's thread does not join another's: two that join each other would deadlock.
+    /// Two stream threads that join each other would deadlock, so none joins another.
     static IS_STREAM: Cell<bool> = const { Cell::new(false) };
 }
 
 pub(super) struct Queue {
     pub device: u32,
-    /// The sender, `None` once closed, and the last number assigned.
+    /// `None` once closed; the last number assigned.
     sender: Mutex<(Option<Sender<Numbered>>, u64)>,
     done: AtomicU64,
     /// Launches queued or running.
     launches: AtomicUsize,
-    /// Waits, queued or running, for a stream of unbounded duration.
+    /// Queued or running, for a stream of unbounded duration.
     waits: AtomicUsize,
     failures: Mutex<Failures>,
     records: Mutex<Records>,
@@ -59,7 +58,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// The stream is listed in `shared` until it has executed its last operation.
+    /// Listed in `shared` until its last operation is executed.
     pub fn open(shared: &Arc<Shared>, device: u32) -> Result<StreamId> {
         let id = StreamId::next();
         let (sender, operations) = mpsc::channel();
@@ -76,7 +75,7 @@ impl Queue {
             thread: Mutex::default(),
         });
         let name = format!("ringmem-{}", id.get());
-        // Held until the handle is stored, so that `close` never misses it.
+        // Until the handle is stored, so that `close` does not miss it.
         let mut thread = queue.thread.lock().unwrap_or_else(PoisonError::into_inner);
         *thread = Some(
             thread::Builder::new()
@@ -114,7 +113,7 @@ impl Queue {
                     number = mark;
                     next = operations.try_recv();
                 }
-                // SYNC POINT: operation executed. Pairs with reached. Under the lock, so that no waiter and no mark misses it.
+                // SYNC POINT: operation executed. Pairs with reached. Under the lock, so that no waiter or mark misses it.
                 self.done.store(number, Release);
                 self.changed.notify_all();
                 next.ok()
@@ -124,16 +123,15 @@ impl Queue {
             next = next.or_else(|| operations.recv().ok());
         }
         {
-            // Under the lock, so that a stream with unreported failures is always in one of the lists.
+            // Under the lock: a stream with unreported failures is always in a list.
             let mut streams = shared.streams.write().unwrap_or_else(PoisonError::into_inner);
             let forgotten = streams.remove(&id).map_or(0, |queue| shared.ended.keep(id, queue));
             shared.counts.unreported.fetch_add(forgotten, Relaxed);
         }
-        // Those that waited for this stream alone.
         shared.deferred.drain(shared);
     }
 
-    /// After a panic outside a kernel, in a clock for example, all later operations fail unexecuted.
+    /// After a panic outside a kernel, such as in a clock, later operations fail unexecuted.
     fn execute(&self, shared: &Shared, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
@@ -149,7 +147,7 @@ impl Queue {
                     Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
                 }
                 (None, operation) => operation.execute(shared, self.device, &facts),
-                // Later operations rely on the order, so the wait runs despite the fault.
+                // Later operations rely on the order despite the fault.
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
                 (Some(error), _) => Err(error),
             };
@@ -169,11 +167,11 @@ impl Queue {
         outcome.inspect_err(|error| operation.taint(shared, ticket, error))
     }
 
-    /// Passes the number to `announce` before the operation can execute.
+    /// Passes the number to `announce` before execution.
     pub fn push(&self, item: Item, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
-        // First, because `announce` may panic.
+        // It may panic.
         announce(number);
         let count = self.count(&item.operation);
         if let Some(count) = count {
@@ -192,14 +190,13 @@ impl Queue {
         Ok(number)
     }
 
-    /// Returns a number that completes with everything before it. No other operation has it, so no failure does.
+    /// No operation has the number, so it does not fail.
     pub fn mark(&self, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         announce(number);
         {
-            // The stream does not advance under this lock: either it has executed everything, or it finds the mark behind the current
-            // operation, whose waiter then finds the mark complete.
+            // The stream does not advance under this lock: it has executed everything, or finds the mark behind the current operation.
             let _failures = self.failures();
             if self.reached(sender.1) {
                 self.done.store(number, Release);
@@ -212,7 +209,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// `None` if the operation's duration is bounded.
+    /// If its duration is unbounded.
     fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
         match operation {
             Operation::Launch(_) => Some(&self.launches),
@@ -225,7 +222,7 @@ impl Queue {
         self.launches.load(Relaxed) > 0
     }
 
-    /// Returns true if a kernel or a wait for another stream is incomplete.
+    /// A kernel or a wait for another stream is incomplete.
     pub fn may_last(&self) -> bool {
         self.has_kernels() || self.waits.load(Relaxed) > 0
     }
@@ -239,7 +236,7 @@ impl Queue {
         self.done.load(Acquire) >= number
     }
 
-    /// `None` if the number is not recorded; `Some(None)` if it is not executed.
+    /// `None` without a record; `Some(None)` before execution.
     pub fn recorded(&self, number: u64) -> Option<Option<u64>> {
         self.records().get(&number).map(|at| at.get().copied())
     }
@@ -248,21 +245,20 @@ impl Queue {
         self.records().remove(&number);
     }
 
-    /// Returns true if the operation is executed within `timeout`. Returns its failure if not yet reported; for a recorded number, also an
-    /// earlier one.
+    /// Returns true if the operation is executed within `timeout`, or its unreported failure; for a recorded number, also an earlier one.
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
-        // Without failures, whether the number is recorded does not matter.
+        // Skips the lookup if nothing failed.
         let first = if failures.untold() == 0 || self.recorded(number).is_none() { number } else { 0 };
         failures.tell(first..=number).map(|()| true)
     }
 
-    /// Returns true if the operation failed, even if its error was reported.
+    /// Even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.failures().have(number)
     }
 
-    /// Returns the first unreported failure of the operations queued so far, and marks the others as reported.
+    /// Returns the first unreported failure so far, and marks the others as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
@@ -271,7 +267,7 @@ impl Queue {
 
     pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
-        // The number may have completed before; the lock of `tasks` ensures that one side sees the other.
+        // It may have completed before; by the lock of `tasks`, one side sees the other.
         if self.reached(number) {
             self.wake(shared);
         }
@@ -286,13 +282,12 @@ impl Queue {
         }
     }
 
-    /// Ignores the operation's failure.
     pub fn wait_for(&self, number: u64) {
         drop(self.wait_locked(number, None));
     }
 
     fn wait_locked(&self, number: u64, timeout: Option<Duration>) -> Option<MutexGuard<'_, Failures>> {
-        // A short operation completes sooner than a sleeper is woken.
+        // A short operation completes sooner than a sleeper wakes.
         for _ in 0..if timeout == Some(Duration::ZERO) { 0 } else { 200 } {
             if self.reached(number) {
                 break;
@@ -316,8 +311,7 @@ impl Queue {
         Some(failures)
     }
 
-    /// Rejects further operations. Waits for the queued ones, unless a launch or a wait for another stream is among them, or in a stream's
-    /// thread.
+    /// Waits for the queued operations, unless a launch or a wait for another stream is among them, or in a stream's thread.
     pub fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).0.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -325,7 +319,6 @@ impl Queue {
             && !self.may_last()
             && !IS_STREAM.get()
         {
-            // A thread that panicked executes nothing more.
             let _ = thread.join();
         }
     }

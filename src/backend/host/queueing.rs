@@ -1,4 +1,4 @@
-//! The steps of a call: counting, faults, timing by the model, logging.
+//! The steps of a call: counting, faults, the model, logging.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl HostBackend {
         self.shared.stream(id).ok_or(Error::Closed { what: "stream" })
     }
 
-    /// By the clock, or in the link model if there is one.
+    /// By the clock, or the link model.
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
         let Ticket { stream, number } = ticket;
         match self.stream(stream)?.recorded(number) {
@@ -32,7 +32,7 @@ impl HostBackend {
         self.watched_call(&facts, run)
     }
 
-    /// Keeps the path without counting short.
+    /// Keeps the other path short.
     #[cold]
     fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = match self.shared.plan.next(facts.verb) {
@@ -55,7 +55,7 @@ impl HostBackend {
         })
     }
 
-    /// An injected fault is returned after the wait. `run` returns true if the wait is complete.
+    /// A fault is returned after the wait. `run` returns true if the wait is complete.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let Some(facts) = self.shared.watched(|| Facts::of(verb, Some(stream))) else { return run() };
         let struck = self.shared.plan.next(verb);

@@ -52,7 +52,7 @@ pub(super) struct Shared {
     pub pager: Pager,
     pub plan: Plan,
     pub model: Option<Model>,
-    /// Calls are counted, given faults, timed or logged.
+    /// Counted, given faults, timed or logged.
     is_watched: AtomicBool,
     log: Log,
     clock: Option<Clock>,
@@ -103,7 +103,7 @@ impl Shared {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
     }
 
-    /// A stream that is not listed has executed all its operations.
+    /// An unlisted stream has executed everything.
     pub fn reached(&self, ticket: Ticket) -> bool {
         self.stream(ticket.stream).is_none_or(|stream| stream.reached(ticket.number))
     }
@@ -124,7 +124,7 @@ impl Shared {
         if !self.is_watched() {
             return go(false);
         }
-        // Logged before the free is visible.
+        // Before the free is visible.
         let facts = Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) };
         both(|| self.log(&facts, Phase::Freed, None, true), go);
     }
@@ -168,7 +168,7 @@ pub(super) struct Group<'a> {
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        // A block freed after the launch stays allocated until the launch is complete.
+        // Freed blocks stay allocated until the launch is complete.
         let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
@@ -193,7 +193,7 @@ impl KernelHost for Group<'_> {
         self.groups
     }
 
-    /// With more polling threads than cores, the awaited thread must be scheduled.
+    /// With more pollers than cores, the awaited thread must be scheduled.
     fn pause(&self, times: u32) {
         match times {
             0..100 => core::hint::spin_loop(),

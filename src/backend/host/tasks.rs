@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
-/// Separate from deferred frees, so that a stream visits only those that are due.
+/// Separate from deferred frees, so that a stream visits only due ones.
 #[derive(Default)]
 pub(super) struct Tasks {
     waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,
 }
 
 impl Tasks {
-    /// The caller must then check whether the number completed meanwhile.
+    /// The caller must then check for completion.
     pub fn add(&self, number: u64, waker: Waker) {
         self.with(|waiting| waiting.entry(number).or_default().push(waker));
     }
