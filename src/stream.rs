@@ -2,11 +2,11 @@
 //!
 //! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value and returns them from its [`Pending`], so they
 //!    cannot be freed too early.
-//! 2. An operation is ordered after all operations queued on its buffers, on any stream.
-//! 3. A refused operation is not queued, and returns its operands.
-//! 4. An operation that fails invalidates its target: reads of it, on any stream or the host, return
-//!    [`Error::Tainted`](crate::Error::Tainted) with the first cause until it is written again.
-//! 5. A thread, a task of any executor ([`Completion`]), and another stream ([`Event`]) can wait for an operation.
+//! 2. It is ordered after all operations queued on its buffers, on any stream.
+//! 3. A refused operation returns its operands.
+//! 4. A failed operation invalidates its target: reads of it return [`Error::Tainted`](crate::Error::Tainted) with the first cause until it
+//!    is written again.
+//! 5. A thread, a task ([`Completion`]), and another stream ([`Event`]) can wait for an operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
@@ -44,8 +44,8 @@ use metrics::{Meter, Work};
 ///
 /// # Dropping
 ///
-/// The drop of the last clone waits for queued operations, which are executed in any case. It does not wait if a kernel is queued or
-/// running here, or on a stream that this one waits for: a persistent kernel ends only when its host ends it.
+/// The drop of the last clone waits for queued operations, unless a kernel is queued or running here or on a stream that this one waits
+/// for: a persistent kernel ends only when its host ends it. They are executed in any case.
 #[derive(Clone)]
 #[doc(alias = "StreamHandle")]
 pub struct Stream {
@@ -89,7 +89,7 @@ impl Stream {
         &self.shared.backend
     }
 
-    /// Makes later operations of this stream wait for those queued on another so far.
+    /// Orders later operations of this stream after those queued on another so far.
     ///
     /// # Errors
     ///
@@ -100,11 +100,11 @@ impl Stream {
         self.shared.backend.after(ticket, self.shared.id)
     }
 
-    /// Waits until all operations queued so far are complete: forever for a persistent kernel that is not told to end.
+    /// Waits until all queued operations are complete: forever for a persistent kernel that is not told to end.
     ///
     /// # Errors
     ///
-    /// The first error whose [`Pending`] was not waited for.
+    /// The first error that no [`Pending`] was waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.backend.synchronize(self.shared.id)
     }
@@ -131,7 +131,7 @@ impl Stream {
 
     fn come_after(&self, uses: &Uses) -> Result<()> {
         let Shared { backend, id, .. } = &*self.shared;
-        // Also for complete tickets: the backend may use another clock.
+        // The backend may use another clock, so complete tickets count too.
         uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))
     }
 }

@@ -1,4 +1,4 @@
-//! [`Carrier`]: copies slots and stores indices of one direction, blocking or on an internal stream.
+//! [`Carrier`]: copies slots and stores indices of one direction.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -17,7 +17,7 @@ use crate::{Error, HostWord, Result, Word};
 const QUEUED: u64 = 0;
 const AT_ONCE: u64 = size_of::<u64>() as u64;
 
-/// A word, its value, and the first operation whose failure prevents the queued store.
+/// A word, its value, and the first operation whose failure prevents the store.
 type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {
@@ -27,10 +27,10 @@ pub(super) struct Carrier {
     /// `None` if a poll is always due.
     pace: Option<Pace>,
     pub counts: Arc<Counts>,
-    /// Targets of polled indices: one word for queued polls, one for blocking ones.
+    /// Polled indices: one word for queued polls, one for blocking ones.
     staging: Pages,
     polling: Option<Ticket>,
-    /// Polls begun, and the number of the last completed one.
+    /// Begun, and the last completed.
     polls: [u64; 2],
     last: Option<Ticket>,
 }
@@ -68,7 +68,7 @@ impl Carrier {
     ///
     /// # Safety
     ///
-    /// The places are the slots', live until the copies are complete. Until then, no one writes the source or uses the target.
+    /// Live slots until the copies are complete. Meanwhile no one writes the source or uses the target.
     pub unsafe fn slots(
         &mut self,
         stream: StreamId,
@@ -90,7 +90,7 @@ impl Carrier {
 
     /// # Safety
     ///
-    /// A header's word that lives until the store is complete; only this carrier writes it.
+    /// A header's live word that only this carrier writes.
     pub unsafe fn publish(&mut self, stream: StreamId, (word, value, since): Store) -> Result<Ticket> {
         let since = since.unwrap_or(Ticket { stream, number: u64::MAX });
         // SAFETY: the caller's promise.
@@ -100,8 +100,8 @@ impl Carrier {
         Ok(ticket)
     }
 
-    /// [`slots`](Self::slots), then [`publish`](Self::publish); both block without a stream. Returns the tickets of the first copy and of
-    /// the store.
+    /// [`slots`](Self::slots), then [`publish`](Self::publish); blocking without a stream. Returns the tickets of the first copy and the
+    /// store.
     ///
     /// # Safety
     ///
@@ -140,12 +140,11 @@ impl Carrier {
         Ok([None; 2])
     }
 
-    /// As [`send`](Self::send) between rings that the host maps both: this thread copies, and nothing can fail. Counts while the copy is
-    /// being stored.
+    /// As [`send`](Self::send) between mapped rings: this thread copies, and counts while the copy is being stored.
     ///
     /// # Safety
     ///
-    /// As `send`; `from` and `to` are the first slots of two rings, which share no byte.
+    /// As `send`; the first slots of two rings.
     #[inline]
     pub unsafe fn send_directly(
         &self,
@@ -180,12 +179,12 @@ impl Carrier {
         self.polls[0]
     }
 
-    /// Returns true if a poll begun after so many has completed.
+    /// A poll begun after so many has completed.
     pub const fn has_polled_since(&self, begun: u64) -> bool {
         self.polls[1] > begun
     }
 
-    /// `None` while a queued poll is in flight, or if none is due.
+    /// `None` while a poll is in flight, or if none is due.
     pub fn poll(&mut self, index: Index) -> Result<Option<u64>> {
         if self.polling.is_none() && !self.begin() {
             return Ok(None);
@@ -215,11 +214,11 @@ impl Carrier {
             Index::Copied(from) => from,
         };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
-        // After a failure, or a panic of a user's clock, the next call begins another poll.
+        // After a failure or a panic, the next call begins another poll.
         match self.polling.take() {
             None => {
-                // SAFETY: a live header's word, which others access as a word, and one of this carrier's own. Both live until the copy is
-                // complete: `Pair` keeps the ring, and these pages list it.
+                // SAFETY: a live header's word, accessed as a word, and one of this carrier's own. `Pair` keeps the ring, and the pages
+                // list the copy.
                 let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
                 (self.polling, self.last) = (Some(ticket), Some(ticket));
@@ -246,7 +245,7 @@ impl Carrier {
     /// Blocking, regardless of queued operations.
     pub fn read_now(&self, from: Place) -> Result<u64> {
         let (copy, staged) = self.to_staging(from, AT_ONCE)?;
-        // SAFETY: a live header's word, which others access as a word, and one of this carrier's alone.
+        // SAFETY: a live header's word, accessed as a word, and one of this carrier's alone.
         unsafe { self.backend.copy_now(&copy) }?;
         Ok(staged.load_acquire())
     }
@@ -255,7 +254,7 @@ impl Carrier {
         self.backend.wait(ticket, Some(Duration::ZERO))
     }
 
-    /// Ignores errors: they were reported, or their work is about to be repeated.
+    /// Errors were reported, or their work is about to be repeated.
     pub fn settle(&mut self) {
         self.polling = None;
         if let Some(stream) = &self.stream {

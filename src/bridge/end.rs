@@ -28,7 +28,7 @@ pub(super) trait NearEnd: Sized {
     fn refresh(&mut self) -> Result<u64, Corrupt>;
     /// # Safety
     ///
-    /// The slots are usable, and this end no longer accesses them.
+    /// Usable, and no longer accessed by this end.
     unsafe fn pass(&mut self, count: u64);
 }
 
@@ -59,7 +59,7 @@ macro_rules! near_end {
             unsafe fn pass(&mut self, count: u64) {
                 // SAFETY: usable: the caller's promise.
                 unsafe { self.advance(count) };
-                // SAFETY: this end no longer uses slots before its index: the caller's promise.
+                // SAFETY: this end uses no slots before its index: the caller's promise.
                 let (word, index) = unsafe { self.publication() };
                 // SYNC POINT: slot published, slot released. Pairs with Producer::poll and Consumer::poll.
                 word.store_release(index);

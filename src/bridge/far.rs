@@ -14,9 +14,9 @@ use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 /// Device addresses of a ring, for its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// The header that the kernel polls.
+    /// Polled by the kernel.
     pub own: u64,
-    /// The header that it publishes to; may be the same.
+    /// Published to by the kernel; may be the same.
     pub peer: u64,
     /// The slots.
     pub slots: u64,
@@ -61,7 +61,7 @@ impl Far {
         let formatted = |mut pages: Pages| {
             let mut image = vec![Page { bytes: [0; 4096] }; 1];
             let [page] = image.as_mut_slice() else { return Ok(pages) };
-            // SAFETY: a page is aligned, longer than a header, and not referenced elsewhere.
+            // SAFETY: an aligned page, longer than a header, without other references.
             let header = unsafe { NonNull::from(page).cast::<RingHeader<HostWord>>().as_ref() };
             // SAFETY: as above.
             unsafe { header.format::<T>(&layout, start) };
@@ -83,20 +83,20 @@ impl Far {
         Ok(RingAddresses { own, peer, slots: own + self.layout.slots_offset() })
     }
 
-    /// Written by the host, in the header that the kernel polls.
+    /// In the header that the kernel polls.
     pub fn written(&self, line: Line) -> Result<Place> {
         self.place(line.offset())
     }
 
     pub fn slots(&self) -> Option<NonNull<u8>> {
-        // SAFETY: within the pages, which are as long as header and slots.
+        // SAFETY: the pages hold header and slots.
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
     }
 
     /// At a host address if the host maps the ring.
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
-            // SAFETY: within the pages, which are as long as header and slots.
+            // SAFETY: the pages hold header and slots.
             Some(base) => Ok(Place::Host(unsafe { base.add(offset as usize) })),
             None => self.ring.place(offset),
         }
@@ -106,7 +106,7 @@ impl Far {
     pub fn read(&self, line: Line) -> Result<Index> {
         let pages = self.peer.as_ref().unwrap_or(&self.ring);
         match pages.host() {
-            // SAFETY: within the pages, which begin with a header.
+            // SAFETY: the pages begin with a header.
             Some(base) => Ok(Index::Seen(unsafe { base.add(line.offset() as usize) }.cast())),
             None => pages.place(line.offset()).map(Index::Copied),
         }

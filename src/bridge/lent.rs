@@ -1,13 +1,12 @@
 //! [`Lent`]: whether a thread may sleep at a ring's wait word.
 //!
-//! Only a thread that has borrowed the wait words sleeps there. Until the first borrow, a publication needs no barrier, which would wait
-//! for all copied bytes. The first borrower pays for both sides.
+//! Only a borrower of the wait words sleeps there. Until the first borrow, a publication needs no barrier, which would wait for all copied
+//! bytes; the first borrower pays for both.
 
 use ringmem_layouts::Word;
 
 use crate::barrier::Barrier;
 
-/// Never borrowed, about to be, or borrowed.
 pub(super) struct Lent<W>(W);
 
 const NEVER: u64 = 0;
@@ -31,14 +30,14 @@ impl<W: Word> Lent<W> {
     fn lend_first<B: Barrier>(&self) {
         // SYNC POINT: wait words requested. Pairs with may_be_heard: the barriers put one side's store before the other's load.
         self.0.store(ASKED_FOR);
-        // If the system refuses, the next call tries again; a publication meanwhile is seen, perhaps late.
+        // If the system refuses, the next call tries again; a publication meanwhile is seen late.
         if B::seldom() {
             // SYNC POINT: wait words lent. Pairs with lend.
             self.0.store_release(LENT);
         }
     }
 
-    /// After a publication: returns true if a thread may sleep that has not seen it.
+    /// After a publication: a thread may sleep that has not seen it.
     #[inline]
     pub fn may_be_heard<B: Barrier>(&self) -> bool {
         B::often();
@@ -56,7 +55,7 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// One thread publishes; two may go to sleep, one borrowing after the other. A sleeper that has not seen the publication is woken.
+    /// One thread publishes; two may go to sleep, one borrowing after the other. A sleeper that missed the publication is woken.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = Arc::new((Lent::<LoomWord<STRONG>>::new(), LoomWord::<STRONG>::new(0)));

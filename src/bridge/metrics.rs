@@ -22,7 +22,7 @@ use core::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Messages that have arrived, with released slots.
+    /// Messages arrived, slots released.
     pub messages: u64,
     /// Flushes that began to move messages.
     pub flushes: u64,
@@ -38,7 +38,7 @@ pub struct Metrics {
     pub full: u64,
     /// Fences, if nothing is copied because the ring is shared.
     pub fences: u64,
-    /// Failed flushes. The next one repeats what failed.
+    /// Failed flushes, repeated by the next.
     pub failures: u64,
 }
 

@@ -1,20 +1,19 @@
 //! [`RingBufferBridge`]: moves messages between rings in host memory and rings in device memory.
 //!
 //! Polling a ring is fast only in local memory, so each direction has a ring near the host and one near the kernel. A flush copies messages
-//! between them, by a [`TransferStrategy`]. Where host and device see each other's stores, both can map one ring instead.
+//! between them, by a [`TransferStrategy`]; both sides may map one ring instead.
 //!
 //! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel with commands and
 //! telemetry, [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
 //!
-//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: the next flush repeats what failed. Dropping
-//!    the bridge still executes queued copies.
-//! 2. A flush of n messages is one copy, or two where they wrap, and one index store after them.
+//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: the next flush repeats what failed. A drop
+//!    still executes queued copies.
+//! 2. A flush is one copy, or two where messages wrap, and one index store.
 //! 3. A slot is released when its copy is complete.
-//! 4. A flush never waits for a kernel. It returns 0 without messages or free slots.
-//! 5. A kernel's index that claims more than is possible is [`Corrupt`](crate::attach::Corrupt).
+//! 4. A flush never waits for a kernel.
+//! 5. A kernel's impossible index is [`Corrupt`](crate::attach::Corrupt).
 //!
-//! A bridge launches no kernels, encodes no messages and has no thread: call `flush_to_device`, `flush_to_host` or `poll`, or move it into
-//! a [`Pump`].
+//! A bridge launches no kernels, encodes no messages and has no thread: flush it, `poll` it, or move it into a [`Pump`].
 //!
 //! # A bridge by itself
 //!
@@ -103,7 +102,7 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     up: Way<Consumer<'static, I, Host>>,
     down: Way<Producer<'static, O, Host>>,
     backend: Arc<dyn Backend>,
-    /// Moved to the device since the last poll for answers.
+    /// Messages since the last poll for answers.
     unanswered: u64,
 }
 
@@ -118,7 +117,7 @@ pub struct Opened<I: RingMessage, O: RingMessage> {
 }
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
-    /// Allocates the rings, with whose [`addresses`](Self::addresses) a kernel is launched.
+    /// Allocates the rings.
     ///
     /// # Errors
     ///
@@ -151,7 +150,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([self.up.addresses()?, self.down.addresses()?])
     }
 
-    /// Keeps the kernel's rings until a launch is complete, even if the bridge is dropped.
+    /// Keeps the kernel's rings until a launch is complete.
     ///
     /// # Errors
     ///
@@ -166,11 +165,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.used(&*self.backend, ticket)
     }
 
-    /// Moves messages from the host's ring to the kernel's. Returns how many it moved or queued; of a shared ring, how many it holds.
+    /// Moves messages from the host's ring to the kernel's. Returns how many; of a shared ring, how many it holds.
     ///
     /// # Errors
     ///
-    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt kernel's index. The next flush repeats what failed.
+    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt index. The next flush repeats what failed.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.up.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
@@ -190,7 +189,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(moved)
     }
 
-    /// Messages in one direction make room and answers in the other.
+    /// One direction makes room and answers for the other.
     const fn hurry(&mut self, moved: u64) {
         if let (Some(up), Some(down), 1..) = (&mut self.up.mover, &mut self.down.mover, moved) {
             up.pair.carrier.hurry();
@@ -198,7 +197,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Flushes both directions, answers first. Returns how many messages went to the device and to the host.
+    /// Flushes both directions, answers first. Returns how many messages went to the device and the host.
     ///
     /// # Errors
     ///
@@ -208,8 +207,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([up?, down?])
     }
 
-    /// Polls for answers only if nothing was moved, or if the kernel's output ring may be half full, with one answer per message: the
-    /// kernel would wait for room there.
+    /// Polls for answers only if nothing was moved, or if the output ring may be half full, where the kernel would wait.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
@@ -222,26 +220,24 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.iter_mut().for_each(Mover::forget_failures);
     }
 
-    /// Failed flushes in each direction since the last progress.
+    /// Failed flushes since the last progress.
     pub(crate) fn failing(&self) -> [u32; 2] {
         [self.up.failing(), self.down.failing()]
     }
 
-    /// Returns the messages that have not arrived at the kernel's ring, and the answers seen there that have not arrived at the host's.
+    /// Returns the messages not yet at the kernel's ring, and the answers seen there but not yet at the host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
         [self.up.pending(), self.down.pending()]
     }
 
-    /// Messages are moved between separate rings.
+    /// Rings are separate.
     pub(crate) const fn moves(&self) -> bool {
         self.up.mover.is_some()
     }
 
-    /// Polls the kernel's index of the input ring. Returns how many sent messages it has not popped, and whether the poll succeeded: if
-    /// not, the count is older. `None` for shared rings: use [`Sender::refresh`].
-    ///
-    /// A flush polls that index only if the ring looks full; after this call it can use all released slots.
+    /// Polls the kernel's input index. Returns how many sent messages it has not popped, and whether the poll succeeded: else the count is
+    /// older. Released slots can be used after it. `None` for shared rings: use [`Sender::refresh`].
     pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
         let up = self.up.mover.as_mut()?;
         let polled = up.poll(Line::Head);

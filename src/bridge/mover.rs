@@ -1,7 +1,6 @@
 //! [`Mover`]: moves the messages of one direction between its two rings.
 //!
-//! The bridge is the consumer of the near ring towards the device, and its producer towards the host. A kernel is the other end of the far
-//! ring.
+//! Towards the device the bridge consumes the near ring, towards the host it produces; the kernel is the far ring's other end.
 //!
 //! | index | towards the device | towards the host |
 //! |---|---|---|
@@ -10,7 +9,7 @@
 //! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
 //! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! Only the bridge writes the other index, which therefore shows the outcome of a failed call.
+//! Only the bridge writes the other index, which shows the outcome of a failed call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -38,14 +37,13 @@ pub(super) struct Mover<E: NearEnd> {
     releasing: Option<(Ticket, u64)>,
     direct: Option<Direct>,
     flights: VecDeque<Flight>,
-    /// Something has failed since `next` was known: copies up to it may be in flight.
+    /// After a failure, copies up to `next` may be in flight.
     in_doubt: bool,
     failing: Failing,
 }
 
 struct Flight {
     first: Option<Ticket>,
-    /// When complete, the messages have arrived.
     left: [Option<Ticket>; 2],
     end: u64,
 }
@@ -54,7 +52,7 @@ struct Flight {
 #[derive(Clone, Copy, Default)]
 struct Failing {
     count: u32,
-    /// At the last failure: the near ring's index, and polls begun.
+    /// At the last failure.
     index: u64,
     polls: u64,
 }
@@ -62,7 +60,7 @@ struct Failing {
 impl<E: NearEnd> Mover<E> {
     /// # Safety
     ///
-    /// No one else is this end of the near ring; only the kernel also writes the far ring.
+    /// Exclusively this end of the near ring, and with the kernel, of the far ring.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (ring, here) = unsafe { (E::attach(&near)?, E::attach(&near)?.announced()) };
@@ -88,23 +86,23 @@ impl<E: NearEnd> Mover<E> {
         self.ring.capacity()
     }
 
-    /// Of those sent or seen at the far ring.
+    /// Sent, or seen at the far ring.
     pub fn pending(&self) -> u64 {
         let end = if E::TO_DEVICE { self.pair.near.header().producer.tail.load_acquire() } else { self.seen };
         end.wrapping_sub(self.ring.index()).min(self.ring.capacity())
     }
 
-    /// As last polled, including some that may not have arrived.
+    /// As last polled, with some that may not have arrived.
     pub fn untaken(&self) -> u64 {
         self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen)
     }
 
-    /// The kernel may fill every slot whose message has arrived.
+    /// All slots of arrived messages are released.
     pub fn is_settled(&self) -> bool {
         !self.releases_later() || self.released == self.ring.index() && self.releasing.is_none()
     }
 
-    /// Slots are released after queued copies have arrived. Towards the device the index is queued with the copy.
+    /// Towards the device the index is queued with the copy.
     const fn releases_later(&self) -> bool {
         !E::TO_DEVICE && self.pair.carrier.is_queued()
     }
@@ -130,7 +128,7 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Returns how many messages began to move to the device, or arrived at the host.
+    /// How many began to move to the device, or arrived at the host.
     pub fn flush(&mut self) -> Result<u64> {
         let before = self.ring.index();
         let flushed = self.try_flush();
@@ -146,7 +144,7 @@ impl<E: NearEnd> Mover<E> {
         flushed.map(|begun| if E::TO_DEVICE { begun } else { self.ring.index().wrapping_sub(before) })
     }
 
-    /// True if messages have arrived since the last failure, or a later poll found nothing to move or no room. Waiting is no progress.
+    /// Messages arrived since the last failure, or a later poll found nothing to move or no room. Waiting is no progress.
     fn has_progressed(&self) -> bool {
         let Failing { index, polls, .. } = self.failing;
         let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_polled_since(polls);
@@ -160,7 +158,7 @@ impl<E: NearEnd> Mover<E> {
         if let Some(stream) = self.pair.carrier.queue() {
             self.reap()?;
             if !E::TO_DEVICE {
-                // Before the copies that follow, which arrive later.
+                // Before the copies, which arrive later.
                 self.release(stream)?;
             }
         }
@@ -204,7 +202,7 @@ impl<E: NearEnd> Mover<E> {
         polled.map_or(Ok(()), |index| self.accept(index))
     }
 
-    /// The index must not decrease, or claim more than was published or released to the kernel.
+    /// The index must not decrease or claim too much.
     fn accept(&mut self, index: u64) -> Result<()> {
         let [from_seen, from_near] = [self.seen, self.ring.index()].map(|known| index.wrapping_sub(known));
         if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
@@ -236,12 +234,11 @@ impl<E: NearEnd> Mover<E> {
         let slot = |is_far: bool, index| if is_far { far.slot(index) } else { Ok(near.slot(index)) };
         let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
         carrier.counts.flushes.add(1);
-        // After a failure from here on, the far ring's index shows the progress.
+        // The far ring's index shows the progress of a failure.
         self.in_doubt = true;
         let queue = carrier.queue();
         let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
-            // SAFETY: slots published to the bridge and not yet released; at the other ring, released to the bridge and not yet published.
-            // Both rings outlive queued copies: see `Pair`.
+            // SAFETY: here published to the bridge and not released; there released to it and not published. `Pair` keeps both rings.
             unsafe { carrier.slots(stream, slots, from, to) }
         } else {
             let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));
@@ -262,7 +259,7 @@ impl<E: NearEnd> Mover<E> {
         while let Some(flight) = self.flights.front_mut() {
             for left in &mut flight.left {
                 let Some(ticket) = *left else { continue };
-                // Also for a panic of a user's clock, which may have swallowed a failure.
+                // A user's clock may panic and swallow a failure.
                 self.in_doubt = true;
                 let is_over = self.pair.carrier.is_over(ticket)?;
                 self.in_doubt = false;
@@ -278,17 +275,17 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// Returns to the index of the arrived messages, after a failure.
+    /// To the index of the arrived messages, after a failure.
     fn resync(&mut self) -> Result<()> {
         // Copies in flight must not write slots that are passed on.
         self.pair.carrier.settle();
         let index = self.ring.index();
         let arrived = if self.releases_later() {
-            // The queued release may or may not be stored: it is repeated.
+            // Repeated: it may or may not be stored.
             self.releasing = None;
             index
         } else {
-            // Stored after the copies. The kernel can overwrite it, so only a value that the bridge has stored is valid.
+            // Stored after the copies. The kernel can overwrite it, so only values stored by the bridge are valid.
             let stored = self.pair.carrier.read_now(self.pair.far.written(E::OURS)?)?;
             let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
             if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.ring.capacity() {
@@ -303,7 +300,7 @@ impl<E: NearEnd> Mover<E> {
     }
 
     fn release(&mut self, stream: StreamId) -> Result<()> {
-        // After a failure, or a panic of a user's clock, the index may not be stored: it, or a later one, is stored again.
+        // After a failure or a panic, the index may not be stored, and is stored again.
         if let Some((ticket, upto)) = self.releasing.take() {
             if !self.pair.carrier.is_over(ticket)? {
                 self.releasing = Some((ticket, upto));
@@ -314,7 +311,7 @@ impl<E: NearEnd> Mover<E> {
         let upto = self.ring.index();
         if upto != self.released {
             let word = self.pair.far.written(E::OURS)?;
-            // SAFETY: the far ring's index, which only the bridge writes.
+            // SAFETY: only the bridge writes this index.
             self.releasing = Some((unsafe { self.pair.carrier.publish(stream, (word, upto, None)) }?, upto));
         }
         Ok(())
@@ -322,9 +319,9 @@ impl<E: NearEnd> Mover<E> {
 
     fn arrived(&mut self, end: u64) {
         let count = end.wrapping_sub(self.ring.index()).min(self.ring.usable());
-        // Before the check for sleepers: it waits for all stores, so a load after it would add its own latency.
+        // Before the check for sleepers, which waits for all stores: a later load would add its own latency.
         self.pair.carrier.counts.messages.add(count);
-        // SAFETY: `count` is usable, and the copies are complete.
+        // SAFETY: usable, and the copies are complete.
         unsafe { self.ring.pass(count) };
         let header = self.pair.near.header();
         self.pair.near.ring_at(if E::TO_DEVICE { &header.consumer.waiting } else { &header.producer.waiting });

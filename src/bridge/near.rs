@@ -1,6 +1,6 @@
 //! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`], the user's ends.
 //!
-//! A shared ring may have a flag in each slot; its ends have the same methods.
+//! A shared ring may have a flag in each slot.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -27,7 +27,7 @@ pub(super) struct Near {
     lent: Lent<HostWord>,
 }
 
-// SAFETY: a pointer into its own memory, shared by the ring's protocol.
+// SAFETY: its own memory, shared by the ring's protocol.
 unsafe impl Send for Near {}
 // SAFETY: as above.
 unsafe impl Sync for Near {}
@@ -39,7 +39,7 @@ impl Near {
         let layout = RingLayout::of_kind::<T>(kind, capacity)?;
         let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
         let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at a caller's host address" })?;
-        // SAFETY: as long as the layout, page-aligned, zeroed, and not shared yet.
+        // SAFETY: long enough, page-aligned, zeroed, not shared yet.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
         System::prepare();
         Ok(Self { pages, base, layout, lent: Lent::new() })
@@ -57,9 +57,9 @@ impl Near {
         }
         let mut found = seen;
         for _ in 0..TRIES {
-            // SAFETY: the invariant. It only counts messages and stores nothing.
+            // SAFETY: the invariant; it only counts.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // A flagged ring stores only the consumer's index. If it moves meanwhile, the flags may be of another lap.
+            // Flags may be of another lap if the only stored index, the consumer's, moves.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
@@ -75,15 +75,15 @@ impl Near {
 
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
-        // SAFETY: a slot, within by the invariant.
+        // SAFETY: the invariant.
         Place::Host(unsafe { self.base.add(offset as usize) })
     }
 
     /// # Safety
     ///
-    /// Only one of a ring's producers is used. The others at most [announce](spsc::Producer::announce) it.
+    /// Only one of a ring's producers is used; others at most [announce](spsc::Producer::announce).
     pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only producer used: the caller's promise. The caller keeps the `Arc` as long.
+        // SAFETY: the invariant; the only one used, and the `Arc` is kept: the caller's promise.
         Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
     }
 
@@ -95,7 +95,7 @@ impl Near {
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
-    /// Wakes the user's end after the bridge's end has left.
+    /// After the bridge's end has left.
     pub fn wake(&self) {
         let header = self.header();
         self.ring_at(&header.producer.waiting);
@@ -142,7 +142,7 @@ type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'sta
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct Sender<T: RingMessage> {
-    // INVARIANT: 'static stands for the lifetime of `ring`, which is dropped after it. No reference to the memory leaves this type.
+    // INVARIANT: 'static stands for the lifetime of `ring`, dropped after it. No reference to the memory leaves this type.
     end: Giving<T>,
     ring: Arc<Near>,
 }
@@ -204,7 +204,7 @@ impl<T: RingMessage> Sender<T> {
     /// Once for a ring.
     pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: the invariant of `Near`; the only producer: the caller's promise.
+            // SAFETY: the invariant of `Near`; the only producer.
             Either::Flagged(unsafe { flagged::Producer::from_raw(ring.base, ring.layout.size()) }?.announce())
         } else {
             // SAFETY: the caller's promise.
@@ -244,7 +244,7 @@ impl<T: RingMessage> Sender<T> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the other index claims more than is possible.
+    /// [`Corrupt`].
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         either!(&mut self.end, end => end.refresh())
     }
@@ -261,7 +261,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Returns true if the bridge was dropped or its [pump](super::Pump) has given up; never for a shared ring.
+    /// Returns true if the bridge was dropped or its [pump](super::Pump) gave up; never for a shared ring.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())
@@ -274,7 +274,7 @@ impl<T: RingMessage> Receiver<T> {
     /// Once for a ring.
     pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
         let end = if ring.layout.kind() == RingFlags::FLAGGED {
-            // SAFETY: the invariant of `Near`; the only consumer: the caller's promise.
+            // SAFETY: the invariant of `Near`; the only consumer.
             Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base, ring.layout.size()) }?.announce())
         } else {
             // SAFETY: the caller's promise.
@@ -317,7 +317,7 @@ impl<T: RingMessage> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the other index claims more than is possible.
+    /// [`Corrupt`].
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         match &mut self.end {
             Either::Indexed(end) => end.refresh(),
@@ -337,8 +337,8 @@ impl<T: RingMessage> Receiver<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Returns true if the bridge was dropped or its [pump](super::Pump) has given up; never for a shared ring. Arrived messages can still
-    /// be popped.
+    /// Returns true if the bridge was dropped or its [pump](super::Pump) gave up; never for a shared ring. Arrived messages can still be
+    /// popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())

@@ -8,14 +8,14 @@ use crate::backend::MemoryLocation;
 pub struct Placement {
     /// The slots, and the header that the kernel polls.
     pub slots: MemoryLocation,
-    /// A second header that the kernel publishes to; `None` for one header.
+    /// A second header that the kernel publishes to.
     pub peer_header: Option<MemoryLocation>,
 }
 
 impl Placement {
     /// All in device memory, which the kernel polls fastest.
     pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
-    /// In device memory, except the index that the host polls, which is in pinned memory.
+    /// Device memory, but the index that the host polls is in pinned memory.
     pub const SPLIT: Self = Self { slots: MemoryLocation::Device, peer_header: Some(MemoryLocation::Pinned) };
     /// All in pinned memory.
     pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };
@@ -40,17 +40,17 @@ impl Placement {
 pub struct Options {
     /// How messages move.
     pub strategy: TransferStrategy,
-    /// The memory of the kernel's input and output rings. Shared rings are pinned, with one header each.
+    /// The memory of the kernel's input and output rings; shared ones are pinned, with one header.
     pub placement: [Placement; 2],
-    /// Slots to the device and to the host, powers of two; the same for both rings of a direction.
+    /// Slots to the device and to the host, powers of two.
     pub capacity: [u64; 2],
     /// First index.
     pub start: u64,
 }
 
 impl Options {
-    /// Returns 1024 slots each way from index 0: pinned if shared, else [`SPLIT`](Placement::SPLIT). Choose [`Placement::DEVICE`] if host
-    /// and kernel do not see each other's stores to pinned memory.
+    /// Returns 1024 slots each way from index 0: pinned if shared, else [`SPLIT`](Placement::SPLIT). Without mutually visible pinned memory
+    /// choose [`Placement::DEVICE`].
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
         let placement = if strategy.shares() { Placement::PINNED } else { Placement::SPLIT };

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// Doubles while the index stands still, and resets when it moves.
+/// Doubles while the index stands still.
 pub(super) struct Pace {
     least: Duration,
     now: Duration,

@@ -12,16 +12,16 @@ use crate::backend::{Place, Uses};
 use crate::dump::Indices;
 use crate::{HostWord, Result};
 
-/// Both rings live until the operations between them are complete. Dropped after the bridge's end of the near ring.
+/// Both rings outlive the operations between them. Dropped after the bridge's end of the near ring.
 pub(super) struct Pair {
     pub near: Arc<Near>,
     pub far: ManuallyDrop<Far>,
     pub carrier: Carrier,
 }
 
-/// The host maps both rings: the calling thread copies.
+/// Both rings are mapped: the calling thread copies.
 pub(super) struct Direct {
-    // INVARIANT: the first slots of both rings, and two words of the far ring's headers; they live as long as the pair.
+    // INVARIANT: the first slots of both rings, and words of the far headers, live as long as the pair.
     pub near: NonNull<u8>,
     pub far: NonNull<u8>,
     pub theirs: NonNull<HostWord>,
@@ -29,11 +29,11 @@ pub(super) struct Direct {
     pub slot_size: u64,
 }
 
-// SAFETY: pointers into the pair's memory, shared by the ring's protocol.
+// SAFETY: the pair's memory, shared by the ring's protocol.
 unsafe impl Send for Direct {}
 
 impl Pair {
-    /// `None` if operations are queued, or the host does not map all of the far ring. The kernel writes `theirs`.
+    /// `None` with queued operations, or if part of the far ring is not mapped. The kernel writes `theirs`.
     pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
         let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
         let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };
@@ -44,7 +44,6 @@ impl Pair {
         Self { near, far: ManuallyDrop::new(far), carrier }
     }
 
-    /// Waits for no queued operation.
     pub fn far_indices(&self, theirs: Line) -> Result<Indices> {
         let index = |line| {
             let word = if line == theirs { self.far.read(line)?.place() } else { self.far.written(line)? };

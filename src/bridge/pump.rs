@@ -13,14 +13,13 @@ use super::mover::Mover;
 use super::{Metrics, RingBufferBridge};
 use crate::{Error, Rejected, Result, RingMessage};
 
-/// A bridge and the thread that polls it, until it is stopped or calls keep failing.
+/// A bridge and the thread that polls it, until stopped or calls keep failing.
 ///
-/// When it gives up, the user's ends are disconnected until the bridge is pumped again: a thread that [waits](crate::wait::Waiting) gets
+/// Then the user's ends are disconnected: a thread that [waits](crate::wait::Waiting) gets
 /// [`Disconnected`](crate::wait::RecvError::Disconnected) after the arrived messages. After the kernel has left, a waiter waits until the
 /// bridge is dropped.
 ///
-/// Drop, or a panic of the thread, drops the bridge at once; messages that have not arrived are lost. A forgotten pump polls until the
-/// process ends.
+/// Drop, or a panic of the thread, drops the bridge with messages that have not arrived. A forgotten pump polls until the process ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,26 +48,24 @@ pub struct Pump<I: RingMessage, O: RingMessage> {
 pub struct Stopped<I: RingMessage, O: RingMessage> {
     /// Can be flushed, or pumped again.
     pub bridge: RingBufferBridge<I, O>,
-    /// Why it gave up, if it did. No message is lost by that.
+    /// Why it gave up, if it did.
     pub outcome: Result<()>,
-    /// Messages that have not arrived at the kernel's ring, and answers seen there that have not arrived at the host's.
+    /// Messages not yet at the kernel's ring, and answers seen there but not yet at the host's.
     pub left: [u64; 2],
 }
 
 #[derive(Default)]
 struct Order {
     stop: AtomicBool,
-    /// How long it may then poll until all has arrived, ns.
+    /// For all to arrive, in ns.
     patience: AtomicU64,
-    /// Failures in a row, of the direction with more.
+    /// In a row, of the worse direction.
     failing: AtomicU32,
 }
 
-/// Failures in a row, more than a transient failure causes, after which a pump gives up, as does a channel that waits for an ended kernel.
+/// Failures in a row, beyond transient ones, after which a pump gives up, as does a channel with an ended kernel.
 pub(crate) const MOST_FAILURES: u32 = 64;
-/// Rounds without a message before yielding.
 const SPINS: u32 = 100;
-/// Rounds without a message before sleeping.
 const YIELDS: u32 = 1000;
 const SLEEP: Duration = Duration::from_micros(50);
 
@@ -80,7 +77,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// The bridge, with [`System`](Error::System) if no thread can be created.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
-        // Sent once the thread runs, so that it can be returned if there is none.
+        // Sent once the thread runs, so that the bridge can be returned without one.
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
             let order = Arc::clone(&order);
@@ -103,7 +100,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
-    /// True if all has arrived that the kernel published before the poll after so many.
+    /// All has arrived that the kernel published before the poll after so many.
     pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
         self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }
@@ -118,7 +115,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_mut().map_or(Ok(()), Mover::come_back)
     }
 
-    /// All that was sent, or seen by a poll after so many, has arrived, and all slots are released.
+    /// All that was sent or seen by then has arrived, and slots are released.
     fn is_settled(&self, polls: u64) -> bool {
         self.pending() == [0; 2] && self.has_brought_all(polls) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
     }
@@ -142,7 +139,7 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
         let failing = up.max(down);
         order.failing.store(failing, Relaxed);
         match polled {
-            // Messages in a shared ring are no work.
+            // Shared rings need no work.
             Ok(moved) => idle = if moved == [0; 2] || !bridge.moves() { idle.saturating_add(1) } else { 0 },
             Err(error) if failing >= MOST_FAILURES => return Err(error),
             Err(_) => {}
@@ -173,13 +170,13 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
         [self.counts[0].read(), self.counts[1].read()]
     }
 
-    /// Returns the failed flushes in a row, of the direction with more.
+    /// Returns the failed flushes in a row, of the worse direction.
     #[must_use]
     pub fn failing(&self) -> u32 {
         self.order.failing.load(Relaxed)
     }
 
-    /// Returns true if the thread has given up or panicked.
+    /// Returns true if the thread gave up or panicked.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -189,7 +186,7 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
     ///
     /// # Errors
     ///
-    /// [`System`](Error::System) if its thread has panicked.
+    /// [`System`](Error::System) if its thread panicked.
     pub fn stop(mut self, patience: Duration) -> Result<Stopped<I, O>> {
         self.tell(patience);
         let stopped = self.thread.take().and_then(|thread| thread.join().ok().flatten());

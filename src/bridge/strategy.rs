@@ -34,12 +34,12 @@ pub enum TransferStrategy {
     Async,
     /// One ring in memory that host and kernel map.
     Unified,
-    /// As [`Unified`](Self::Unified), with a flag in each slot and no index to poll: one read less across the bus each way. Never the
-    /// default: the kernel must be made for it.
+    /// As [`Unified`](Self::Unified), with a flag in each slot instead of a polled index: one read less across the bus. The kernel must be
+    /// made for it.
     Flagged,
-    /// Queued copies with a minimum interval between polls of an index. A [dump](crate::channel::Channel::dump) polls at once.
+    /// Queued copies with a minimum interval between polls of an index.
     DmaPolling {
-        /// Shortest interval in microseconds; grows to 64 times while the index stands still.
+        /// In microseconds; grows to 64 times while the index stands still.
         poll_interval_us: u32,
     },
 }
@@ -67,8 +67,7 @@ impl TransferStrategy {
         matches!(self, Self::Unified | Self::Flagged)
     }
 
-    /// Rejects a shared ring that is not pinned or shares no memory, and pinned memory where host and kernel do not see each other's
-    /// stores.
+    /// Rejects a shared ring that is not pinned or shares no memory, and pinned memory that is not mutually visible.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {

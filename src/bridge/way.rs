@@ -26,7 +26,7 @@ pub(super) struct Way<E: NearEnd> {
 impl<E: NearEnd> Way<E> {
     /// # Safety
     ///
-    /// Once for a ring, whose other end is the user's.
+    /// Once for a ring; the other end is the user's.
     pub unsafe fn open(
         backend: &Arc<dyn Backend>,
         device: u32,
@@ -40,7 +40,7 @@ impl<E: NearEnd> Way<E> {
         if !strategy.shares() {
             let far = Far::new::<E::Message>(backend, device, placement, way.near.layout.capacity(), start)?;
             let carrier = Carrier::new(backend, device, strategy, Arc::clone(&way.counts))?;
-            // SAFETY: the caller's promise; the far ring's other end is the kernel that gets its addresses.
+            // SAFETY: the caller's promise; the far ring's other end is the kernel.
             way.mover = Some(unsafe { Mover::new(Arc::clone(&way.near), far, carrier) }?);
         }
         Ok(way)
@@ -62,7 +62,7 @@ impl<E: NearEnd> Way<E> {
         Ok(())
     }
 
-    /// As [`Mover::flush`]. Of a shared ring: makes the host's stores visible, and returns how many messages it holds.
+    /// Of a shared ring: makes the host's stores visible, and returns how many messages it holds.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(mover) = &mut self.mover {
             return mover.flush();

@@ -10,7 +10,7 @@ use crate::kernel::Persistent;
 use crate::stream::Module;
 use crate::{Error, Result, RingMessage};
 
-/// Settings of a channel to a [`Persistent`] kernel: [`Channel::builder`]. Defaults: [`Options::new`].
+/// Settings of a channel to a [`Persistent`] kernel; defaults: [`Options::new`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +61,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets how long the kernel waits for a message, a command or a free slot before it leaves with a fault.
+    /// Sets how long the kernel waits for anything before it leaves with a fault.
     pub const fn idle(mut self, limit: Duration) -> Self {
         self.options.idle = limit;
         self
@@ -73,19 +73,19 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets the memory of the kernel's input and output rings, if not shared with the host.
+    /// Sets the memory of the kernel's input and output rings, unless shared.
     pub const fn placement(mut self, placement: [Placement; 2]) -> Self {
         self.options.placement = placement;
         self
     }
 
-    /// Sets how long the heartbeat may stand still before [`watch`](Channel::watch) reports the kernel as stuck.
+    /// Sets after how long without a heartbeat [`watch`](Channel::watch) reports the kernel as stuck.
     pub const fn stuck_after(mut self, limit: Duration) -> Self {
         self.options.stuck_after = limit;
         self
     }
 
-    /// Sets how long the channel waits for the kernel to start, to acknowledge a command and to leave.
+    /// Sets how long to wait for the kernel's start, acknowledgement or end.
     pub const fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = limit;
         self
@@ -107,7 +107,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
                 },
             });
         }
-        // A kernel that runs while the host has a slice of managed memory is undefined behaviour there, and no type rules it out.
+        // A running kernel makes a host slice of managed memory undefined behaviour there, and no type rules it out.
         let capabilities = backend.capabilities(device)?;
         if capabilities.unified && !capabilities.concurrent_managed_access {
             return Err(Error::Unsupported {
@@ -115,8 +115,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
             });
         }
         let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
-        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings. No host slice of managed memory
-        // conflicts, as checked.
+        // SAFETY: `Persistent` promises that the kernel uses only its control block, telemetry and rings. Managed memory was checked.
         let mut channel = unsafe { Channel::open_raw(backend, device, &module, &options) }?;
         channel.is_raw = false;
         Ok(channel)

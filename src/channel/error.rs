@@ -35,10 +35,10 @@ pub enum SendError<T> {
     /// Moving messages to the kernel failed.
     #[error("cannot move messages to the kernel")]
     Flush {
-        /// The cause. The next flush repeats what failed.
+        /// The cause.
         #[source]
         error: Error,
-        /// The unsent message; `None` if it is in the ring and the next flush moves it: do not send it again.
+        /// The unsent message; `None` if it is in the ring: do not send it again.
         message: Option<T>,
     },
     /// The kernel has left.
@@ -62,7 +62,7 @@ impl<T> SendError<T> {
     }
 }
 
-// So that `unwrap` works for any message.
+// So that `unwrap` needs no `Debug` of the message.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,7 +96,7 @@ pub enum ReceiveError {
     /// The kernel's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
-    /// Moving messages failed, in either direction. The next flush repeats what failed.
+    /// Moving messages failed. The next flush repeats what failed.
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
 }

@@ -30,9 +30,9 @@ use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer}
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Closed {
-    /// The control block after the end.
+    /// The control block.
     pub control: ControlBlock<u64>,
-    /// The telemetry after the end.
+    /// The telemetry.
     pub telemetry: TelemetryBuffer<u64>,
 }
 
@@ -58,14 +58,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.telemetry.snapshot()
     }
 
-    /// Returns whether the heartbeat has changed since the last call of this or [`dump`](Self::dump), or the launch.
+    /// Returns whether the heartbeat has changed since the last call, [`dump`](Self::dump), or launch.
     pub fn watch(&mut self) -> Verdict {
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
-    /// Reads the control block, telemetry and ring indices, for printing. Use it to find out why a kernel does not answer.
-    ///
-    /// The verdict is that of [`watch`](Self::watch). It moves no message and waits for nothing, so it works on a stuck kernel.
+    /// Reads the control block, telemetry and ring indices, for printing, and [`watch`](Self::watch)es. Moves and waits for nothing, so it
+    /// works on a stuck kernel.
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         let control = self.control.snapshot();
         let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
-        // First the host's: the kernel's can only be further on afterwards.
+        // First the host's: the kernel's can only be further on.
         let [input, output] = self.bridge.indices();
         let (twins, failed) = match self.bridge.twins() {
             None => (Twins::Shared, None),
@@ -88,19 +87,19 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Sends a command and waits until the kernel acknowledges it, flushing meanwhile.
+    /// Sends a command and waits for its acknowledgement, flushing meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if the kernel has left or did not acknowledge in time.
+    /// [`Error::Kernel`] if the kernel has left or is too late.
     pub fn command(&mut self, command: Command) -> Result<()> {
-        // The kernel may wait for room before it reads the command.
+        // The kernel may wait for room first.
         let _ = self.flush();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())
     }
 
-    /// Keeps a value that the kernel uses until the kernel has left, even if the channel is dropped before.
+    /// Keeps a value until the kernel has left, even if the channel is dropped before.
     pub fn keep_alive(&mut self, value: impl Send + 'static) {
         self.kept.push(Box::new(value));
     }
@@ -109,32 +108,31 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with state and fault; once the error of its launch, if the kernel did not report how it ended.
+    /// [`Error::Kernel`]; once the error of its launch, if the kernel did not report how it ended.
     pub fn check(&mut self) -> Result<()> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
-    /// True also if its state says that it has ended.
+    /// Also if its state has ended.
     pub(super) fn has_left(&self) -> bool {
         self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
     /// Lets the kernel answer all sent messages, even if paused, and waits until it has left. The answers can still be received.
     ///
-    /// The kernel waits for free slots, so first receive answers that do not fit. The deadline is the [`timeout`](super::Options::timeout)
-    /// after the last message that it counts as processed. A kernel that was terminated before answers no more, without an error: its
-    /// unpopped messages stay for a [`restart`](Self::restart).
+    /// First receive answers that do not fit: the kernel waits for free slots. The deadline is the [`timeout`](super::Options::timeout)
+    /// after the last processed message. A terminated kernel answers no more: its unpopped messages stay for a [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time; the error of the last flush if flushes keep failing.
+    /// [`Error::Kernel`] if it faulted or is too late; the last flush's error if flushes keep failing.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }
 
     fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
         if self.state() == Some(State::Paused) {
-            // A paused kernel frees no slots for messages in the host's ring.
+            // A paused kernel frees no slots.
             self.control.command(Command::ACTIVATE);
         }
         // Messages that have not arrived would not be drained.
@@ -150,23 +148,23 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if !has_gone(self) {
             return Err(failed.unwrap_or_else(|| self.fault(Duration::ZERO)));
         }
-        // A kernel that is ending reads no command, so the acknowledgement is not awaited.
+        // No wait for the acknowledgement: an ending kernel reads no command.
         self.control.command(Command::DRAIN);
         self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated)).map(drop)
     }
 
-    /// [`drain`](Self::drain)s a kernel that has not ended, and returns its last state. Receive answers before: those left are dropped to
-    /// make room. The rings are freed, with messages that a terminated kernel did not pop.
+    /// [`drain`](Self::drain)s the kernel, and returns its last state. Receive answers before: the rest is dropped, and so are messages
+    /// that a terminated kernel did not pop.
     ///
     /// # Errors
     ///
-    /// As [`drain`](Self::drain); the kernel's own error if it broke; [`Error::Busy`] if it left within a telemetry record.
+    /// As [`drain`](Self::drain); the kernel's own error; [`Error::Busy`] if it left within a telemetry record.
     pub fn close(mut self) -> Result<Closed> {
         self.drain_with(|channel| while channel.receiver.pop().is_ok() {})?;
         if let Some(kernel) = self.kernel.take() {
             match kernel.wait_timeout(self.timeout) {
                 Ok(ended) => ended?,
-                // Its state says that it has ended, but it still runs.
+                // Its state has ended, but it still runs.
                 Err(kernel) => {
                     self.kernel = Some(kernel);
                     return Err(self.fault(self.timeout));
@@ -182,7 +180,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait_while(|_| false, done).map(drop)
     }
 
-    /// As [`wait`](Self::wait); the time restarts whenever it `gets_on`. Returns the error of the last flush, if flushes still fail.
+    /// The time restarts whenever it `gets_on`. Returns the last flush's error, if flushes still fail.
     fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<Option<Error>> {
         let mut begun = Instant::now();
         let mut times = 0_u32;
@@ -192,7 +190,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             if gets_on(self) {
                 begun = Instant::now();
             }
-            // It may have become done since the first check.
+            // It may be done by now.
             if (self.has_left() || begun.elapsed() > self.timeout) && !done(self) {
                 return Err(self.fault(begun.elapsed()));
             }
@@ -201,9 +199,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(failed)
     }
 
-    /// The error of its launch, once, if its state does not say how it ended.
+    /// The launch's error, once, if the state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
-        // Before the block is read: then its last store there is visible.
+        // Before the block is read, so that its last store is visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);
         let control = self.control();
         let state = control.kernel_state();

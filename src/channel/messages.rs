@@ -1,4 +1,4 @@
-//! Sending messages to the kernel and receiving answers.
+//! Sending messages and receiving answers.
 
 use core::future::poll_fn;
 use core::iter;
@@ -13,13 +13,13 @@ use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Error, Result, RingMessage};
 
-/// Polls of the watching thread between two of a future that has waited long: about half a millisecond.
+/// Polls of the watching thread between two of a future: at most about half a millisecond.
 const MOST_LOOKS: u32 = 5;
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Pushes a message and flushes it; waits while the ring is full, up to the [timeout](super::Options::timeout).
+    /// Pushes a message and flushes it; waits for a free slot, up to the [timeout](super::Options::timeout).
     ///
-    /// A kernel pops nothing while its output ring is full: receive before more messages are in flight than fit into the rings.
+    /// A kernel pops nothing while its output ring is full: receive before the rings are.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pushes a message and flushes it; never waits. [`check`](Self::check) returns whether the kernel still runs.
+    /// Pushes a message and flushes it; never waits, even if the kernel has left: [`check`](Self::check).
     ///
     /// # Errors
     ///
@@ -62,12 +62,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pops an answer; waits until the kernel has left. Failed flushes are repeated.
+    /// Pops an answer; waits until the kernel has left.
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel): the kernel has left and all its answers were received. The error of the last flush, if flushes
-    /// keep failing after it has left; [`Attach`](crate::Error::Attach) for a corrupt ring.
+    /// [`Kernel`](crate::Error::Kernel) after the last answer of a kernel that has left; the last flush's error if flushes keep failing;
+    /// [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn recv(&mut self) -> Result<O> {
         self.recv_until(None)
     }
@@ -91,9 +91,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// As [`recv`](Self::recv), as a future. Dropping it loses no answer.
-    ///
-    /// A kernel wakes no task, so a thread wakes it to poll, at least every millisecond.
+    /// As [`recv`](Self::recv), as a cancel-safe future. A thread wakes it to poll, at least every millisecond.
     pub fn recv_async(&mut self) -> impl Future<Output = Result<O>> {
         let (mut receiving, mut times) = (Receiving::new(), 0_u32);
         poll_fn(move |context| match receiving.step(self, None) {
@@ -106,7 +104,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         })
     }
 
-    /// Pops an answer; flushes if there is none; never waits.
+    /// Pops an answer, with a flush if there is none; never waits.
     ///
     /// # Errors
     ///
@@ -125,42 +123,42 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         })
     }
 
-    /// Iterates over answers, as [`recv`](Self::recv), until that fails.
+    /// Iterates over answers until [`recv`](Self::recv) fails.
     pub fn iter(&mut self) -> impl Iterator<Item = O> {
         iter::from_fn(|| self.recv().ok())
     }
 
-    /// Iterates over answers that have arrived; never waits.
+    /// Iterates over arrived answers; never waits.
     pub fn try_iter(&mut self) -> impl Iterator<Item = O> {
         iter::from_fn(|| self.try_recv().ok())
     }
 
-    /// Publishes every `every` messages: see [`BatchSender`]. [`flush`](Self::flush) after it.
+    /// Publishes every `every` messages: [`BatchSender`]. [`flush`](Self::flush) after it.
     pub fn send_batch(&mut self, every: u64) -> BatchSender<'_, I> {
         self.sender.batch(every)
     }
 
-    /// Releases every `every` slots: see [`BatchReceiver`]. [`flush`](Self::flush) before it, for answers in flight.
+    /// Releases every `every` slots: [`BatchReceiver`]. [`flush`](Self::flush) before it.
     pub fn recv_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)
     }
 
-    /// Moves messages between the host's rings and the kernel's. Returns how many, each way; `[0, 0]` for shared rings.
+    /// Moves messages between the host's and the kernel's rings. Returns how many, each way; `[0, 0]` for shared rings.
     ///
     /// # Errors
     ///
-    /// The backend's error. No message is lost: the next flush repeats what failed.
+    /// The backend's error; the next flush repeats what failed.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
         if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) }
     }
 
-    /// Returns the indices of the next message to send and answer to receive.
+    /// Returns the next indices to send and to receive.
     #[must_use]
     pub const fn indices(&self) -> (u64, u64) {
         (self.sender.tail(), self.receiver.head())
     }
 
-    /// Flushes, and returns how many messages the kernel has not popped, as last polled.
+    /// Flushes, and returns how many messages the kernel has not popped.
     ///
     /// # Errors
     ///
@@ -173,7 +171,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(self.sender.capacity() - self.sender.refresh().map_err(AttachError::Corrupt)?)
     }
 
-    /// Flushes, and returns how many answers have arrived and were not received.
+    /// Flushes, and returns how many arrived answers were not received.
     ///
     /// # Errors
     ///
@@ -186,7 +184,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
 struct Receiving {
     begun: Instant,
-    /// The polls that the bridge had begun when the kernel was seen to have left.
+    /// Polls begun when the kernel was seen to have left.
     polls: Option<u64>,
     failed: Option<Error>,
 }
@@ -202,10 +200,10 @@ impl Receiving {
                 Ok(answer) => return Some(Ok(answer)),
                 Err(ReceiveError::Corrupt(corrupt)) => return Some(Err(AttachError::Corrupt(corrupt).into())),
                 Err(ReceiveError::Flush(error)) => self.failed = Some(error),
-                // While it only waits until a poll is due or complete, the failure stands.
+                // While a poll is only awaited, the failure stands.
                 Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
             }
-            // The kernel's last answers may have been in flight when it left, or may no longer be readable.
+            // The last answers may be in flight, or no longer readable.
             let is_lost = self.failed.is_some() && channel.bridge.failing()[1] >= MOST_FAILURES;
             let is_over = self.polls.is_some_and(|polls| is_lost || channel.bridge.has_brought_all(polls));
             let waited = self.begun.elapsed();

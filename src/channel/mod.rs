@@ -1,12 +1,11 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings to it.
 //!
-//! Use a channel to exchange fixed-size messages with a running kernel. Use a [`RingBufferBridge`] to launch the kernel yourself, a
-//! [`Stream`] for kernels that end by themselves, and [`streaming`](crate::streaming) for data larger than device memory.
+//! Use a channel to exchange fixed-size messages with a running kernel, a [`RingBufferBridge`] to launch it yourself, a [`Stream`] for
+//! kernels that end by themselves, and [`streaming`](crate::streaming) for data larger than device memory.
 //!
 //! 1. Opening allocates pinned memory and the rings, launches the kernel and waits until it is ready.
-//! 2. While the channel is open, the host accesses that memory only through it.
-//! 3. The memory is freed after the kernel has left, even if the channel is dropped before.
-//! 4. An ended kernel can be launched again on the same rings, as a new epoch: unanswered messages are still there.
+//! 2. The host accesses that memory only through the channel. It is freed after the kernel has left.
+//! 3. An ended kernel can be launched again on the same rings, as a new epoch, with its unanswered messages.
 //!
 //! | call | full or empty ring |
 //! |---|---|
@@ -15,10 +14,9 @@
 //! | [`recv`](Channel::recv), [`iter`](Channel::iter), [`recv_async`](Channel::recv_async) | waits for an answer until the kernel has left |
 //! | [`recv_timeout`](Channel::recv_timeout) | waits for an answer with a deadline |
 //!
-//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) wait for the kernel with a deadline. If rings are
-//! not shared, [`flush`](Channel::flush) or the next send, receive or count moves a batch.
-//!
-//! A send polls for answers only under backpressure: when no message could be moved, or when the output ring may be half full.
+//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) have a deadline. [`flush`](Channel::flush) or the
+//! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only under backpressure: when nothing could
+//! be moved, or when the output ring may be half full.
 //!
 //! A channel does not correlate answers with requests, encode messages or restart kernels by itself.
 //!
@@ -80,7 +78,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     opened: Instant,
     watchdog: Watchdog,
     timeout: Duration,
-    /// Opened by `open_raw`: its caller promises what the kernel uses.
+    /// Its caller promises what the kernel uses.
     is_raw: bool,
     launch: Relaunch,
     kernel: Option<Pending<()>>,
@@ -98,15 +96,15 @@ struct Relaunch {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Loads a kernel's image, launches the kernel with the default settings and waits until it is active.
+    /// Loads and launches a kernel with the default settings, and waits until it is active.
     ///
     /// # Errors
     ///
-    /// - The backend's error, if memory is short or the image cannot be loaded; [`Error::Abi`] for an image with other layouts.
+    /// - The backend's error, for short memory or an image that cannot be loaded; [`Error::Abi`] for other layouts.
     /// - [`Error::Residency`], or the error of the launch and its execution.
-    /// - [`Error::Kernel`] if the kernel faulted, returned or did not start in time.
-    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, or for managed memory without
-    ///   concurrent access, which needs [`open_raw`](Self::open_raw).
+    /// - [`Error::Kernel`] if the kernel faulted, returned or is too late.
+    /// - [`Error::Unsupported`] without mutually visible pinned memory, or for managed memory without concurrent access, which needs
+    ///   [`open_raw`](Self::open_raw).
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
         Self::builder(kernel).open(backend, device)
     }
@@ -122,14 +120,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// - The backend's error, for an invalid capacity, short memory or an unknown kernel.
     /// - [`Error::Residency`], or the error of the launch and its execution.
-    /// - [`Error::Kernel`] if the kernel faulted, returned or did not start in time.
-    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory.
+    /// - [`Error::Kernel`] if the kernel faulted, returned or is too late.
+    /// - [`Error::Unsupported`] without mutually visible pinned memory.
     ///
     /// # Safety
     ///
-    /// Until the kernel has left, even if this fails, since the kernel may still run:
+    /// Until the kernel has left, even if this fails:
     ///
-    /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel
+    /// - memory in `options.arguments` is live and used as the kernel's documentation allows: let the channel
     ///   [`keep_alive`](Self::keep_alive) it;
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed
     ///   memory.
@@ -154,7 +152,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let abi = module.abi().hash;
         // SAFETY: the region is as long as the plan, and not shared yet.
         unsafe { plan.write::<HostWord>(base, region.size_bytes() as u64, abi) }?;
-        // SAFETY: each offset is placed in the region for this, and aligned. The region outlives these borrows: see the fields.
+        // SAFETY: placed in the region for this, and aligned. The region outlives the borrows: see the fields.
         let (block, telemetry) = unsafe {
             let at = |offset: u64| base.add(offset as usize);
             (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
@@ -182,7 +180,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             arguments.extend([input.peer, input.slots, output.peer, output.slots]);
         }
         arguments.extend_from_slice(options.arguments);
-        // SAFETY: no kernel runs on this block, and only this channel writes the host's line.
+        // SAFETY: no kernel runs on this block; only this channel writes the host's line.
         let control = unsafe { HostSide::prepare(block, &prepared) };
         let mut channel = Self {
             sender,
@@ -206,7 +204,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(channel)
     }
 
-    /// Launches the kernel as a new epoch and waits until it is active.
+    /// As a new epoch, until the kernel is active.
     ///
     /// # Safety
     ///
@@ -220,15 +218,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if let Some(epoch) = arguments.get_mut(1) {
             *epoch = u64::from(prepared.epoch);
         }
-        // SAFETY: no kernel runs on this block, and only this channel writes the host's line.
+        // SAFETY: no kernel runs on this block; only this channel writes the host's line.
         self.control = unsafe { HostSide::prepare(self.block, prepared) };
         // SAFETY: no kernel writes there.
         unsafe { self.telemetry.reset() };
-        // SAFETY: the region and the rings hold all that the control block names, and list the launch as a use below; the rest is the
-        // caller's promise.
+        // SAFETY: the region and rings hold all that the control block names, and list the launch below; the caller's promise.
         let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
         let ticket = kernel.ticket();
-        // First: if a later step fails, dropping the channel terminates the kernel.
+        // First: if a later step fails, the channel's drop terminates the kernel.
         self.kernel = Some(kernel);
         if let Some(ticket) = ticket {
             self.region.used(ticket);
@@ -239,7 +236,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait(|channel| channel.state() == Some(State::Active))
     }
 
-    /// Launches an ended kernel again on the same rings, as a new epoch: it continues with the first unanswered message.
+    /// Launches an ended kernel again on the same rings, from the first unanswered message on.
     ///
     /// # Errors
     ///
@@ -305,7 +302,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             }
         }
         if !kernel.is_done() {
-            // The region lists the launch as a use, so it lives while the kernel writes there.
+            // The region lists the launch, so it lives while the kernel writes there.
             self.control.abandon();
             if let Some(ticket) = kernel.ticket() {
                 self.stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket), None);

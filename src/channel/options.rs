@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::bridge::{Placement, TransferStrategy};
 use crate::telemetry::STUCK_AFTER_NS;
 
-/// Settings of a channel, and the kernel's name for [`open_raw`](super::Channel::open_raw).
+/// Settings of a channel, with the kernel of [`open_raw`](super::Channel::open_raw).
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// Entry point in the image.
@@ -18,26 +18,24 @@ pub struct Options<'a> {
     pub output_capacity: u64,
     /// The most messages that the kernel pops at once.
     pub batch: u64,
-    /// How long the kernel waits for a message, a command or a free slot before it leaves with a fault.
+    /// How long the kernel waits for anything before it leaves with a fault.
     pub idle: Duration,
     /// First index of both rings.
     pub start: u64,
     /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
-    /// kernel for flagged rings, such as `echo_flagged`.
+    /// kernel for flagged rings.
     pub strategy: Option<TransferStrategy>,
-    /// The memory of the kernel's input and output rings, if not shared with the host. With a second header, the kernel's arguments from
-    /// the fifth on are the input ring's peer header and slots, then the output ring's.
+    /// The memory of the kernel's input and output rings, unless shared. With a second header, the arguments from the fifth on are the
+    /// input ring's peer header and slots, then the output ring's.
     pub placement: [Placement; 2],
-    /// How long the heartbeat may stand still before [`watch`](super::Channel::watch) reports the kernel as stuck: longer than the longest
-    /// batch.
+    /// After how long without a heartbeat [`watch`](super::Channel::watch) reports the kernel as stuck: longer than the longest batch.
     pub stuck_after: Duration,
-    /// How long the channel waits for the kernel to start, to acknowledge a command and to leave.
+    /// How long to wait for the kernel's start, acknowledgement or end.
     pub timeout: Duration,
 }
 
 impl<'a> Options<'a> {
-    /// Returns the defaults: 1024 slots per ring, batches of 128, an idle limit of 60 s, indices from 0, 1 s for a heartbeat, a timeout of
-    /// 10 s.
+    /// Returns the defaults: 1024 slots per ring, batches of 128, idle 60 s, indices from 0, stuck after 1 s, timeout 10 s.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Checks of allocation: size, alignment, contents, exhaustion and free.
+//! Checks of allocation and free.
 
 use core::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -116,7 +116,6 @@ pub fn memory_runs_out_with_figures_and_is_back_after_frees(subject: &Subject) {
     let Some(info) = subject.backend.memory_info(0).expect("device 0") else { return };
     let mut first = Buffer::<u8, _>::new(Device::new(&subject.backend, 0), 4096).expect("room");
     first.fill(7).expect("a fill");
-    // Until no page is left.
     let (mut kept, mut bytes) = (Vec::new(), info.free as usize);
     while bytes >= 4096 {
         match subject.request(MemoryLocation::Device, bytes, 1, Options::empty()) {
@@ -145,7 +144,7 @@ pub fn what_is_free_goes_down_by_what_is_taken_and_up_again(subject: &Subject) {
     let during = info().expect("known before");
     drop(buffer);
     let after = info().expect("known before");
-    // A driver reports the free memory of the whole device, and keeps some after the first block.
+    // A driver reports the whole device's free memory, and keeps some after the first block.
     let has_all_back = during.free.checked_add(BYTES).is_some_and(|free| after.free >= free);
     assert!([during.total, after.total] == [before.total; 2] && has_all_back, "{before:?}, {during:?}, then {after:?}");
     if subject.backend.is_simulated() {

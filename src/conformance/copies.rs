@@ -1,4 +1,4 @@
-//! Checks of copies and fills: the right bytes at the right place by the shortest path.
+//! Checks of copies and fills.
 
 use core::fmt::Debug;
 use std::vec;

@@ -1,4 +1,4 @@
-//! [`Figures`]: the counters of a subject that checks compare.
+//! [`Figures`]: the counters that checks compare.
 
 use crate::backend::host::Counters;
 

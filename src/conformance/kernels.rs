@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use ringmem_layouts::image::{Entry, KernelHost};
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 
-/// The image that a subject loads. A backend whose devices run PTX provides [another](super::Subject::with_image) with these kernels:
+/// The image that a subject loads. A backend whose devices run PTX provides [another](super::Subject::with_image):
 ///
-/// - `hold(words)`: stores 1 to the first 64-bit word with release, and ends when an acquire load of the second is not 0.
+/// - `hold(words)`: stores 1 to the first 64-bit word with release; ends when an acquire load of the second is not 0.
 /// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.
 pub const IMAGE: Image = Image {
     ptx: b"",
@@ -22,7 +22,7 @@ pub const IMAGE: Image = Image {
 unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word");
-        // SAFETY: a mapped word that all sides use as an atomic: the caller's promise.
+        // SAFETY: a mapped word, an atomic on all sides: the caller's promise.
         unsafe { place.cast::<AtomicU64>().as_ref() }
     };
     // SYNC POINT: the kernel runs. Pairs with Held::begin.

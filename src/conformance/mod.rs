@@ -1,9 +1,8 @@
 //! The test suite for backends, of this crate and of others.
 //!
-//! 1. A [`Check`] is a function of a [`Subject`]. It panics on a failure.
-//! 2. No check takes longer than [`LIMIT`]; one that passes leaves no kernel running.
-//! 3. If a subject [counts](Subject::counting), a refused call must do nothing, no copy may go through the host unnecessarily, and nothing
-//!    may be left at the end.
+//! 1. A [`Check`] is a function of a [`Subject`] that panics on a failure.
+//! 2. It takes at most [`LIMIT`], and leaves no kernel running.
+//! 3. If a subject [counts](Subject::counting), a refused call must do nothing, no copy may take a detour, and nothing may be left.
 //!
 //! Speed and driver failures are not checked.
 //!
@@ -45,9 +44,11 @@ pub struct Check {
 }
 
 impl Check {
+    /// Checks a subject that no other code uses.
+    ///
     /// # Panics
     ///
-    /// If the subject fails, takes longer than [`LIMIT`], or holds more memory at the end.
+    /// If the subject fails, exceeds [`LIMIT`], or holds more memory at the end.
     pub fn run(&self, subject: Subject) {
         let (name, check, figures, held) = (self.name, self.check, subject.figures.clone(), subject.live_bytes());
         let (done, outcome) = channel();
@@ -58,7 +59,7 @@ impl Check {
             let _ = done.send(forgotten);
         });
         match outcome.recv_timeout(LIMIT) {
-            // Freed shortly after the waiter of the last use returns.
+            // Freed shortly after the last use's waiter returns.
             Ok(forgotten) => subject::eventually(&format!("{name}: nobody's bytes are freed"), || {
                 figures.as_ref().map(|figures| figures().live_bytes) == held.map(|held| held + forgotten)
             }),
@@ -68,7 +69,7 @@ impl Check {
     }
 }
 
-/// Runs every check, each on a new subject.
+/// Runs every check on a new subject.
 ///
 /// # Panics
 ///
@@ -79,7 +80,6 @@ pub fn run_all(make: impl Fn() -> Subject) {
     }
 }
 
-// The first token is a dollar, for the macro within.
 macro_rules! checks {
     ($d:tt $($module:ident: $($name:ident,)*;)*) => {
         /// All checks.

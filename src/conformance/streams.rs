@@ -1,4 +1,4 @@
-//! Checks of queued operations: order, ownership of buffers, release after the last use.
+//! Checks of queued operations.
 
 use core::future::{Future, IntoFuture};
 use core::mem;
@@ -41,7 +41,7 @@ pub fn a_queued_copy_reads_its_source_when_it_is_executed(subject: &Subject) {
     let pending = stream.copy(pinned, gpu).expect("as many");
     assert!(!pending.is_done(), "a kernel is in front of it");
     let pending = held_up(pending.try_take().expect_err("a kernel is in front of it"), "a kernel");
-    // SAFETY: the operation keeps the memory, and the kernel before it prevents every access.
+    // SAFETY: kept by the operation, and a kernel prevents every access.
     unsafe { first.write_bytes(2, 4096) };
     drop(held);
     let (pinned, gpu) = done(pending);
@@ -74,7 +74,7 @@ pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
     let held = subject.hold(&streams[0]);
     gpu = streams[0].fill(gpu, .., 1).expect("a fill").ordered();
     for stream in streams.iter().chain(&streams) {
-        // A launch waits only for its own stream; the fill before it waits for the buffer's uses.
+        // A launch waits only for its own stream; the fill waits for the buffer's uses.
         gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
         drop(subject.increment(stream, &mut gpu));
     }
@@ -141,7 +141,7 @@ pub fn a_buffer_dropped_with_work_queued_is_freed_after_the_work(subject: &Subje
     drop(other);
     let Some(before) = before else { return };
     assert_eq!(subject.figures().map(|figures| figures.uploads), Some(before.uploads + 1), "it was copied");
-    // The two buffers, the kernel's words and the other one.
+    // Two buffers, the kernel's words and another one.
     eventually("it is freed", || subject.figures().is_some_and(|figures| figures.frees >= before.frees + 3));
 }
 
@@ -165,7 +165,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
     let held = subject.hold(&stream);
-    // A pending operation with its buffers; a buffer with queued work; one without.
+    // A pending operation; a buffer with queued work; one without.
     let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
     mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
@@ -177,7 +177,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let buffer = done(last);
     assert_eq!(buffer.to_vec().expect("a copy"), [6, 6, 6, 6, 6, 5, 5, 5, 5, 5]);
     stream.synchronize().expect("all was executed");
-    // A stream: its thread waits forever, and queued work is executed.
+    // Its thread waits forever, and queued work is executed.
     let forgotten = subject.stream();
     let pending = forgotten.fill(buffer, .., 7).expect("a fill");
     mem::forget(forgotten);
@@ -185,7 +185,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
 }
 
 pub fn dropping_a_stream_executes_what_is_queued(subject: &Subject) {
-    // A pending operation holds its stream, so none is kept. With a kernel, the fills are still queued at the drop.
+    // Pending operations would hold the stream. With a kernel, the fills are queued at the drop.
     for has_kernel in [false, true] {
         let stream = subject.stream();
         let mut held = has_kernel.then(|| subject.hold(&stream));
@@ -239,7 +239,6 @@ impl Wake for Task {
 pub fn a_task_is_woken_though_nobody_calls_the_backend(subject: &Subject) {
     let stream = subject.stream();
     let mut held = subject.hold(&stream);
-    // Nothing waits for it.
     drop(held.take());
     let mut filled = pin!(stream.fill(subject.gpu::<u8>(100), .., 7).expect("a fill").into_future());
     let task = Arc::new(Task::default());

@@ -1,4 +1,4 @@
-//! [`Subject`]: the backend under test, with utilities for checks.
+//! [`Subject`]: the backend under test.
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -31,13 +31,11 @@ pub struct Subject {
     pub(super) pinned: AnyPinned,
     image: Image,
     pub(super) figures: Option<Arc<dyn Fn() -> Figures + Send + Sync>>,
-    /// Leaked intentionally by the check.
     forgotten: Arc<AtomicU64>,
 }
 
 impl Subject {
-    /// Returns a subject with the plain device and pinned memory of device 0, and host kernels. Checks use less than a megabyte of either;
-    /// one exhausts the device.
+    /// Returns a subject with plain memories of device 0, and host kernels. One check exhausts the device; others use less than a megabyte.
     #[must_use]
     pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
         let backend = backend.erased();
@@ -59,7 +57,7 @@ impl Subject {
         self
     }
 
-    /// Sets an image with the kernels of [`IMAGE`]; it may contain others.
+    /// Sets an image with the kernels of [`IMAGE`].
     #[must_use]
     pub fn with_image(mut self, image: Image) -> Self {
         self.image = image;
@@ -85,7 +83,7 @@ impl Subject {
         self.figures().map(|figures| figures.live_bytes)
     }
 
-    /// `expected` applies the change to the counters before.
+    /// `expected` changes the counters before.
     pub(super) fn changes<R>(&self, what: &str, expected: impl FnOnce(&mut Figures), run: impl FnOnce() -> R) -> R {
         let before = self.figures();
         let result = run();
@@ -132,12 +130,12 @@ impl Subject {
         Module::load(&self.backend, &self.image, &self.image.abi).expect("the image has the ABI that it says")
     }
 
-    /// The kernel occupies the stream until the returned value is dropped.
+    /// Until the returned value is dropped.
     pub(super) fn hold(&self, stream: &Stream) -> Held {
-        // Plain memory, which is not under test.
+        // Not under test.
         let mut words = Buffer::<u64, _>::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("pinned memory has one").get();
-        // SAFETY: two words, atomics on both sides, which list the launch below and so outlive the kernel.
+        // SAFETY: two words, atomics on both sides, which list the launch and so outlive the kernel.
         let pending = unsafe { stream.launch(&self.module(), "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("its own stream");
         let held = Held { words, pending: Some(pending) };
@@ -149,7 +147,7 @@ impl Subject {
     /// In stream order.
     pub(super) fn increment<T: DeviceBytes>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
         let address = buffer.device_address().expect("device memory has one").get();
-        // SAFETY: the buffer's bytes, which list the launch; not accessed before.
+        // SAFETY: the buffer lists the launch; not accessed before.
         let pending = unsafe { stream.launch(&self.module(), "increment", &[address, buffer.size_bytes() as u64]) };
         let pending = pending.expect("a launch");
         buffer.used_by(stream).expect("a stream of the same backend");
@@ -163,7 +161,7 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// Runs until this is dropped, also by a failing check.
+/// Runs until dropped, also by a failing check.
 pub(super) struct Held {
     words: Buffer<u64, Pinned>,
     pending: Option<Pending<()>>,
@@ -178,7 +176,7 @@ impl Held {
         unsafe { word.cast().as_ref() }
     }
 
-    /// Then dropping this does not wait for the kernel.
+    /// The drop then does not wait for the kernel.
     pub fn take(&mut self) -> Pending<()> {
         self.pending.take().expect("taken once")
     }
@@ -203,7 +201,7 @@ pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
 /// How long a blocked operation is observed.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
-/// Checks that the operation does not complete in the time that it would take.
+/// The operation must not complete in this time.
 pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {
     match pending.wait_timeout(HELD_UP) {
         Ok(_) => panic!("done, and should wait for {by}"),

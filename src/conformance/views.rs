@@ -1,4 +1,4 @@
-//! Views are the buffer's bytes, seen in other ways.
+//! Checks of views.
 
 use std::vec::Vec;
 

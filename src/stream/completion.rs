@@ -14,11 +14,11 @@ use crate::Rejected;
 use crate::backend::watch::watch;
 use crate::backend::{Backend, Ticket};
 
-/// A future of a [`Pending`], for any executor. The operation is executed even without a poll.
+/// A future of a [`Pending`], for any executor.
 ///
-/// 1. The task that polled last is woken once, on completion.
-/// 2. Dropping it drops the [`Pending`]: the operation is executed, its operands are dropped after it, and no task is woken. To continue
-///    after `select!`, poll by reference.
+/// 1. The last task that polled is woken once, on completion.
+/// 2. Without a poll, or after a drop, the operation is executed and its operands are dropped after it. To continue after `select!`, poll
+///    by reference.
 /// 3. If it is forgotten, the operands are never freed.
 /// 4. After it was ready, it stays pending.
 ///
@@ -85,23 +85,22 @@ impl<T: Queued> fmt::Debug for Completion<T> {
 
 #[derive(Default)]
 pub(super) struct Listener {
-    /// From the first poll until completion; the backend owns it.
+    /// The backend owns it, from the first poll until completion.
     bell: Weak<Bell>,
 }
 
-/// Wakes on drop. The backend holds it as the waker of its ticket until completion. If a concurrent poll holds it then, that poll wakes,
-/// with the latest waker.
+/// Wakes on drop. The backend holds it as its ticket's waker. If a concurrent poll holds it last, that poll wakes, with the latest waker.
 struct Bell {
     waker: Mutex<Option<Waker>>,
 }
 
 impl Listener {
-    /// Always called with the same ticket.
+    /// Always with the same ticket.
     pub fn poll(&mut self, backend: &Arc<dyn Backend>, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
         if backend.reached(ticket) {
             return Poll::Ready(());
         }
-        // Cloned and dropped outside the lock: a waker is foreign code.
+        // A waker is foreign code: no lock is held.
         let mut waker = Some(cx.waker().clone());
         match self.bell.upgrade() {
             Some(bell) => swap(&mut *bell.waker(), &mut waker),
@@ -134,7 +133,7 @@ impl Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // Dropped here, or by a concurrent poll that stores another waker.
+        // Dropped here, or by a concurrent poll.
     }
 }
 

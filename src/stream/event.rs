@@ -9,9 +9,8 @@ use super::completion::Listener;
 use crate::Result;
 use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
-/// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open.
-///
-/// A wait returns the first unreported error of any earlier operation, as [`Stream::synchronize`] does.
+/// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open. A wait returns their first
+/// unreported error, as [`Stream::synchronize`] does.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -48,7 +47,7 @@ impl Stream {
         Ok(Event { ticket, stream: self.clone() })
     }
 
-    /// Makes later operations of this stream wait for an event of any stream.
+    /// Orders later operations of this stream after an event of any stream.
     ///
     /// # Errors
     ///
@@ -67,7 +66,7 @@ pub(super) fn record(backend: &dyn Backend, stream: StreamId) -> Result<Ticket> 
 }
 
 impl Event {
-    /// Returns true if it was reached, or never will be.
+    /// Returns true if it is reached, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.stream.backend().reached(self.ticket)
@@ -77,12 +76,12 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// The first unreported error of an earlier operation; all of them then count as reported.
+    /// The first unreported error of an earlier operation; all then count as reported.
     pub fn wait(&self) -> Result<()> {
         self.stream.backend().wait(self.ticket, None).map(drop)
     }
 
-    /// Waits until it is reached or the timeout; returns true if it was reached.
+    /// Waits until it is reached; false on timeout.
     ///
     /// # Errors
     ///
@@ -91,7 +90,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, Some(timeout))
     }
 
-    /// Waits as a task, which is woken once. Cancel-safe.
+    /// Waits as a task. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -102,13 +101,13 @@ impl Event {
         self.wait()
     }
 
-    /// Returns the time from another event, of any stream of the backend, to this one; zero if this one came first. The host backend uses
-    /// its clock, or the virtual time of its [`Link`](crate::backend::host::Link).
+    /// Returns the time since an event of any stream of the backend; zero if this one came first. The host backend uses its clock, or the
+    /// virtual time of its [`Link`](crate::backend::host::Link).
     ///
     /// # Errors
     ///
-    /// [`Operation`](crate::Error::Operation) if either is not reached, or failed. [`OtherBackend`](crate::Error::OtherBackend);
-    /// [`Unsupported`](crate::Error::Unsupported) if the backend has no timed events.
+    /// [`Operation`](crate::Error::Operation) if either is not reached, or failed; [`OtherBackend`](crate::Error::OtherBackend);
+    /// [`Unsupported`](crate::Error::Unsupported) without timed events.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;
         self.stream.backend().extension().elapsed(earlier.ticket, self.ticket)

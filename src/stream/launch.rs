@@ -12,7 +12,7 @@ use crate::backend::{DeviceAddress, Launch, Uses, same_backend};
 use crate::memory::{DeviceReadable, Memory};
 use sealed::Shown;
 
-/// The operands that a launch owns: device-readable buffers and leases, alone or in nested pairs.
+/// The operands of a launch: device-readable buffers and leases, alone or in nested pairs.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a launch",
     label = "the stream takes it by value and gives it back",
@@ -24,18 +24,17 @@ impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadab
 impl<A: Operands, B: Operands> Operands for (A, B) {}
 
 impl Stream {
-    /// Queues a kernel with one block by its name. [`start`](Self::start) is the typed form; [`launch_with`](Self::launch_with) owns its
-    /// buffers.
+    /// Queues a kernel with one block by its name; [`start`](Self::start) is typed, [`launch_with`](Self::launch_with) owns its buffers.
     ///
     /// # Errors
     ///
     /// [`NotFound`](crate::Error::NotFound), [`Arguments`](crate::Error::Arguments), [`OtherBackend`](crate::Error::OtherBackend),
-    /// [`Residency`](crate::Error::Residency) or the driver's error; nothing was queued. Waiting returns
-    /// [`KernelPanicked`](crate::Error::KernelPanicked) if the kernel panicked.
+    /// [`Residency`](crate::Error::Residency) or the driver's error; nothing was queued. Waiting may return
+    /// [`KernelPanicked`](crate::Error::KernelPanicked).
     ///
     /// # Safety
     ///
-    /// Until the kernel has ended, which a wait for the launch shows and dropping the stream does not:
+    /// Until the kernel has ended, which only a wait for the launch shows:
     ///
     /// - the arguments are the kernel's, and all memory that it accesses is live: wait before freeing a buffer, or list the launch with
     ///   [`Buffer::used_by`](crate::memory::Buffer::used_by);
@@ -67,8 +66,7 @@ impl Stream {
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
-    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch). Arguments of other types or another number do not
-    /// compile.
+    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch). Wrong arguments do not compile.
     ///
     /// ```
     /// use ringmem::backend::host::HostBackend;
@@ -103,21 +101,20 @@ impl Stream {
     /// # Errors
     ///
     /// As [`launch`](Self::launch); [`Size`](crate::Error::Size) for no groups or more than the device runs at once;
-    /// [`Residency`](crate::Error::Residency) for more than fit next to persistent kernels. A kernel that takes an
-    /// [`Epoch`](crate::kernel::Epoch) is persistent.
+    /// [`Residency`](crate::Error::Residency) next to persistent kernels. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is
+    /// persistent.
     ///
     /// # Safety
     ///
-    /// As [`launch`](Self::launch): a pointer's type does not show that its elements are live.
+    /// As [`launch`](Self::launch): a pointer may be stale.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
-    /// Queues a kernel with one block. The stream owns its `operands` until it has ended, and returns them for the next launch of a chain,
-    /// on any stream.
+    /// Queues a kernel with one block. The stream owns its `operands` until it has ended, and returns them for the next launch of a chain.
     ///
-    /// The kernel's arguments are the operands' device addresses in order, 0 for one without bytes, then `arguments`.
+    /// The arguments are the operands' device addresses, 0 for one without bytes, then `arguments`.
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {
@@ -152,7 +149,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The operands, as [`launch`](Self::launch), or [`OtherBackend`](crate::Error::OtherBackend) for an operand; nothing was queued.
+    /// The operands, as [`launch`](Self::launch) or [`OtherBackend`](crate::Error::OtherBackend); nothing was queued.
     ///
     /// # Safety
     ///
@@ -178,7 +175,7 @@ impl Stream {
                 self.come_after(&Uses::from(last))
             })?;
             let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
-            // SAFETY: the caller's promise; the launch is ordered after the operands' uses, and owns them until the kernel has ended.
+            // SAFETY: the caller's promise; the launch owns the operands, after their uses, until the kernel has ended.
             self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
         })();
         self.pending(queued, operands)
@@ -196,12 +193,12 @@ mod sealed {
         /// `None` without bytes.
         pub operand: Option<Operand>,
         pub uses: &'a Uses,
-        /// The launch is also ordered after this operation.
+        /// Also ordered before the launch.
         pub last: Option<Ticket>,
     }
 
     pub trait Places {
-        /// Calls `look` with each operand in order, until one fails.
+        /// In order, until one fails.
         fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()>;
     }
 

@@ -1,4 +1,4 @@
-//! [`Metrics`]: counts, bytes and times of a stream's operations, on request.
+//! [`Metrics`]: counts, bytes and times of a stream's operations.
 
 use core::mem::ManuallyDrop;
 use core::time::Duration;
@@ -11,8 +11,8 @@ use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Completed operations of a stream since [`Stream::measure`]. A time is that between timed events before and after each operation. Failed
-/// operations count too.
+/// Completed operations of a stream since [`Stream::measure`], failed ones included. A time is that between timed events around the
+/// operation.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -38,7 +38,7 @@ pub struct Metrics {
     pub downloads: Traffic,
     /// Copies within one device.
     pub device_copies: Traffic,
-    /// Copies between devices, directly or through the host.
+    /// Copies between devices.
     pub peer_copies: Traffic,
     /// Copies within host-readable memory.
     pub host_copies: Traffic,
@@ -48,7 +48,7 @@ pub struct Metrics {
     pub prefetches: Traffic,
     /// Completed kernels.
     pub kernels: Kernels,
-    /// Operations without a recorded time, in no other figure.
+    /// Operations without a time, in no other figure.
     pub lost: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct Kernels {
 }
 
 impl Traffic {
-    /// Returns the bandwidth in bytes per ns (GB/s); `None` if no time has passed.
+    /// Returns the bandwidth in bytes per ns (GB/s); `None` without a time.
     #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.time.as_nanos();
@@ -91,7 +91,7 @@ impl Traffic {
 impl Kernels {
     pub const LAST: usize = 100;
 
-    /// Iterates over the times of the last [`LAST`](Self::LAST) kernels, oldest first.
+    /// Iterates over the last [`LAST`](Self::LAST) kernels' times, oldest first.
     pub fn last(&self) -> impl ExactSizeIterator<Item = Duration> {
         self.last.iter().copied()
     }
@@ -107,11 +107,11 @@ impl Kernels {
 }
 
 impl Stream {
-    /// Measures later operations of this stream, from any clone. Each then costs two timed events.
+    /// Measures later operations of all clones, at the cost of two timed events each.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) if the backend has no timed events, the driver's error.
+    /// [`Unsupported`](Error::Unsupported) without timed events, the driver's error.
     pub fn measure(&self) -> Result<()> {
         let probe = self.record()?;
         match probe.elapsed_since(&probe) {
@@ -123,7 +123,7 @@ impl Stream {
         }
     }
 
-    /// Returns the metrics so far; `None` if not [measured](Self::measure).
+    /// Returns the metrics, if [measured](Self::measure).
     #[must_use]
     pub fn metrics(&self) -> Option<Metrics> {
         self.shared.meter.get().map(|meter| meter.read(&**self.backend()))
@@ -137,7 +137,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// Devices, or `None` for the host.
+    /// On devices, or `None` for the host.
     pub fn copy(from: Option<u32>, to: Option<u32>, bytes: u64) -> Self {
         let way: fn(&mut Metrics) -> &mut Traffic = match (from, to) {
             (None, Some(_)) => |metrics| &mut metrics.uploads,
@@ -166,7 +166,7 @@ pub(super) struct Meter {
 #[derive(Default)]
 struct Books {
     metrics: Metrics,
-    /// Not known to be complete, in stream order.
+    /// In stream order.
     open: VecDeque<Open>,
 }
 
@@ -176,7 +176,7 @@ struct Open {
     end: Ticket,
 }
 
-/// Forgotten unless kept: an operation may be refused, and its callbacks may panic.
+/// Forgotten unless kept: operations may be refused, callbacks may panic.
 struct Moment<'a> {
     backend: &'a dyn Backend,
     ticket: Ticket,
@@ -199,7 +199,7 @@ impl Drop for Moment<'_> {
 }
 
 impl Meter {
-    /// The lock is held until [`Timing::end`], so that no operation is queued between the events.
+    /// Locked until [`Timing::end`], so that no operation comes between the events.
     pub fn begin<'a>(&'a self, backend: &'a dyn Backend, id: StreamId) -> Result<Timing<'a>> {
         let mut books = self.books();
         books.settle(backend);
@@ -230,7 +230,7 @@ pub struct Timing<'a> {
 
 impl Timing<'_> {
     pub fn end(mut self, work: Work) {
-        // If a clock panicked, only the time is unknown: the operation is queued, and its caller waits for it.
+        // If a clock panics, only the time is unknown: the caller waits for the operation.
         match caught(|| Moment::record(self.backend, self.id)) {
             Some(Ok(end)) => self.books.open.push_back(Open { work, begin: self.begin.keep(), end: end.keep() }),
             Some(Err(_)) | None => self.books.metrics.lost += 1,

@@ -8,7 +8,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::Result;
 use crate::backend::{Backend, ModuleId};
 
-/// The kernels of an image, loaded by a backend. Clones share it.
+/// The loaded kernels of an image. Clones share it.
 ///
 /// ```
 /// use ringmem::stream::Module;
@@ -47,7 +47,7 @@ impl Module {
         self.shared.image.host.iter().map(|entry| entry.name)
     }
 
-    /// Returns the layouts that the image was compiled with.
+    /// Returns the image's layouts.
     #[must_use]
     pub fn abi(&self) -> &Abi {
         &self.shared.image.abi

@@ -1,4 +1,4 @@
-//! The operands of queued copies and fills: buffers, and leases of registered ones.
+//! The operands of queued copies and fills: buffers and leases.
 
 use super::Queued;
 use crate::DeviceBytes;
@@ -48,7 +48,7 @@ pub(crate) mod sealed {
     /// Access to the elements.
     pub trait Elements<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
-        /// An operation to order after, in addition to the buffer's uses.
+        /// An operation to order after, besides the buffer's uses.
         fn last(&self) -> Option<Ticket> {
             None
         }

@@ -12,8 +12,8 @@ use crate::{Error, Rejected, Result};
 
 /// A queued operation and its operands `T`, to wait for or to [await](super::Completion).
 ///
-/// After a drop, the operation is still executed and `T` is dropped after it. If forgotten, `T` is never freed and the stream never closed.
-/// [`Stream::synchronize`] returns an unreported error.
+/// After a drop, `T` is dropped after the operation. If forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`]
+/// returns an unreported error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,7 +46,7 @@ impl<T: Queued> Pending<T> {
         Self { value, ticket, stream }
     }
 
-    /// Returns true if it was executed, or never will be.
+    /// Returns true if it is executed, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.ticket.is_none_or(|ticket| self.stream.backend().reached(ticket))
@@ -56,7 +56,7 @@ impl<T: Queued> Pending<T> {
     ///
     /// # Errors
     ///
-    /// The operation's error, with its operands; [`Operation`](Error::Operation) if an earlier waiter got that error.
+    /// The operation's error, with its operands; [`Operation`](Error::Operation) if another waiter got that error.
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
@@ -64,7 +64,7 @@ impl<T: Queued> Pending<T> {
         }
     }
 
-    /// Waits until it is complete or the timeout.
+    /// Waits at most `timeout`.
     ///
     /// # Errors
     ///
@@ -82,11 +82,10 @@ impl<T: Queued> Pending<T> {
         self.wait_until(Some(Duration::ZERO))
     }
 
-    /// Returns the operands at once, to queue them again on any stream, after this operation. The host cannot access them before it is
-    /// complete.
+    /// Returns the operands at once, to queue them again on any stream. The host cannot access them before this operation is complete.
     ///
-    /// The operation's error is reported once: by the first blocking operation on one of the buffers if nothing else was queued on it, else
-    /// by [`Stream::synchronize`]. Operations that read a failed target fail with [`Error::Tainted`].
+    /// Its error is reported once: by the first blocking operation on one of the buffers if nothing else was queued on it, else by
+    /// [`Stream::synchronize`].
     pub fn ordered(self) -> T {
         self.value
     }
@@ -122,7 +121,7 @@ impl<T: Queued> Pending<T> {
 pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
 
 impl Stream {
-    /// `queued` has no ticket if there was nothing to do.
+    /// No ticket if there was nothing to do.
     pub(crate) fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
         match queued {
             Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
@@ -137,7 +136,7 @@ impl<T: Queued> fmt::Debug for Pending<T> {
     }
 }
 
-/// Operands that a queued operation owns: buffers, leases, or none.
+/// Operands of a queued operation: buffers, leases, or none.
 pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}

@@ -1,4 +1,4 @@
-//! [`ErrorPolicy`]: the reaction to repeated failures of a device.
+//! [`ErrorPolicy`]: the reaction to repeated failures.
 
 use crate::error::OperationFault;
 
@@ -8,13 +8,13 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Out of memory, or over a limit.
+    /// Out of memory, or of a limit.
     Memory,
     /// A kernel failed or was not launched.
     Launch,
-    /// A caller's error: a retry fails again.
+    /// A caller's error.
     Misuse,
-    /// Another error of a driver.
+    /// Another driver error.
     Other,
 }
 
@@ -22,17 +22,17 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// Retry the operation.
+    /// Retry.
     Retry,
     /// Do the work on the host.
     Fallback,
-    /// Close and reopen the device: its context is unusable.
+    /// Reopen the device: its context is unusable.
     Reset,
-    /// Return the error to the caller.
+    /// Return the error.
     Abort,
 }
 
-/// Thresholds of consecutive failures by kind; a success resets them.
+/// Thresholds of consecutive failures; a success resets them.
 ///
 /// ```
 /// use ringmem::stream::{Action, ErrorGuard, ErrorPolicy, Kind};
@@ -42,11 +42,11 @@ pub enum Action {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPolicy {
-    /// Consecutive memory failures from which on the host does the work.
+    /// Memory failures from which on the host does the work.
     pub memory_fallback: u32,
-    /// Consecutive launch failures from which on the host does the work.
+    /// Launch failures from which on the host does the work.
     pub launch_fallback: u32,
-    /// Consecutive other failures from which on there is no retry.
+    /// Other failures from which on there is no retry.
     pub abort: u32,
     /// Total failures after which the device is reset.
     pub reset: u32,
@@ -77,12 +77,12 @@ pub struct ErrorGuard {
 pub enum Guarded<T> {
     /// It succeeded.
     Done(T),
-    /// It failed with this error; the reaction is never [`Action::Retry`].
+    /// It failed; the action is never [`Action::Retry`].
     Failed(Error, Action),
 }
 
 impl ErrorPolicy {
-    /// Fallback at the second memory and the third launch failure, abort at the fifth other one, reset at the fifteenth of any kind.
+    /// Fallback at the second memory and third launch failure, abort at the fifth other one, reset at the fifteenth of any kind.
     pub const DEFAULT: Self = Self { memory_fallback: 2, launch_fallback: 3, abort: 5, reset: 15 };
 }
 
@@ -110,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// By number, which later calls repeat once a kernel has broken the context, then by call.
+    /// By number, which later calls of a broken context repeat, then by call.
     fn of_driver(call: &str, code: u32) -> Self {
         match (call, code) {
             // OUT_OF_MEMORY.
@@ -146,12 +146,12 @@ impl ErrorGuard {
         if self.in_a_row[row] >= limit { then } else { Action::Retry }
     }
 
-    /// Resets the consecutive failures after a success.
+    /// Resets the consecutive failures.
     pub fn succeeded(&mut self) {
         self.in_a_row = [0; 3];
     }
 
-    /// Runs an operation, with the policy's retries. Each error is that of its own attempt.
+    /// Runs an operation with the policy's retries. Returns the last attempt's error.
     pub fn run<T>(&mut self, mut operation: impl FnMut() -> Result<T>) -> Guarded<T> {
         loop {
             match operation() {

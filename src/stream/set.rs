@@ -88,7 +88,7 @@ impl StreamSet {
         }
     }
 
-    /// Returns the streams without a role round-robin; the one for kernels if there are none.
+    /// Returns the streams without a role round-robin; else the one for kernels.
     #[allow(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&self) -> &Stream {
         let count = self.others.len() as u32;
@@ -100,12 +100,12 @@ impl StreamSet {
         &self.others[turn as usize]
     }
 
-    /// Iterates over all streams: first those with roles, as in [`Role::ALL`].
+    /// Iterates over all streams, first those in [`Role::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.roles.iter().chain(&self.others)
     }
 
-    /// Makes later operations of `stream` wait for those queued on the others so far.
+    /// Orders later operations of `stream` after those queued on the others so far.
     ///
     /// # Errors
     ///
@@ -114,11 +114,11 @@ impl StreamSet {
         self.iter().filter(|other| other.id() != stream.id()).try_for_each(|other| stream.wait_for(other))
     }
 
-    /// Waits until all operations on all streams are complete, even after a failure.
+    /// Waits until all operations are complete, even after a failure.
     ///
     /// # Errors
     ///
-    /// The error of each stream with failed operations that were not waited for.
+    /// Each stream's error that was not waited for.
     pub fn synchronize(&self) -> Result<(), Failures> {
         let failures: Vec<_> = self.iter().enumerate().filter_map(|(index, stream)| Some((index, stream.synchronize().err()?))).collect();
         if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
@@ -147,7 +147,7 @@ impl From<Failures> for Error {
 }
 
 impl Failures {
-    /// Iterates over the failed streams' indices in [`StreamSet::iter`], and their errors.
+    /// Iterates over failed streams, by index in [`StreamSet::iter`], and errors.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
         self.0.iter().map(|(index, error)| (*index, error))
     }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use crate::backend::host::HostBackend;
 
-    /// A plain counter would wrap and return the same stream twice.
+    /// A wrapping counter would return the same stream twice.
     #[test]
     fn no_more_is_counted_than_whose_turn_it_is() {
         let backend = HostBackend::builder().build().expect("a backend");

@@ -15,7 +15,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffers, with [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or the backend's error; nothing was queued.
+    /// The buffers, with [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or the backend's error.
     pub fn copy<A: Source, B: Target<Element = A::Element>>(&self, from: A, to: B) -> Queue<(A, B)> {
         let lengths = [to.elements().len(), from.elements().len()];
         if lengths[0] != lengths[1] {
@@ -28,7 +28,7 @@ impl Stream {
         self.copy_range(from, .., to, 0)
     }
 
-    /// Queues a copy of a range of `from` to `to`, from `at` on. The source is read at execution.
+    /// Queues a copy of a range of `from` to `to`, from `at` on, which reads the source at execution.
     ///
     /// # Errors
     ///
@@ -43,25 +43,24 @@ impl Stream {
         let queued = (|| {
             let (source, target) = (from.elements().slice(range)?, to.elements());
             let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
-            // SAFETY: until executed, the operation has the target exclusively and shares the source with readers; dropped operands are
-            // freed after it.
+            // SAFETY: until executed, exclusive of the target, shared with the source's readers; dropped operands are freed after it.
             unsafe { self.queue_copy(source, target, [from.last(), to.last()]) }
         })();
         self.pending(queued, (from, to))
     }
 
-    /// Queues a fill of a range of elements with `value`.
+    /// Queues a fill of a range with `value`.
     ///
-    /// Elements of 1, 2, 4 or 8 bytes, and others of repeated bytes, take one fill. Others are copied once from the host, then doubled:
-    /// log2(n) + 1 copies, rounded up.
+    /// Elements of 1, 2, 4 or 8 bytes, or of repeated bytes, take one fill. Others are copied once, then doubled: log2(n) + 1 copies,
+    /// rounded up.
     ///
     /// # Errors
     ///
-    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy of several is refused, the buffer lists those before it, and the
-    /// range is unspecified.
+    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy is refused, the buffer lists those before, and the range is
+    /// unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let (ticket, outcome) = match to.elements().slice(range) {
-            // SAFETY: the target is exclusive until the operation is executed.
+            // SAFETY: the target is exclusive until executed.
             Ok(target) => unsafe { self.queue_fill(target, value, to.last()) },
             Err(error) => (None, Err(error)),
         };
@@ -72,12 +71,11 @@ impl Stream {
         }
     }
 
-    /// Copies as many elements as both slices have; `None` if there is nothing to do.
+    /// As many elements as both have; `None` if there is nothing to do.
     ///
     /// # Safety
     ///
-    /// The target is exclusively the caller's and does not overlap the source. The caller lists the ticket as a use of both buffers before
-    /// any other access.
+    /// The target is exclusive, without overlap. The caller lists the ticket as a use of both buffers before any other access.
     pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
         &self,
         from: Slice<'_, T, A>,
@@ -91,11 +89,11 @@ impl Stream {
         let copy = Copy { to: target, from: source, bytes };
         let last = last.map(Uses::from);
         let work = Work::copy(from.device(), to.device(), bytes);
-        // SAFETY: within their buffers by the slices' invariant; the caller's promise.
+        // SAFETY: within their buffers: the slices' invariant; the caller's promise.
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
-    /// Returns the last queued operation, whose outcome is that of all, and whether all were queued.
+    /// The last queued operation, whose outcome is that of all, and whether all were queued.
     ///
     /// # Safety
     ///
@@ -127,19 +125,19 @@ impl Stream {
         let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
         let uses = [to.uses(), &Uses::from(last)];
         if let Some(fill) = Fill::repeating(place, &value, count) {
-            // SAFETY: within the buffer by the slice's invariant; the caller's promise.
+            // SAFETY: within the buffer: the slice's invariant; the caller's promise.
             *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
             return Ok(());
         }
         let mut element = Box::new(value);
         let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
-        // SAFETY: as above; the source is kept until this is complete.
+        // SAFETY: as above; the source is kept until complete.
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
         self.backend().keep(element, &Uses::of(queued), None);
         *ticket = Some(queued);
         for doubling in place.doublings(size, count) {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
-            // SAFETY: within the buffer, without overlap; the caller's promise.
+            // SAFETY: within the buffer, no overlap; the caller's promise.
             *ticket = Some(self.queue(&[], work, |backend, id| unsafe { backend.copy(&doubling, id) })?);
         }
         Ok(())
