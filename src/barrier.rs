@@ -1,11 +1,10 @@
-//! An asymmetric barrier: free for the frequent side; the seldom side pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker
-//! Synchronization" (2001).
+//! An asymmetric barrier: the seldom side pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
 
-/// Orders a thread's earlier stores before its later loads, as seen by the other side.
+/// Orders a thread's earlier stores before its later loads.
 pub(crate) trait Barrier {
-    /// The frequent side's: a compiler fence if the other side can compensate, else a full fence.
+    /// A compiler fence if the other side can compensate, else a full fence.
     fn often();
-    /// Compensates for the frequent side. Returns false if the system call fails.
+    /// Compensates for the frequent side. False if the system call fails.
     fn seldom() -> bool;
 }
 
@@ -19,20 +18,19 @@ mod system {
 
     use super::{Barrier, System};
 
-    /// The kernel can run a barrier in all threads of the process (`membarrier`). Decided before the first barrier, so that both sides
-    /// agree.
+    /// The kernel can run a barrier in all threads (`membarrier`). Decided first, so that both sides agree.
     static IS_CHEAP: AtomicBool = AtomicBool::new(false);
 
     const EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_EXPEDITED: libc::c_int = 1 << 4;
 
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: executes barriers in the threads of this process and accesses no memory.
+        // SAFETY: executes barriers and accesses no memory.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     impl System {
-        /// Call it before the first barrier.
+        /// Before the first barrier.
         pub fn prepare() {
             static DECIDED: Once = Once::new();
             DECIDED.call_once(|| IS_CHEAP.store(membarrier(REGISTER_EXPEDITED), Relaxed));
@@ -91,7 +89,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// As if the system claimed a barrier that it lacks.
+    /// As if the system lacked a barrier that it claims.
     pub(crate) struct Weakened;
     impl Barrier for Weakened {
         fn often() {}

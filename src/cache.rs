@@ -1,9 +1,9 @@
-//! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used key.
+//! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used.
 //!
-//! 1. It never has more entries than its capacity. An insertion evicts at most one.
-//! 2. Of several threads that request the same missing key, one computes and the others wait. Requests for other keys do not wait. A key
-//!    evicted meanwhile is computed again.
-//! 3. A failed computation is not cached: waiters and later requests try again.
+//! 1. It never exceeds its capacity.
+//! 2. Of several threads that request a missing key, one computes and the others wait. Other keys do not wait. A key evicted meanwhile is
+//!    computed again.
+//! 3. A failed computation is not cached.
 //! 4. A hit clones only the value. Put large values into an [`Arc`].
 //!
 //! ```
@@ -29,20 +29,20 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::ToOwned;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The value, once computed; the lock is held meanwhile.
+/// The lock is held during the computation.
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
 #[doc(alias = "LabelMappingCache")]
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,
-    // Unbounded, because a bounded map allocates its whole capacity at once.
+    // A bounded map allocates its whole capacity at once.
     capacity: NonZeroUsize,
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
 }
 
-/// Counters of a cache. Exact while no other thread uses it.
+/// Counters of a cache, exact while no other thread uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -57,7 +57,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Returns the share of hits; 0 before the first request.
+    /// Returns the share of hits; at first 0.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let looks = self.hits + self.misses;
@@ -74,7 +74,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Self { entries: Mutex::new(lru::LruCache::unbounded()), capacity, hits, misses, evictions }
     }
 
-    /// Returns the cached value of a key, or computes and caches it. `compute` must not request the same key: it would deadlock.
+    /// Returns a key's value, computed if it is not cached. `compute` must not request the same key: it would deadlock.
     pub fn get_or_insert_with<Q>(&self, key: &Q, compute: impl FnOnce(&Q) -> V) -> V
     where
         K: Borrow<Q>,
@@ -86,7 +86,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         }
     }
 
-    /// Returns the cached value of a key, or computes and caches it. `compute` must not request the same key: it would deadlock.
+    /// Returns a key's value, computed if it is not cached. `compute` must not request the same key: it would deadlock.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let visit = Visit { cache: self, key, entry: self.entry(key), is_in_vain: Cell::new(false) };
-        // Poisoned if `compute` panicked; the entry is then empty.
+        // After a panic of `compute` the entry is empty.
         let mut value = visit.entry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &*value {
             self.hits.fetch_add(1, Relaxed);
@@ -112,7 +112,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Ok(computed)
     }
 
-    /// Makes the key the most recently used; inserts an empty entry for a missing one.
+    /// Makes the key the most recently used; inserts an empty entry if missing.
     fn entry<Q>(&self, key: &Q) -> Entry<V>
     where
         K: Borrow<Q>,
@@ -132,7 +132,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         entry
     }
 
-    /// Returns true if a key has an entry. Counts as no request or use.
+    /// Returns true for a key with an entry. Counts as no use.
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -140,7 +140,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.entries().contains(key)
     }
 
-    /// Removes a key. Returns true if it had an entry.
+    /// Removes a key. Returns true if it was present.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -162,8 +162,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     }
 }
 
-/// A request in progress. If its computation failed or panicked, it removes the empty entry at its end, unless other requests hold it: the
-/// next of them computes, or the last one removes it.
+/// If the computation failed or panicked, removes the empty entry at the end, unless other requests hold it.
 struct Visit<'a, K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> {
     cache: &'a LruCache<K, V>,
     key: &'a Q,
@@ -178,8 +177,8 @@ impl<K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> Drop for Visit<'
         }
         let mut entries = self.cache.entries();
         let Some(entry) = entries.peek_mut(self.key).filter(|entry| Arc::ptr_eq(entry, &self.entry)) else { return };
-        // Under the lock and before the reference check: of two failing requests, one is the last. The map still holds the entry, so this
-        // runs no user code.
+        // Under the lock and before the check: of two failing requests, one is the last. The map holds the entry, so this runs no user
+        // code.
         drop(mem::take(&mut self.entry));
         let is_empty = |value: &mut Mutex<Option<V>>| value.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
         let removed = if Arc::get_mut(entry).is_some_and(is_empty) { entries.pop_entry(self.key) } else { None };

@@ -1,6 +1,4 @@
-//! [`Config`]: limits and options of pooled, pinned and managed memory, and rules for decisions from them.
-//!
-//! Plain data: it queries neither the system nor a driver. [`Pools`](crate::pool::Pools) apply a configuration.
+//! [`Config`]: limits and options of pooled, pinned and managed memory. Plain data, which [`Pools`](crate::pool::Pools) apply.
 //!
 //! ```
 //! use ringmem::config::{Config, ConfigError};
@@ -19,7 +17,6 @@ pub use crate::error::ConfigError;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The address space.
 const MOST: u64 = isize::MAX as u64;
 
 /// Memory options of a program.
@@ -46,16 +43,15 @@ pub struct Pooling {
     pub trim_interval: Duration,
 }
 
-/// Limits of page-locked memory, which the rest of the system cannot use.
+/// Limits of page-locked memory, a system resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// The most bytes; [`budget`](Self::budget) also limits it to a quarter of the machine's memory.
+    /// At most this and a quarter of the machine's memory: [`budget`](Self::budget).
     pub pool_bytes: u64,
 }
 
 impl Config {
-    /// Returns the preset for devices with their own memory: pools of 4 GiB, trimmed after 5 minutes, 2 GiB of pinned memory, no managed
-    /// memory.
+    /// Returns the preset for devices with their own memory: pools of 4 GiB, trimmed after 5 minutes, 2 GiB pinned, no managed memory.
     pub const fn opencl() -> Self {
         Self {
             pooling: Pooling { enabled: true, max_bytes: 4 * GIB, trim_interval: Duration::from_secs(5 * 60) },
@@ -70,12 +66,12 @@ impl Config {
         Self::opencl().with_pool_bytes(16 * GIB)
     }
 
-    /// Returns the preset for devices that share the host's memory: buffers are managed memory.
+    /// Returns the preset for devices that share the host's memory: managed memory.
     pub const fn metal() -> Self {
         Self::opencl().with_managed(true).with_location(MemoryLocation::Unified)
     }
 
-    /// Returns the preset for simulated devices: pools of 64 MiB, a quarter of a device's default memory.
+    /// Returns the preset for simulated devices: pools of 64 MiB.
     pub const fn host() -> Self {
         Self::opencl().with_pool_bytes(64 * MIB)
     }
@@ -131,7 +127,7 @@ impl Config {
         self.validate().map(|()| self)
     }
 
-    /// Checks the configuration; of pools only if pooling is enabled.
+    /// Checks the configuration; of disabled pools nothing.
     ///
     /// # Errors
     ///
@@ -164,7 +160,7 @@ impl Default for Config {
 }
 
 impl Pinning {
-    /// Returns the bytes that may be pinned with `ram` bytes of memory: [`pool_bytes`](Self::pool_bytes), at most a quarter of `ram`.
+    /// Returns the bytes that may be pinned of `ram`: [`pool_bytes`](Self::pool_bytes), at most a quarter.
     #[must_use]
     pub const fn budget(&self, ram: u64) -> u64 {
         let quarter = ram / 4;
@@ -176,28 +172,27 @@ fn within(field: &'static str, got: u64, least: u64) -> Result<(), ConfigError> 
     if (least..=MOST).contains(&got) { Ok(()) } else { Err(ConfigError::Bytes { field, got, least, most: MOST }) }
 }
 
-/// Returns the bytes that may be pinned by default with `ram` bytes of memory: 2 GiB, at most a quarter of `ram`.
+/// Returns the default bytes that may be pinned of `ram`: 2 GiB, at most a quarter.
 #[must_use]
 pub const fn pinned_budget(ram: u64) -> u64 {
     Config::opencl().pinning.budget(ram)
 }
 
-/// Pinning pays for more transfers than this.
+/// Pinning pays for more transfers.
 const TRANSFERS: u64 = 10;
 
 /// A CUDA driver stages pageable copies up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver API
-/// reference), so pinning does not help.
+/// reference).
 const STAGED: u64 = 64 << 10;
 
-/// Returns true if pinning a buffer of `bytes` bytes pays for `transfers` copies, within `budget_left` bytes.
-///
-/// Locking pages takes longer than copying them: it does not pay for up to 10 copies, nor up to 64 KiB.
+/// Returns true if pinning `bytes` bytes pays for `transfers` copies, within `budget_left`: for more than 10 copies and 64 KiB, since
+/// locking takes longer than copying.
 #[must_use]
 pub const fn should_pin(transfers: u64, bytes: u64, budget_left: u64) -> bool {
     transfers > TRANSFERS && bytes > STAGED && bytes <= budget_left
 }
 
-/// Returns a batch size in bytes: `requested`, at most four fifths of `available`, rounded down. The rest is a reserve.
+/// Returns a batch size: `requested` bytes, at most four fifths of `available`.
 #[must_use]
 pub const fn batch_size_hint(requested: u64, available: u64) -> u64 {
     // So that the product cannot overflow.

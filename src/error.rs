@@ -51,7 +51,7 @@ pub enum Error {
     Size {
         /// The quantity, with its unit.
         what: &'static str,
-        /// The requested or given value.
+        /// The refused value.
         asked: u64,
         /// The smallest possible value.
         least: u64,
@@ -66,31 +66,31 @@ pub enum Error {
         /// The largest possible alignment.
         most: u64,
     },
-    /// More groups than fit now next to persistent kernels. Smaller or later launches may succeed.
+    /// More groups than fit next to persistent kernels now.
     #[error(
         "{asked} groups requested, {free} of {most} free next to {resident} groups of persistent kernels: request fewer, or end a kernel"
     )]
     Residency {
-        /// The requested groups.
+        /// Requested groups.
         asked: u64,
-        /// The groups that fit now.
+        /// Groups that fit now.
         free: u64,
-        /// The groups that fit on an idle device.
+        /// Groups on an idle device.
         most: u64,
         /// Groups of persistent kernels on other streams.
         resident: u64,
     },
-    /// Not enough memory is free now; it may succeed after frees.
+    /// Not enough free memory now.
     #[error("out of memory: requested {}, free {}, largest free block at that alignment {}", Bytes(*requested), Bytes(*free), Bytes(*largest))]
     OutOfMemory {
         /// The requested bytes.
         requested: u64,
         /// The free bytes.
         free: u64,
-        /// The largest possible allocation at that alignment.
+        /// Largest possible allocation at that alignment.
         largest: u64,
     },
-    /// A limit on memory would be exceeded; it may succeed after frees.
+    /// A limit on memory would be exceeded.
     #[error("{of} limit reached: requested {}, {} of {} in use", Bytes(*requested), Bytes(*used), Bytes(*limit))]
     Limit {
         /// The limited memory.
@@ -102,7 +102,7 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// A range beyond the end of a buffer.
+    /// A range beyond a buffer's end.
     #[error("invalid range: {len} bytes at offset {offset} are not within {size} bytes")]
     Range {
         /// The start of the range.
@@ -112,7 +112,7 @@ pub enum Error {
         /// The size of the buffer.
         size: u64,
     },
-    /// A copy within a buffer whose ranges overlap.
+    /// A copy between overlapping ranges of a buffer.
     #[error("cannot copy {len} bytes from offset {from} to offset {to} of the same buffer: the ranges overlap")]
     Overlap {
         /// The start of the source.
@@ -122,7 +122,7 @@ pub enum Error {
         /// The length of both.
         len: u64,
     },
-    /// Bytes that are not a whole number of elements, or not aligned for them.
+    /// Not a whole number of aligned elements.
     #[error("cannot cast {bytes} bytes (align {align}) to elements of size {size}, align {needed}")]
     Cast {
         /// The length of the memory.
@@ -159,26 +159,26 @@ pub enum Error {
     NoDevice {
         /// The requested ordinal.
         asked: u32,
-        /// The number of devices; ordinals start at 0.
+        /// The number of devices.
         devices: u32,
     },
-    /// A feature that the device or memory does not support.
+    /// A feature that the device or memory lacks.
     #[error("{what} is not supported")]
     Unsupported {
         /// The requested feature.
         what: &'static str,
     },
-    /// An address outside the backend's live memory, or a free with another location or layout than the allocation, which stays allocated.
+    /// An address outside the backend's live memory, or a free with another location or layout than the allocation, which stays.
     #[error("{call}: {}", Unknown { address, layouts })]
     Foreign {
         /// The backend's operation.
         call: &'static str,
         /// The address.
         address: u64,
-        /// For a free: the allocation's location and layout, then the free's.
+        /// For a free: location and layout of the allocation, then of the free.
         layouts: Option<Box<[(MemoryLocation, Layout); 2]>>,
     },
-    /// Memory or a module of one backend was used on a stream of another.
+    /// Memory or a module of another backend than the stream's.
     #[error("memory or module of backend {got} used on backend {expected}")]
     OtherBackend {
         /// The stream's backend.
@@ -186,7 +186,7 @@ pub enum Error {
         /// The backend of the memory or module.
         got: u64,
     },
-    /// A fault that a test requested.
+    /// A fault injected by a test.
     #[error("{call} number {number} failed: injected fault")]
     Injected {
         /// The operation of the backend or the memory.
@@ -194,7 +194,7 @@ pub enum Error {
         /// The number of the call, from 1.
         number: u64,
     },
-    /// A verified copy whose target differs from its source.
+    /// A verified copy whose target differs from its source, and stays as it arrived.
     #[error("corrupted copy: {len} bytes at offset {offset} have CRC-32C {got:#010x}, the source has {expected:#010x}")]
     Corrupted {
         /// The first differing chunk's start.
@@ -206,7 +206,7 @@ pub enum Error {
         /// The checksum of the target.
         got: u32,
     },
-    /// An operation on a stream failed, or was not executed, before its result was used.
+    /// A queued operation failed, or was not executed, before its result was used.
     #[error("operation {number} on stream {stream} {what}")]
     Operation {
         /// Why its result cannot be used.
@@ -216,14 +216,14 @@ pub enum Error {
         /// The number of the operation in its stream.
         number: u64,
     },
-    /// Memory with invalid contents: a queued operation that writes them failed, or one that wrote their source.
+    /// Invalid contents: a queued operation failed to write them, or their source.
     #[error("invalid contents: operation {number} on stream {stream} failed ({cause}); write them again with a copy or a fill")]
     Tainted {
-        /// The stream of the first failed operation.
+        /// The first failed operation's stream.
         stream: u64,
-        /// That operation's number in its stream.
+        /// Its number in the stream.
         number: u64,
-        /// That operation's error.
+        /// Its error.
         cause: Arc<str>,
     },
     /// The operating system cannot map memory.
@@ -237,14 +237,14 @@ pub enum Error {
     /// A call to the operating system failed.
     #[error("{}", SystemCall { call, path, answer })]
     System {
-        /// The failed call; with a path, the action: `open`, `create`.
+        /// The call; with a path, the action.
         call: &'static str,
         /// The file.
         path: Option<Box<Path>>,
-        /// The system's error. The message includes it, so `source` returns `None`.
+        /// The system's error, part of the message and so no `source`.
         answer: io::Error,
     },
-    /// The image was compiled with a different layout. The message shows both.
+    /// An image compiled with a different layout.
     #[error("{}", abi::Difference { expected, got })]
     Abi {
         /// The host's ABI.
@@ -259,7 +259,7 @@ pub enum Error {
         what: &'static str,
         /// The requested name.
         name: Box<str>,
-        /// The module's kernels; empty for a buffer.
+        /// A module's kernels.
         known: Box<[&'static str]>,
     },
     /// A wrong number of arguments to a kernel.
@@ -278,12 +278,12 @@ pub enum Error {
         /// The kernel.
         name: &'static str,
     },
-    /// A taken name, or a buffer or the process's pools with another configuration than requested.
+    /// A taken name, or another configuration than requested.
     #[error("`{name}` already exists{}", Differing(configs))]
     AlreadyExists {
-        /// The name of the buffer, or `process-wide pools`.
+        /// The buffer's name, or `process-wide pools`.
         name: Box<str>,
-        /// The present and the requested configuration.
+        /// The present and the requested one.
         configs: Option<Box<[String; 2]>>,
     },
     /// An invalid configuration, also of a ring.
@@ -295,14 +295,14 @@ pub enum Error {
     /// An id or a message that refers to nothing.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A persistent kernel faulted, ended, or did not respond in time.
+    /// A persistent kernel faulted, ended, or is too late.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
         /// The kernel's state; `None` for an invalid value.
         state: Option<State>,
-        /// Its launch is complete, or there was none. With a state that is not final, it returned without a report.
+        /// Its launch is complete. Without a final state, it returned without a report.
         is_over: bool,
-        /// The last fault that it reported.
+        /// Its last fault.
         fault: Option<Fault>,
         /// The number of faults.
         faults: u32,
@@ -361,7 +361,7 @@ pub enum LimitOf {
     Pinned,
 }
 
-/// Why the copies of a mirrored buffer do not allow a call.
+/// Why a mirrored buffer refuses a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MirrorFault {
     /// Nothing was written yet.
@@ -373,26 +373,26 @@ pub enum MirrorFault {
     /// The device has no complete copy.
     #[error("no complete copy on the device")]
     NoDeviceCopy,
-    /// Both copies would have writes that the other lacks.
+    /// Both copies would have newer writes.
     #[error("conflict: the other copy has newer writes; synchronize or discard one copy")]
     DirtyConflict,
 }
 
-/// Why a queued operation's result cannot be used.
+/// Why an operation's result cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationFault {
-    /// It failed, and an earlier waiter got the error.
+    /// It failed, as another waiter was told.
     #[error("failed; its error was already reported to an earlier waiter")]
     AlreadyReported,
-    /// It failed before the following word was published.
+    /// It failed, so nothing was published.
     #[error("failed; nothing was published")]
     Unpublished,
-    /// It was not executed, or never completes.
+    /// It was not executed.
     #[error("has not been executed")]
     NotReached,
 }
 
-/// An error with the value that was passed to the operation.
+/// An error with the passed value.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -410,8 +410,7 @@ pub enum OperationFault {
 pub struct Rejected<T> {
     /// The error.
     pub error: Error,
-    /// The passed value, untouched if refused. If the operation failed, its target is invalid until written again: reads return
-    /// [`Error::Tainted`].
+    /// The value, untouched if refused. A failed operation's target is invalid until written again: reads return [`Error::Tainted`].
     pub value: T,
 }
 

@@ -1,4 +1,4 @@
-//! [`Process`]: fork detection. A forked child has every value, but neither the threads that hold locks and caches nor the driver.
+//! [`Process`]: fork detection. A forked child lacks the threads that hold locks, and the driver.
 
 pub(crate) struct Process {
     forks: u64,
@@ -22,7 +22,7 @@ impl Process {
 ///
 /// # Safety
 ///
-/// The handler only stores words, which is allowed in the forked child of a multithreaded process.
+/// The handler only stores words, as a forked child of a multithreaded process may.
 pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
     // SAFETY: the caller's promise.
     unsafe { system::in_child(handler) };
@@ -34,7 +34,7 @@ mod system {
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::Once;
 
-    /// Forks since the first `watch`. Written while the process has one thread.
+    /// Since the first `watch`. Written while the process has one thread.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {
@@ -50,7 +50,7 @@ mod system {
     }
 
     pub unsafe fn in_child(handler: extern "C" fn()) {
-        // SAFETY: the caller's promise. If the call fails, forks are not detected.
+        // SAFETY: the caller's promise. A failure leaves forks undetected.
         unsafe { libc::pthread_atfork(None, None, Some(handler)) };
     }
 

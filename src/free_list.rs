@@ -1,10 +1,10 @@
-//! [`FreeList`]: first-fit allocation of offsets. Free blocks coalesce with their neighbours.
+//! [`FreeList`]: first-fit allocation of offsets, with coalescing.
 
 use std::vec::Vec;
 
-/// INVARIANT: free blocks are in order of offset, not empty, and neither overlap nor touch. `free` is the sum of their sizes.
+/// INVARIANT: free blocks are ordered, not empty, and neither overlap nor touch; `free` is their sum.
 pub(crate) struct FreeList {
-    /// First fit scans it, and most calls change a block in place.
+    /// Scanned by first fit; most calls change a block in place.
     blocks: Vec<FreeBlock>,
     free: u64,
 }
@@ -20,7 +20,7 @@ impl FreeBlock {
         self.offset + self.size
     }
 
-    /// Returns the usable bytes, and the padding before them.
+    /// Usable bytes, and the padding before.
     const fn usable(self, align: u64) -> (u64, u64) {
         let padding = self.offset.wrapping_neg() & (align - 1);
         (self.size.saturating_sub(padding), padding)
@@ -30,7 +30,7 @@ impl FreeBlock {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub free: u64,
-    /// The largest possible allocation at the requested alignment.
+    /// At the requested alignment.
     pub largest: u64,
 }
 
@@ -43,7 +43,7 @@ impl FreeList {
         self.free
     }
 
-    /// Returns the lowest free offset that is a multiple of `align`, a power of two.
+    /// The lowest multiple of `align`, a power of two.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
         let Some((at, block)) = self.blocks.iter_mut().enumerate().find(|(_, block)| block.usable(align).0 >= bytes) else {
             return Err(self.shortage(align));
@@ -122,7 +122,7 @@ mod tests {
         runs
     }
 
-    /// Compares the blocks, the lowest fitting offset and the shortage with a list of free bytes.
+    /// Compares with a list of free bytes.
     #[test]
     fn random_allocations_and_frees_follow_a_model() {
         const TOTAL: usize = 512;

@@ -1,7 +1,7 @@
 //! Shared structs, lock-free rings and buffers between Rust and a running GPU kernel.
 //!
 //! Without features this is [`ringmem_layouts`]: layouts, rings and protocols of host and device, `no_std`, without an allocator. The
-//! feature `std` adds the host:
+//! feature `std` adds:
 //!
 //! | module | contents |
 //! |---|---|
@@ -87,7 +87,7 @@ pub mod peer;
 pub mod pool;
 #[cfg(feature = "std")]
 pub mod registry;
-// Needs robust locks, and memory whose size can be sealed.
+// Needs robust locks and sealed memory.
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
 #[cfg(feature = "std")]

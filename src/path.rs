@@ -16,7 +16,7 @@ impl fmt::Display for Sentence<'_> {
     }
 }
 
-/// Adds the action and the path to an error, and keeps its kind.
+/// Keeps the error's kind.
 pub(crate) fn named(action: &'static str, path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |answer| io::Error::new(answer.kind(), Sentence { action, path, answer: &answer }.to_string())
 }

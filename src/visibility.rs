@@ -1,7 +1,6 @@
-//! [`MemoryVisibility`]: whether host and kernel see each other's stores while the kernel runs.
+//! [`MemoryVisibility`]: whether host and running kernel see each other's stores.
 //!
-//! [`Facts::gather`] queries the system and the device; [`classify`] evaluates the facts. The environment variable `RINGMEM_VISIBILITY`
-//! (`system`, `device` or `dma`) overrides the result.
+//! [`Facts::gather`] queries system and device for [`classify`]. `RINGMEM_VISIBILITY` (`system`, `device` or `dma`) overrides the result.
 
 use core::fmt;
 use std::boxed::Box;
@@ -24,15 +23,15 @@ use crate::backend::{Backend, Capabilities};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryVisibility {
-    /// Each side sees the other's stores, in the order that fences require.
+    /// Each side sees the other's stores, as fences order them.
     SystemScope,
-    /// Stores are only visible after a launch or a driver copy: messages need queued copies.
+    /// Stores are visible after a launch or a driver copy.
     DeviceScope,
-    /// No memory is shared: each access is a transfer.
+    /// No shared memory: each access is a transfer.
     ExplicitDma,
 }
 
-/// The operating systems that this module distinguishes.
+/// Distinguished operating systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Os {
@@ -53,9 +52,9 @@ pub struct Facts {
     pub os: Os,
     /// `/proc/version`, if readable.
     pub kernel: Option<String>,
-    /// The host may access managed memory while a kernel runs; `None` if unknown.
+    /// Host access to managed memory under a kernel, if known.
     pub concurrent_managed_access: Option<bool>,
-    /// Stores to pinned memory are visible to the other side; `None` if unknown.
+    /// Mutually visible pinned memory, if known.
     pub system_scope: Option<bool>,
 }
 
@@ -64,25 +63,25 @@ pub struct Facts {
 pub struct Detected {
     /// The visibility to use.
     pub visibility: MemoryVisibility,
-    /// The reason, in a few words.
+    /// The reason.
     pub why: &'static str,
-    /// The environment variable's value, if set; a valid one determines `visibility`.
+    /// The environment variable's value; a valid one determines `visibility`.
     pub overruled: Option<Box<str>>,
-    /// Warns if the variable is unknown or differs from the detected visibility.
+    /// For an unknown value, or one that differs from the detection.
     pub warning: Option<&'static str>,
 }
 
-/// The environment variable that overrides the detection.
+/// The variable that overrides the detection.
 pub const VARIABLE: &str = "RINGMEM_VISIBILITY";
 
 impl MemoryVisibility {
-    /// Detects the visibility between the host and a device, or takes it from [`VARIABLE`].
+    /// Detects the visibility between host and device, or takes it from [`VARIABLE`].
     ///
     /// # Errors
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     pub fn detect<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Detected> {
-        // A value that is not Unicode is unknown too.
+        // Values that are not Unicode are unknown.
         let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
         let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
         #[cfg(feature = "tracing")]
@@ -119,7 +118,7 @@ impl Facts {
     }
 }
 
-/// Returns the visibility and its reason. For unknown facts of a device, assumes those usual on its system.
+/// Returns the visibility and its reason. Unknown facts of a device are assumed as usual on its system.
 ///
 /// | system | device | result |
 /// |---|---|---|
@@ -159,7 +158,7 @@ enum Subsystem {
     Second,
 }
 
-/// Ignores text after the release, which may name a builder at Microsoft.
+/// Later text may name a builder at Microsoft.
 fn subsystem(version: &str) -> Option<Subsystem> {
     let release = version.strip_prefix("Linux version ").unwrap_or(version).split_whitespace().next()?.to_ascii_lowercase();
     if !release.contains("microsoft") {

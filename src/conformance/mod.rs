@@ -33,6 +33,7 @@ pub use figures::Figures;
 pub use kernels::IMAGE;
 pub use subject::{AnyDevice, AnyPinned, Subject};
 
+/// The maximum duration of a check.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// A property of every backend.

@@ -1,4 +1,4 @@
-//! [`bandwidth`]: measures copies between a host and a device; [`diagnose`]: suggests causes of a low rate.
+//! [`bandwidth`] measures copies between host and device; [`diagnose`] suggests causes of a low rate.
 
 use core::fmt;
 use std::vec::Vec;
@@ -17,14 +17,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Returns GB/s (10^9 bytes per second); `None` if no time has passed.
+    /// Returns GB/s (10^9 bytes per second), unless no time has passed.
     #[must_use]
     pub fn gb_per_s(self) -> Option<f64> {
         (self.ns > 0).then(|| self.bytes as f64 / self.ns as f64)
     }
 }
 
-/// Rates of the copies between a host and a device.
+/// Rates of copies between host and device.
 ///
 /// ```
 /// use ringmem::copy::bandwidth;
@@ -48,19 +48,19 @@ pub struct Bandwidth {
     pub pageable_download: Rate,
     /// Within the device.
     pub on_device: Rate,
-    /// The pinned memory was page-locked.
+    /// Pinned memory was page-locked.
     pub is_pinned: bool,
 }
 
-/// The fastest of these copies counts, since other load only adds time.
+/// The fastest counts: other load only adds time.
 const TIMES: usize = 4;
 
-/// Measures copies of `bytes` bytes between the host and a stream's device, one at a time, by the clock
+/// Measures single copies of `bytes` bytes between the host and a stream's device, by
 /// [`Extension::now_ns`](crate::backend::Extension::now_ns).
 ///
 /// # Errors
 ///
-/// [`Size`](crate::Error::Size) for no bytes; the error of an allocation or a copy.
+/// [`Size`](crate::Error::Size) for no bytes; an allocation's or copy's error.
 pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     if bytes == 0 {
         return Err(crate::Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
@@ -81,7 +81,7 @@ pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
 
 type Ends<A, B> = (Buffer<u8, A>, Buffer<u8, B>);
 
-/// Measures the fastest copy. Returns both buffers.
+/// The fastest.
 fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffer<u8, B>) -> Result<(Rate, Ends<A, B>)> {
     let (bytes, backend) = (from.size_bytes() as u64, stream.backend());
     let mut both = (from, to);
@@ -90,7 +90,7 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
         let begun = backend.extension().now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
         let took = backend.extension().now_ns().saturating_sub(begun);
-        // The first copy includes page faults.
+        // It includes page faults.
         if time > 0 {
             least = least.min(took);
         }
@@ -98,16 +98,16 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
     Ok((Rate { bytes, ns: least }, both))
 }
 
-/// A lower rate in GB/s is suspicious: any bus of the last fifteen years is faster.
+/// GB/s: any bus of the last fifteen years is faster.
 pub const LEAST_GB_PER_S: u64 = 2;
 
-/// With fewer bytes, latency dominates.
+/// With fewer, latency dominates.
 const FEW: u64 = 1 << 20;
 
-/// The conditions of a measurement.
+/// Conditions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// The host's memory was page-locked.
+    /// The host's memory was locked.
     pub is_pinned: bool,
     /// Visibility of the device's memory.
     pub visibility: MemoryVisibility,
@@ -117,11 +117,11 @@ pub struct Circumstances {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suggestion {
-    /// The memory is pageable: each transfer is copied twice.
+    /// Pageable memory: each transfer is copied twice.
     Pin,
-    /// The copies are small: latency dominates.
+    /// Small copies: latency dominates.
     Join,
-    /// The driver shares the device with another system, as under WSL and Windows.
+    /// The driver shares the device with another system (WSL, Windows).
     Native,
     /// The link itself.
     Link,
@@ -147,11 +147,11 @@ pub enum Diagnosis {
     Fine,
     /// No time has passed.
     Unknown,
-    /// The rate is below [`LEAST_GB_PER_S`]; possible causes, the most likely first.
+    /// Below [`LEAST_GB_PER_S`]; causes, the most likely first.
     Slow(Vec<Suggestion>),
 }
 
-/// Judges the rate of copies between a host and a device.
+/// Judges a rate between host and device.
 ///
 /// | rate | memory | bytes | visibility | verdict |
 /// |---|---|---|---|---|

@@ -21,7 +21,7 @@ pub const MOST_DEPTH: u32 = 8;
 /// Progress of a copy, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes from the beginning that have arrived.
+    /// Bytes that have arrived, from the beginning.
     pub done: u64,
     /// Bytes in all.
     pub bytes: u64,
@@ -29,9 +29,9 @@ pub struct Progress {
 
 /// A copy queued in chunks, with a bounded number in flight. It owns source and target until complete.
 ///
-/// 1. Chunks are [whole elements](Chunks), copied in order, at most the depth in flight.
+/// 1. Chunks are [whole elements](Chunks), copied in order.
 /// 2. [`new`](Self::new) queues the first chunks; [`wait`](Self::wait) and [`poll`](Self::poll) the next ones.
-/// 3. After a failure no more are queued. Both buffers are returned with the first error; the target has every byte before the last
+/// 3. A failure ends the copy. Both buffers are returned with the first error; the target has every byte of the last
 ///    [progress](Self::progress).
 /// 4. After a drop, queued chunks are executed, and both buffers are freed after them. If forgotten, they are never freed.
 ///
@@ -64,12 +64,12 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     depth: usize,
     flights: Flights,
     progress: Progress,
-    /// A chunk has failed: later ones are no progress.
+    /// Later chunks are no progress.
     is_torn: bool,
     failed: Option<Error>,
 }
 
-/// Source and target, with the error if the copy failed.
+/// Source and target, with the error.
 pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
 
 pub(crate) struct Plan<T> {
@@ -83,7 +83,7 @@ pub(crate) struct Plan<T> {
 /// Oldest first.
 struct Flights {
     queued: VecDeque<Flight>,
-    /// Among the copies that may be in flight at once. Kept until no chunk is in flight.
+    /// Among the copies that may be in flight, until no chunk is.
     place: Option<Reservation>,
     backend: Arc<dyn Backend>,
 }
@@ -93,7 +93,7 @@ impl Drop for Flights {
         let Some(place) = self.place.take() else { return };
         let mut uses = Uses::NONE;
         for ticket in self.queued.iter().flat_map(|flight| flight.tickets).flatten() {
-            // Of two streams at most, so there is room.
+            // Two streams at most.
             let _ = uses.add(ticket);
         }
         if !uses.is_empty() {
@@ -103,7 +103,7 @@ impl Drop for Flights {
 }
 
 struct Flight {
-    /// Not waited for, in order.
+    /// Not waited for.
     tickets: [Option<Ticket>; 2],
     bytes: u64,
     is_whole: bool,
@@ -112,14 +112,12 @@ struct Flight {
 type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
 
 pub(crate) enum Way<T> {
-    /// One copy per chunk.
     Direct(Stream),
-    /// Through pinned memory, by two copies on two streams. A staging buffer lists its last use, which orders the copies into and out of
-    /// it.
+    /// Two copies through pinned memory, on two streams. A staging buffer's last use orders its copies.
     Staged {
         out: Stream,
         into: Stream,
-        // INVARIANT: as many as chunks may be queued, so at least one where there is a chunk; `turn` is one of them.
+        // INVARIANT: as many as chunks may be queued, at least one where there is a chunk; `turn` is one of them.
         staging: Box<[Between<T>]>,
         turn: usize,
     },
@@ -130,8 +128,8 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     ///
     /// # Errors
     ///
-    /// Source and target; nothing was queued: [`Size`](Error::Size) for two lengths or a chunk shorter than an element,
-    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or above [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
+    /// Source and target: [`Size`](Error::Size) for two lengths or a chunk shorter than an element, [`Unsupported`](Error::Unsupported) for
+    /// a depth of 0 or above [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {
             let (target, source) = (to.elements().len(), from.elements().len());
@@ -156,7 +154,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 
-    /// Fails if no chunk could be queued.
     fn begun(mut self) -> Result<Self, Rejected<(A, B)>> {
         self.fill();
         match self.failed.take() {
@@ -165,13 +162,13 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// Returns the progress at the last wait or poll.
+    /// Returns the last progress.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Queues the next chunks, without waiting. Returns true if the copy is complete; [`wait`](Self::wait) returns its error.
+    /// Queues the next chunks. Returns true if the copy is complete; [`wait`](Self::wait) returns its error.
     pub fn poll(&mut self) -> bool {
         self.drive(Some(Duration::ZERO), |_| {})
     }
@@ -180,12 +177,12 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     ///
     /// # Errors
     ///
-    /// The first error of a chunk, with both buffers.
+    /// A chunk's first error, with both buffers.
     pub fn wait(self) -> Copied<A, B> {
         self.wait_with(|_| {})
     }
 
-    /// As [`wait`](Self::wait); calls `progress` for each arrived chunk, in order.
+    /// As [`wait`](Self::wait); calls `progress` for each arrived chunk.
     ///
     /// # Errors
     ///
@@ -204,7 +201,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         if self.drive(Some(timeout), |_| {}) { Ok(self.finish()) } else { Err(self) }
     }
 
-    /// Waits for chunks and queues others. Returns false on timeout.
+    /// False on timeout.
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, mut progress: impl FnMut(Progress)) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.fill();
@@ -213,7 +210,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             if !self.land(deadline) {
                 return false;
             }
-            // Before the callback, so that the streams have work meanwhile.
+            // Before the callback, so that the streams have work.
             self.fill();
             if self.progress != before {
                 progress(self.progress);
@@ -241,12 +238,12 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// If only the first of two copies could be queued, it is waited for too.
+    /// If only one of two copies could be queued, it is waited for.
     fn queue(&mut self, range: Range<u64>) -> Result<()> {
         let element = size_of::<A::Element>() as u64;
         // Elements without bytes have no chunks.
         let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
-        // Listed before its copies are queued, so that they are waited for after a panic.
+        // First, so that its copies are waited for after a panic.
         let flight = self.flights.queued.push_back_mut(Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false });
         let queued = self.way.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
         flight.is_whole = queued.is_ok();
@@ -256,7 +253,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         queued
     }
 
-    /// Waits for the oldest chunk. Returns false at the deadline.
+    /// False at the deadline.
     fn land(&mut self, deadline: Option<Instant>) -> bool {
         let Some(flight) = self.flights.queued.front_mut() else { return true };
         let backend = self.way.stream().backend();
@@ -311,7 +308,7 @@ impl<T: DeviceBytes> Way<T> {
         }
     }
 
-    /// Stores the tickets, also if only the first copy could be queued.
+    /// Stores also the first ticket if the second copy fails.
     fn queue<A: Source<Element = T>, B: Target<Element = T>>(
         &mut self,
         from: &mut A,
@@ -334,7 +331,6 @@ impl<T: DeviceBytes> Way<T> {
     }
 }
 
-/// Both buffers list the copy as a use.
 fn hop<A: Source, B: Target<Element = A::Element>>(
     stream: &Stream,
     from: &mut A,
@@ -345,8 +341,8 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     let last = [from.last(), to.last()];
     let target = to.elements().slice(at..at + range.len())?;
     let source = from.elements().slice(range)?;
-    // SAFETY: the operation owns both buffers, or borrows them until complete, so no one else writes the source or uses the target. Both
-    // list the copy below.
+    // SAFETY: the operation owns or borrows both buffers until complete: no one else writes the source or uses the target. Both list the
+    // copy.
     let ticket = unsafe { stream.queue_copy(source, target, last) }?;
     if let Some(ticket) = ticket {
         from.used(ticket);
@@ -359,7 +355,7 @@ pub(crate) fn check_depth(depth: u32) -> Result<usize> {
     if (1..=MOST_DEPTH).contains(&depth) { Ok(depth as usize) } else { Err(Error::Unsupported { what: "a depth outside 1 to 8" }) }
 }
 
-/// Waits when dropped: the elements are borrowed.
+/// Waits when dropped, for borrowed elements.
 pub(crate) struct Ended<A: Source, B: Target<Element = A::Element>>(pub Chunked<A, B>);
 
 impl<A: Source, B: Target<Element = A::Element>> Drop for Ended<A, B> {

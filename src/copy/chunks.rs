@@ -5,11 +5,7 @@ use core::ops::Range;
 
 use crate::{Error, Result};
 
-/// Byte ranges of a number of elements.
-///
-/// 1. The ranges are contiguous, from byte 0 to the last byte.
-/// 2. Each is a whole number of elements: as many as fit into a chunk, the rest in the last.
-/// 3. Invalid sizes are an error at the start.
+/// Contiguous byte ranges of elements, from byte 0 on: as many whole elements as fit into a chunk, the rest in the last range.
 ///
 /// ```
 /// use ringmem::copy::Chunks;
@@ -32,7 +28,7 @@ impl Chunks {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for a chunk of no bytes or shorter than an element, and for more bytes than can be addressed.
+    /// [`Size`](Error::Size) for a chunk of no bytes or shorter than an element, or too many bytes.
     pub fn new(elements: u64, size: u64, chunk: u64) -> Result<Self> {
         let (least, most) = (size.max(1), isize::MAX as u64);
         if chunk < least {

@@ -11,7 +11,7 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 
 /// Collects writes to one buffer, and copies them on [`flush`](Self::flush) or when the staging buffer is full.
 ///
-/// 1. A flush is one copy per contiguous run of written elements, in any order of writes, also overlapping.
+/// 1. A flush is one copy per contiguous run, in any order of writes.
 /// 2. The last write of an element wins.
 /// 3. [`new`](Self::new) allocates all staging memory.
 /// 4. Writes that a failed flush has not copied stay pending.
@@ -37,16 +37,15 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Coalescer<T: DeviceBytes, M: Memory = Device, S: Memory<Visibility: HostReadable> = Pinned> {
     target: Buffer<T, M>,
-    // INVARIANT: two halves of `capacity` elements: one for writes, one in which a flush gathers unordered writes.
+    // INVARIANT: two halves of `capacity` elements: for writes, and to gather unordered writes.
     staging: Buffer<T, S>,
     capacity: usize,
     is_second: bool,
-    /// Of the half in use.
     staged: usize,
     /// In order.
     // INVARIANT: within `target`, and within the staged part of the half in use; at most `capacity` elements in all.
     pieces: Vec<Piece>,
-    /// Each piece begins after a gap behind the previous one: the pieces are the runs.
+    /// Each piece begins after a gap: the pieces are the runs.
     is_ordered: bool,
     runs: Vec<Piece>,
 }
@@ -55,7 +54,7 @@ pub struct Coalescer<T: DeviceBytes, M: Memory = Device, S: Memory<Visibility: H
 struct Piece {
     /// In the target.
     at: usize,
-    /// In a half of the staging buffer.
+    /// In a staging half.
     from: usize,
     len: usize,
 }
@@ -67,11 +66,11 @@ impl Piece {
 }
 
 impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T, M, S> {
-    /// Collects up to `capacity` elements for `target`. Allocates twice as many of `memory`.
+    /// Collects up to `capacity` elements for `target`, in twice as many of `memory`.
     ///
     /// # Errors
     ///
-    /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend), or the error of the allocation.
+    /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend), or the allocation's error.
     #[track_caller]
     pub fn new(target: Buffer<T, M>, memory: S, capacity: usize) -> Result<Self, Rejected<Buffer<T, M>>> {
         match Self::stage(&target, memory, capacity) {
@@ -99,12 +98,12 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Writes elements from index `at` on, with the next flush. Flushes first if they do not fit; more than the capacity are then copied at
+    /// Writes elements from index `at` on, with the next flush; flushes first if they do not fit. More than the capacity are copied at
     /// once.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range) before any change; the error of a copy: none of these elements is pending.
+    /// [`Range`](Error::Range), without a change; a copy's error: none of these elements is pending.
     pub fn write(&mut self, at: usize, elements: &[T]) -> Result<()> {
         end::<T>(at, elements.len(), self.target.len())?;
         let len = elements.len();
@@ -121,7 +120,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         self.staging.as_mut_slice()?[half + from..][..len].copy_from_slice(elements);
         self.staged += len;
         match self.pieces.last_mut() {
-            // The last piece's elements are the last staged ones.
+            // Its elements are the last staged ones.
             Some(last) if last.end() == at => last.len += len,
             last => {
                 self.is_ordered &= last.is_none_or(|last| last.end() < at);
@@ -135,7 +134,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
     ///
     /// # Errors
     ///
-    /// The first copy's error. Its write and later ones are still pending.
+    /// The first copy's error; it and later writes are still pending.
     pub fn flush(&mut self) -> Result<usize> {
         if !self.is_ordered {
             self.gather()?;
@@ -174,9 +173,9 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
         let (first, second) = staging.as_mut_slice()?.split_at_mut(*capacity);
         let (old, new) = if *is_second { (second, first) } else { (first, second) };
-        // In order, so that the last write of an element wins.
+        // So that the last write of an element wins.
         for piece in pieces.iter() {
-            // The last run that begins at or before the piece.
+            // It begins at or before the piece.
             let run = &runs[runs.partition_point(|run| run.at <= piece.at) - 1];
             new[run.from + piece.at - run.at..][..piece.len].copy_from_slice(&old[piece.from..][..piece.len]);
         }
@@ -207,13 +206,13 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Returns the written elements that are not copied, counted once per write; once in all after a failed flush has gathered them.
+    /// Returns the elements not copied, once per write; once in all after a failed flush has gathered them.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Returns the most elements that it collects.
+    /// Returns the most collected elements.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity

@@ -1,11 +1,11 @@
-//! [`Lent`]: a borrowed source or target of a copy that is complete before its call returns.
+//! [`Lent`]: a borrowed end of a copy that is complete before its call returns.
 
 use crate::DeviceBytes;
 use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
-/// This lists the copies instead of the buffer.
+/// Lists the copies instead of the buffer.
 pub(crate) struct Lent<'a, T, M> {
     view: Slice<'a, T, M>,
     last: Option<Ticket>,
@@ -14,7 +14,7 @@ pub(crate) struct Lent<'a, T, M> {
 impl<'a, T, M> Lent<'a, T, M> {
     /// # Safety
     ///
-    /// Copies queued with it are complete before the borrow ends, even after a panic. Written elements are exclusively the caller's.
+    /// Its copies are complete before the borrow ends, even after a panic. Written elements are exclusive.
     pub const unsafe fn new(view: Slice<'a, T, M>) -> Self {
         Self { view, last: None }
     }

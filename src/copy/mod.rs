@@ -1,13 +1,11 @@
 //! Copies between host and device memory: merged, in chunks, aligned, and measured.
 //!
-//! 1. [`Coalescer`] merges small writes to one buffer into one copy per contiguous run.
-//! 2. [`Chunked`] copies one buffer in chunks and reports progress. [`Chunks`] are its byte ranges.
-//! 3. [`split`] and [`padded`] round ranges and lengths to whole units.
-//! 4. [`bandwidth`] measures copies; [`diagnose`] suggests causes of a low rate.
+//! Merged ([`Coalescer`]) and chunked copies ([`Chunked`], [`Chunks`]), whole units of an alignment ([`split`], [`padded`]), and
+//! measurement ([`bandwidth`], [`diagnose`]).
 //!
 //! Use [`Stream::copy`](crate::stream::Stream::copy) for a whole buffer, [`peer`](crate::peer) between devices,
-//! [`streaming`](crate::streaming) for data larger than device memory, and a [`TransferStrategy`](crate::bridge::TransferStrategy) of a
-//! bridge for messages. Nothing here chooses a memory kind or allocates in the background.
+//! [`streaming`](crate::streaming) for data larger than device memory, and a bridge's [`TransferStrategy`](crate::bridge::TransferStrategy)
+//! for messages. Nothing here chooses a memory kind or allocates in the background.
 
 mod bandwidth;
 mod chunked;

@@ -1,13 +1,12 @@
-//! [`split`] and [`padded`]: ranges and lengths of elements in whole units of a power of two of bytes.
+//! [`split`] and [`padded`]: ranges and lengths in whole units of a power of two of bytes.
 //!
-//! For consumers that require them: vector loads, direct I/O. They make no copy of this crate faster: its time depends on the bytes, not on
-//! where they begin (workload `split-64k` of the bench `movement`).
+//! For vector loads or direct I/O. No copy of this crate is faster by it (workload `split-64k` of the bench `movement`).
 
 use core::ops::Range;
 
 use crate::align::{align_down, align_up};
 
-/// A range of elements in three: `body` begins and ends at whole units; `head` and `tail` are less than a unit each.
+/// A range in three: `body` begins and ends at whole units; `head` and `tail` are less than one each.
 ///
 /// ```
 /// use ringmem::copy::{padded, split};
@@ -19,7 +18,7 @@ use crate::align::{align_down, align_up};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// Before the first whole unit; everything if no boundary is within.
+    /// Before the first whole unit; else everything.
     pub head: Range<usize>,
     /// Whole units.
     pub body: Range<usize>,
@@ -27,7 +26,7 @@ pub struct Parts {
     pub tail: Range<usize>,
 }
 
-/// Returns how many `T` lie between two at multiples of `align` bytes; `None` for an invalid alignment.
+/// Returns the distance of `T` at multiples of `align` bytes, in elements; `None` for an invalid alignment.
 #[must_use]
 pub const fn period<T>(align: u64) -> Option<usize> {
     if !align.is_power_of_two() {
@@ -39,7 +38,7 @@ pub const fn period<T>(align: u64) -> Option<usize> {
     if period > usize::MAX as u64 { None } else { Some(period as usize) }
 }
 
-/// Returns the least number of `T`, at least `len`, in whole units of `align` bytes; `None` if there is none, or for an invalid alignment.
+/// Returns the least number of `T`, at least `len`, in whole units of `align` bytes, if there is one.
 ///
 /// ```
 /// use ringmem::copy::padded;
@@ -55,8 +54,7 @@ pub const fn padded<T>(len: usize, align: u64) -> Option<usize> {
     }
 }
 
-/// Splits a range of `T`, counted from one at a multiple of `align` bytes; `None` for a range that ends before it begins or an invalid
-/// alignment.
+/// Splits a range of `T`, counted from one at a multiple of `align` bytes; `None` for an invalid range or alignment.
 ///
 /// ```
 /// use ringmem::copy::split;

@@ -1,7 +1,6 @@
 //! A header for C11 and C++11.
 //!
-//! Alignment above the fields' is declared at the first member, the one place that both languages accept; below it, by `#pragma pack`,
-//! which GCC, Clang and MSVC support.
+//! Alignment above the fields' is declared at the first member, as both languages accept; below it, by `#pragma pack`.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -96,7 +95,7 @@ impl Header<'_> {
         lengths.iter().try_for_each(|length| write!(f, "[{length}]"))
     }
 
-    /// With its hash if two different structs have the same name.
+    /// With a hash if the name is ambiguous.
     fn name(&self, layout: &LayoutDescriptor) -> String {
         let name = identifier(layout.name);
         let alone = !self.structs.iter().any(|other| other.name == layout.name && other.hash != layout.hash);
@@ -135,7 +134,7 @@ const KEYWORDS: &str = "\
     template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile \
     wchar_t while xor xor_eq";
 
-/// Offset and writer; sequences that end or open a comment are split.
+/// Sequences that end or open a comment are split.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;

@@ -1,4 +1,4 @@
-//! One JSON object. The host side needs no JSON library otherwise.
+//! One JSON object, without a library.
 
 use std::fmt::{self, Display, Formatter, Write};
 

@@ -1,8 +1,6 @@
 //! Layouts as tables, JSON, Markdown, C headers and SVG byte maps; a pool's slabs as a picture.
 //!
-//! 1. The output comes from descriptors that the compiler has checked against the structs.
-//! 2. The same set produces the same text on every machine.
-//! 3. Names and writers are escaped: they cannot end a comment, a string or an element.
+//! Output comes from descriptors that the compiler has checked. The same set gives the same text. Names and writers are escaped.
 //!
 //! ```
 //! use ringmem::{Abi, LAYOUTS, describe, layout_set, layout_table};
@@ -22,7 +20,7 @@
 //! assert!(header.contains("static_assert(offsetof(Order, price) == 8,"));
 //! ```
 //!
-//! `Abi { layouts: std::slice::from_ref(layout), hash: abi.hash }` is one struct with the hash of the set.
+//! `Abi { layouts: std::slice::from_ref(layout), hash: abi.hash }` is one struct with the hash of its set.
 
 mod c;
 mod json;
@@ -36,13 +34,13 @@ use ringmem_layouts::{Abi, LayoutDescriptor, Shape, set_hash};
 
 use crate::pool::SlabView;
 
-/// Prints lines for a terminal: offset, size, name, type and writer of each field.
+/// Prints each field's offset, size, name, type and writer, for a terminal.
 pub fn table(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| table::write(abi, f))
 }
 
-/// Prints one object on one line: `abi`, and `layouts` with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`,
-/// `size`, `type` and `writer`. Hashes are sixteen hexadecimal digits, since JSON numbers have 53 bits.
+/// Prints one line: `abi`, and `layouts` with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`, `size`, `type` and
+/// `writer`. Hashes are sixteen hexadecimal digits, since JSON numbers have 53 bits.
 pub fn json(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| json::write(abi, f))
 }
@@ -52,19 +50,19 @@ pub fn markdown(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| markdown::write(abi, f))
 }
 
-/// Prints a header for C11 and C++11, with an assertion for each size, alignment and offset. Nested structs come first, listed or not.
+/// Prints a header for C11 and C++11, with assertions of sizes, alignments and offsets. Nested structs come first.
 ///
 /// A field without bytes is a comment; an integer without a C type is an array of bytes.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
 }
 
-/// Draws the bytes of each struct, eight per row, coloured by writer; for light and dark pages.
+/// Draws the bytes of each struct, eight per row, coloured by writer.
 pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
 }
 
-/// Draws a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached or live; for light and dark pages.
+/// Draws a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached or live.
 pub fn slabs(slabs: &[SlabView]) -> impl Display {
     fmt::from_fn(move |f| svg::slabs::write(slabs, f))
 }
@@ -85,7 +83,7 @@ fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// Each layout once, with nested structs, inner ones first.
+/// Once each, inner structs first.
 pub(crate) fn with_nested(layouts: &[LayoutDescriptor]) -> Vec<&LayoutDescriptor> {
     fn add<'a>(layout: &'a LayoutDescriptor, known: &mut Vec<&'a LayoutDescriptor>) {
         if !known.iter().any(|other| (other.name, other.hash) == (layout.name, layout.hash)) {

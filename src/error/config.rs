@@ -20,7 +20,7 @@ pub enum ConfigError {
     /// A number of bytes out of range.
     #[error("invalid {field}: got {got} bytes, expected {least} to {most}")]
     Bytes {
-        /// The field's path in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
+        /// Path in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
         /// The given value.
         got: u64,
@@ -32,7 +32,7 @@ pub enum ConfigError {
     /// A time that is too short.
     #[error("invalid {field}: got {got:?}, expected at least {least:?}")]
     Interval {
-        /// The field's path in [`Config`](crate::config::Config).
+        /// Path in [`Config`](crate::config::Config).
         field: &'static str,
         /// The given value.
         got: Duration,
@@ -42,7 +42,7 @@ pub enum ConfigError {
     /// A rate that is not positive.
     #[error("invalid {field}: got {got} GB/s, expected more than 0")]
     Rate {
-        /// The field's path in [`Link`](crate::backend::host::Link).
+        /// Path in [`Link`](crate::backend::host::Link).
         field: &'static str,
         /// The given value.
         got: f64,
@@ -50,23 +50,23 @@ pub enum ConfigError {
     /// A growth factor below 1, or with denominator 0.
     #[error("invalid growth: got {numerator} / {denominator}, expected at least 1")]
     Growth {
-        /// The numerator of the factor.
+        /// Its numerator.
         numerator: u32,
-        /// The denominator of the factor.
+        /// Its denominator.
         denominator: u32,
     },
-    /// A buffer whose element size differs from its configuration's.
+    /// An element size that differs from the configuration's.
     #[error("invalid bytes_per_element: got {wanted}, an element of this buffer has {got} bytes")]
     Element {
-        /// The element size in [`BufferConfig`](crate::manager::BufferConfig).
+        /// Bytes in [`BufferConfig`](crate::manager::BufferConfig).
         wanted: u32,
-        /// The element size of the buffer, in bytes.
+        /// Bytes of the buffer's.
         got: u64,
     },
-    /// A location that the configuration disables.
+    /// A disabled location.
     #[error("invalid location: {location:?} needs {needs}, which is off")]
     Location {
-        /// The configured location.
+        /// The location.
         location: MemoryLocation,
         /// The disabled option's path in [`Config`](crate::config::Config).
         needs: &'static str,

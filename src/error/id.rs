@@ -2,7 +2,7 @@
 
 use ringmem_layouts::message::ReferenceError;
 
-/// Why an id is invalid, or none can be assigned.
+/// Why an id is invalid, or unavailable.
 ///
 /// ```
 /// use ringmem::Error;
@@ -21,7 +21,7 @@ use ringmem_layouts::message::ReferenceError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
-    /// Nothing was ever registered with this id.
+    /// Nothing ever had this id.
     #[error("no buffer was ever registered as number {index}: the registry has {slots} numbers")]
     Unknown {
         /// The number in the id.
@@ -34,12 +34,12 @@ pub enum IdError {
     Stale {
         /// The number in the id.
         index: u32,
-        /// The slot's generation; if it is empty, its next entry's.
+        /// The slot's generation, or its next entry's.
         expected: u32,
         /// The generation in the id.
         got: u32,
     },
-    /// The id's entry was released: existing leases keep it, and new ones are refused.
+    /// The id's entry was released: only existing leases keep it.
     #[error("buffer {index} was released: it is freed with the last of {leases} leases")]
     Released {
         /// The number in the id.
@@ -69,7 +69,7 @@ pub enum IdError {
         /// The number of slots.
         slots: u32,
     },
-    /// A message that refers to no elements of the requested type.
+    /// A message without elements of the requested type.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
 }

@@ -89,6 +89,7 @@ impl Traffic {
 }
 
 impl Kernels {
+    /// The kernels whose times are kept.
     pub const LAST: usize = 100;
 
     /// Iterates over the last [`LAST`](Self::LAST) kernels' times, oldest first.

@@ -1,4 +1,4 @@
-//! [`Backoff`]: longer waits with each attempt without progress: spin, yield, sleep.
+//! [`Backoff`]: waits longer without progress: spin, yield, sleep.
 
 use std::time::Duration;
 

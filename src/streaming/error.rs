@@ -28,8 +28,8 @@ use crate::attach::Corrupt;
 #[derive(Debug, thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {
-    /// Bytes from the source's beginning that are done: worked on, and written if there is a sink. A chunk's boundary, or the
-    /// [job](super::Job::from)'s beginning.
+    /// Bytes of the source that are done: worked on, and written if there is a sink. A chunk's boundary, or the [job](super::Job::from)'s
+    /// beginning.
     pub done: u64,
     /// Why.
     #[source]
@@ -43,7 +43,7 @@ pub enum Cause {
     /// The source cannot be read.
     #[error("cannot be read at byte {at}")]
     Read {
-        /// First byte that was not read.
+        /// First unread byte.
         at: u64,
         /// The system's error.
         source: io::Error,
@@ -64,13 +64,13 @@ pub enum Cause {
         /// Its length now.
         now: u64,
     },
-    /// The source continues after its reported length.
+    /// The source continues after its length.
     #[error("has more than the {promised} bytes of its reported length: not a regular file")]
     Endless {
         /// Its length at open.
         promised: u64,
     },
-    /// The bytes are not a whole number of elements.
+    /// Not a whole number of elements.
     #[error("{length} bytes are not a multiple of the element size, {element} bytes")]
     Ragged {
         /// Bytes.
@@ -78,28 +78,28 @@ pub enum Cause {
         /// An element's size.
         element: u64,
     },
-    /// The source's checksum is not the [expected](super::Job::expect) one.
+    /// The checksum is not the [expected](super::Job::expect) one.
     #[error("checksum mismatch: got {got:08x}, expected {expected:08x}")]
     Checksum {
-        /// The CRC-32C that was expected.
+        /// Expected CRC-32C.
         expected: u32,
-        /// The CRC-32C of the bytes that were read.
+        /// CRC-32C of the bytes read.
         got: u32,
     },
     /// The sink cannot be written.
     #[error("cannot be written after byte {written}")]
     Write {
-        /// Bytes written, from the beginning of the source.
+        /// Bytes written.
         written: u64,
         /// The system's error.
         source: io::Error,
     },
-    /// An answer for another chunk than the next one.
+    /// An answer for another chunk than the next.
     #[error("{}", out_of_order(*got, *expected))]
     Order {
-        /// The chunk of the answer.
+        /// The answer's chunk.
         got: u64,
-        /// The next chunk; `None` if none is due.
+        /// The next chunk, if any.
         expected: Option<u64>,
     },
     /// A kernel refused a chunk.
@@ -107,27 +107,27 @@ pub enum Cause {
     Refused {
         /// Its number, from 0.
         chunk: u64,
-        /// Its offset in the streamer's device memory.
+        /// Its offset in device memory.
         place: u64,
         /// Its bytes.
         length: u64,
     },
-    /// A ring's index claims more than is possible.
+    /// A ring's index claims too much.
     #[error("{ring} {corrupt}")]
     Ring {
-        /// Input or output of the kernel.
+        /// Input or output.
         ring: &'static str,
         /// Its indices.
         corrupt: Corrupt,
     },
-    /// No chunk made progress until the deadline.
+    /// No progress until the deadline.
     #[error("no progress for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
     Stalled {
         /// The streamer's [patience](super::Builder::patience).
         waited: Duration,
         /// Chunks that were read.
         read: u64,
-        /// Of those, being copied to the device or back.
+        /// Of those, being copied.
         copying: u64,
         /// Of those, with the kernel.
         working: u64,

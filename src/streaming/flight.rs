@@ -7,9 +7,9 @@ use crate::stream::Pending;
 
 pub(super) struct Flight {
     pub(super) chunk: Chunk,
-    /// Read into and written from; `None` if another chunk uses it already.
+    /// `None` if another chunk uses it already.
     pub(super) staging: Option<Staging>,
-    /// `None` only while its download is queued.
+    /// `None` while its download is queued.
     pub(super) slot: Option<Slot>,
     pub(super) state: State,
     pub(super) upload: Option<Ticket>,
@@ -20,10 +20,9 @@ pub(super) struct Flight {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Uploading,
-    /// In device memory, not requested.
     Arrived,
     /// Requested, not answered.
     Requested,
-    /// The rest is queued or complete.
+    /// The rest is queued.
     Leaving,
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Chunk;
 
-/// Folds results of chunks in the order of their bytes, whichever device is faster. So a sum of floats is the same in every run. Early
-/// results are kept.
+/// Folds results of chunks in byte order, so that a sum of floats is the same in every run. Early results are kept.
 ///
 /// ```
 /// use ringmem::streaming::InOrder;
@@ -20,7 +19,7 @@ pub struct InOrder<A, P, F> {
     folded: A,
     next: u64,
     waiting: BTreeMap<u64, (u64, P)>,
-    /// A result replaced another at the same offset.
+    /// A result came twice.
     came_again: bool,
     fold: F,
 }
@@ -46,7 +45,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         self.push_at(chunk.offset, chunk.length, part);
     }
 
-    /// Adds the result of `length` bytes from `offset` on. A result of no bytes is folded each time.
+    /// Adds the result of `length` bytes from `offset` on.
     pub fn push_at(&mut self, offset: u64, length: u64, part: P) {
         self.came_again |= self.waiting.insert(offset, (length, part)).is_some();
         while let Some((length, part)) = self.waiting.remove(&self.next) {
@@ -55,7 +54,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         }
     }
 
-    /// Returns the result of the first `end` bytes; `None` if some are missing or added twice.
+    /// Returns the result of `end` bytes, unless some are missing or doubled.
     pub fn finish(self, end: u64) -> Option<A> {
         (self.next == end && self.waiting.is_empty() && !self.came_again).then_some(self.folded)
     }

@@ -31,9 +31,9 @@ pub struct Job<'a> {
 /// Progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes from the source's beginning that are done.
+    /// Bytes of the source that are done.
     pub done: u64,
-    /// The source's end, if known.
+    /// The end, if known.
     pub end: Option<u64>,
     /// Chunks that are done.
     pub chunks: u64,
@@ -56,49 +56,49 @@ pub struct Streamed {
 }
 
 impl<'a> Job<'a> {
-    /// Reads all of a source, without a sink: the stage keeps the result.
+    /// Reads all of a source, without a sink.
     pub fn new(source: &'a mut dyn Source) -> Self {
         Self { source, sink: None, begin: 0, end: None, checksums: false, expected: None, progress: None }
     }
 
-    /// Writes each chunk after the stage to a sink, at its offset in the source.
+    /// Writes each chunk to a sink, at its offset in the source.
     pub fn to(mut self, sink: &'a mut dyn Sink) -> Self {
         self.sink = Some(sink);
         self
     }
 
-    /// Begins at a byte of the source, such as where an interrupted job was [done](super::Interrupted::done).
+    /// Begins at a byte of the source, such as [where a job stopped](super::Interrupted::done).
     pub const fn from(mut self, begin: u64) -> Self {
         self.begin = begin;
         self
     }
 
-    /// Ends before a byte of the source.
+    /// Ends before a byte.
     pub const fn until(mut self, end: u64) -> Self {
         self.end = Some(end);
         self
     }
 
-    /// Computes the CRC-32C (RFC 3720) of the bytes read and written.
+    /// Computes the CRC-32C (RFC 3720) of what is read and written.
     pub const fn checksums(mut self) -> Self {
         self.checksums = true;
         self
     }
 
-    /// Fails if the source has another CRC-32C. It is known only after all writes: commit a sink after the job.
+    /// Fails for another CRC-32C, after all writes: commit a sink after the job.
     pub const fn expect(mut self, checksum: u32) -> Self {
         self.checksums = true;
         self.expected = Some(checksum);
         self
     }
 
-    /// Calls `progress` after each chunk, in order. `Break` stops the job there.
+    /// Calls `progress` after each chunk; `Break` stops the job.
     pub fn on_progress<'b>(self, progress: &'b mut dyn FnMut(Progress) -> ControlFlow<()>) -> Job<'b>
     where
         'a: 'b,
     {
         let Self { source, sink, begin, end, checksums, expected, progress: _ } = self;
-        // The callback may live shorter than the others.
+        // The callback may live shorter.
         let sink = sink.map(|sink| sink as &'b mut dyn Sink);
         Job { source, sink, begin, end, checksums, expected, progress: Some(progress) }
     }

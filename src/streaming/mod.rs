@@ -1,19 +1,18 @@
 //! Data larger than device memory: copies a [`Source`] in chunks through a device, and the results into a [`Sink`].
 //!
-//! Use streaming for data that exceeds device memory, or that is read and written while the device works. Use
-//! [`Chunked`](crate::copy::Chunked) to copy one buffer, [`double_buffer`](crate::double_buffer) for frames of a running computation, and a
+//! Use streaming for data that exceeds device memory, or that is read and written while the device works, [`Chunked`](crate::copy::Chunked)
+//! to copy one buffer, [`double_buffer`](crate::double_buffer) for frames of a running computation, and a
 //! [`Channel`](crate::channel::Channel) for messages.
 //!
-//! 1. Reading, upload, work, download and writing of different chunks overlap. At most [`depth`](Builder::depth) chunks are in flight,
-//!    which bounds device memory.
+//! 1. Reading, upload, work, download and writing overlap. At most [`depth`](Builder::depth) chunks are in flight.
 //! 2. Every byte passes once, in order. Chunks and jobs are whole numbers of [elements](Builder::element); the last chunk may be short.
 //! 3. A source that ends early or changes its length is an error.
-//! 4. An error says how many bytes are [done](Interrupted::done). Another [`Job`] can continue [from](Job::from) there with the same sink.
-//!    Bytes that a [`Sequential`] source has read ahead are lost.
+//! 4. An error says how many bytes are [done](Interrupted::done); another [`Job`] can continue [from](Job::from) there. What a
+//!    [`Sequential`] source has read ahead is lost.
 //! 5. A [`FileSink`] appears under its name when committed, complete and on disk, or not at all.
 //!
-//! A [`Stage`] works on a chunk: nothing ([`Through`]), operations queued on a stream ([`Queued`]), or a request to a persistent kernel
-//! ([`Persistent`]). The output has the length and place of the input: no filtering, reordering or retry.
+//! A [`Stage`] does nothing ([`Through`]), queues operations ([`Queued`]) or requests work from a persistent kernel ([`Persistent`]). The
+//! output has the length and place of the input.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;

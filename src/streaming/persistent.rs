@@ -1,4 +1,4 @@
-//! [`Persistent`]: a stage that requests the work on each chunk from a persistent kernel.
+//! [`Persistent`]: a stage whose work a persistent kernel does.
 
 use core::fmt;
 use core::ops::Range;
@@ -15,31 +15,31 @@ use crate::stream::Module;
 use crate::watchdog::Verdict;
 use crate::{Error, Rejected, Result};
 
-/// The messages to and from a kernel for each chunk.
+/// The messages of each chunk.
 pub trait Dialogue {
     /// The message to the kernel.
     type Question: RingMessage;
     /// The message from the kernel.
     type Answer: RingMessage;
 
-    /// Returns the message for a chunk in device memory. Called once per chunk, in order.
+    /// Returns a chunk's message, once per chunk, in order.
     fn ask(&mut self, chunk: &Chunk) -> Self::Question;
 
     /// Returns the number of an answer's chunk.
     fn number(answer: &Self::Answer) -> u64;
 
-    /// Handles a chunk's answer. Called in order.
+    /// Handles a chunk's answer, in order.
     ///
     /// # Errors
     ///
-    /// Any error stops the job: [`Chunk::refused`] if the kernel refused the chunk.
+    /// Any error stops the job, such as [`Chunk::refused`].
     fn answered(&mut self, chunk: &Chunk, answer: Self::Answer) -> Result<(), Cause>;
 }
 
-/// A persistent kernel that gets a message for each chunk in device memory, and answers when it is done with it.
+/// A persistent kernel that gets a message for each chunk in device memory, and answers it.
 ///
-/// If a job is interrupted while the kernel has chunks, every later job fails with [`Busy`](Error::Busy): a late answer would be taken for
-/// another chunk's. Drop it and open another.
+/// After an interruption while it has chunks, later jobs fail with [`Busy`](Error::Busy), since a late answer would be taken for another:
+/// open another.
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
     /// The user's messages and results.
@@ -47,14 +47,14 @@ pub struct Persistent<D: Dialogue> {
     /// Did not fit.
     question: Option<(Chunk, D::Question)>,
     high_water: [u64; 2],
-    /// Chunks that the kernel may have: requested and not answered.
+    /// Requested and not answered.
     unanswered: Range<u64>,
     /// Of the streamer's memory.
     home: u64,
 }
 
 impl<D: Dialogue> Persistent<D> {
-    /// Launches a kernel for a streamer's chunks, and keeps the streamer's memory until it has left.
+    /// Launches a kernel for a streamer's chunks, and keeps the streamer's memory.
     ///
     /// # Errors
     ///
@@ -62,22 +62,22 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Safety
     ///
-    /// As [`Channel::open_raw`]. The arguments may name the [streamer's memory](Streamer::address). Of that the kernel uses only chunks
-    /// that were requested and not answered, whatever a `dialogue` of that type requests.
+    /// As [`Channel::open_raw`]; the arguments may name the [streamer's memory](Streamer::address). Of it the kernel uses only chunks that
+    /// were requested and not answered, whatever a `dialogue` of that type requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
-        // SAFETY: the caller's promise; the streamer's memory is kept below, and no chunk is written before its answer.
+        // SAFETY: the caller's promise; the memory is kept below, and chunks are not written before their answer.
         let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
         channel.keep_alive(streamer.memory());
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
     }
 
-    /// Returns the channel, for its figures.
+    /// Returns the channel.
     #[must_use]
     pub const fn channel(&self) -> &Channel<D::Question, D::Answer> {
         &self.channel
     }
 
-    /// Returns the channel itself.
+    /// Returns the channel, mutably.
     ///
     /// # Safety
     ///
@@ -121,7 +121,7 @@ impl<D: Dialogue> Persistent<D> {
         self.high_water
     }
 
-    /// Drains and closes the channel. Returns the kernel's last state and the dialogue.
+    /// Drains and closes. Returns the kernel's last state and the dialogue.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl<D: Dialogue> Persistent<D> {
     }
 
     fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
-        // A flush returns the error of a poll that is rarely due.
+        // A flush returns the error of a rare poll.
         let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
         self.high_water[1] = self.high_water[1].max(waiting);
         match self.channel.try_recv() {
@@ -158,14 +158,14 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
 impl<D: Dialogue> Requests for Persistent<D> {
     fn begin(&mut self, home: u64) -> Result<(), Cause> {
         if home != self.home {
-            // The kernel uses chunks at the address that it was launched with.
+            // The kernel uses chunks at its own address.
             return Err(Error::Foreign { call: "stream", address: self.home, layouts: None }.into());
         }
         if !self.unanswered.is_empty() {
             return Err(Error::Busy { what: "the kernel may still use the chunks of an interrupted run" }.into());
         }
         (self.question, self.unanswered) = (None, 0..0);
-        // Else it would be taken for the answer for the chunk with its number.
+        // Else it would be taken for a later chunk's answer.
         if let Some(answer) = self.receive()? {
             return Err(Cause::Order { got: D::number(&answer), expected: None });
         }
@@ -177,10 +177,10 @@ impl<D: Dialogue> Requests for Persistent<D> {
             Some((of, question)) if of == *chunk => question,
             _ => self.dialogue.ask(chunk),
         };
-        // Sending may panic when the kernel already has the message.
+        // Sending may panic after the kernel has the message.
         self.unanswered.end = chunk.index + 1;
         let (question, outcome) = match self.channel.try_send(question) {
-            // A message in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.
+            // It may reach the kernel. If flushes keep failing, the next receive fails.
             Ok(()) | Err(SendError::Flush { message: None, .. }) => {
                 self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
                 return Ok(true);
@@ -203,7 +203,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
         if got != chunk.index {
             return Err(Cause::Order { got, expected: Some(chunk.index) });
         }
-        // The kernel is done with the chunk, whatever the dialogue makes of the answer.
+        // Whatever the dialogue makes of the answer.
         self.unanswered.start = chunk.index + 1;
         self.dialogue.answered(chunk, answer).map(|()| true)
     }

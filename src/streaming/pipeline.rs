@@ -1,6 +1,4 @@
-//! [`Run`]: a running job, and the chunks in flight.
-//!
-//! The front of the queue is always the furthest on. Queued work is not polled: the host reads ahead while there are buffers, then waits
+//! [`Run`]: a running job, and the chunks in flight. Queued work is not polled: the host reads ahead while there are buffers, then waits
 //! for the oldest chunk. Work requested from a kernel is polled.
 
 use std::collections::VecDeque;
@@ -22,15 +20,14 @@ pub(super) struct Run<'r, 'j> {
     job: Job<'j>,
     flights: VecDeque<Flight>,
     next: u64,
-    /// Of the last chunk, once known.
+    /// Once known.
     end: Option<u64>,
     read: u64,
     done: u64,
     chunks: u64,
     most_under_way: usize,
-    /// Of the bytes read and written.
     sums: [u32; 2],
-    /// All streams are synchronized, so none has an error left.
+    /// All streams are synchronized.
     is_through: bool,
 }
 
@@ -83,7 +80,7 @@ impl<'r, 'j> Run<'r, 'j> {
                 backoff.wait();
             }
         }
-        // Also errors of operations that a stage queued and did not return.
+        // Also errors of operations that a stage did not return.
         for stream in [&self.streamer.upload, &self.streamer.work, &self.streamer.download] {
             stream.synchronize()?;
         }
@@ -126,7 +123,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.flights.is_empty() && self.end == Some(self.next)
     }
 
-    /// Reads the next chunk and queues its upload. Returns false without a chunk or free buffers.
+    /// False without a chunk or free buffers.
     fn load(&mut self) -> Result<bool, Cause> {
         if self.end == Some(self.next) || self.streamer.free.is_empty() {
             return Ok(false);
@@ -227,7 +224,7 @@ impl<'r, 'j> Run<'r, 'j> {
     fn wait_for_oldest(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.front_mut() else { return Ok(()) };
         let backend = self.streamer.backend();
-        // One by one: a wait for a later operation does not return an earlier one's error.
+        // One by one: each error is its own operation's.
         if let Some(upload) = flight.upload.take() {
             backend.wait(upload, None)?;
         }
@@ -240,7 +237,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.finish_oldest()
     }
 
-    /// Does not wait. Returns true if any chunk advanced.
+    /// Without waiting. True if any chunk advanced.
     fn advance(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         for index in 0..self.flights.len() {
@@ -348,7 +345,7 @@ impl<'r, 'j> Run<'r, 'j> {
     }
 }
 
-/// Memory that a kernel may still use is not used again.
+/// Memory that a kernel may still use is not reused.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         // Also without a chunk in flight: an unreported error would fail the next job.
@@ -356,7 +353,6 @@ impl Drop for Run<'_, '_> {
             return;
         }
         let streamer = &mut *self.streamer;
-        // May be on another stream.
         for work in self.flights.iter_mut().filter_map(|flight| flight.work.take()) {
             if let Err(rejected) = work.wait() {
                 streamer.backend().unreported(rejected.error);
@@ -368,7 +364,6 @@ impl Drop for Run<'_, '_> {
             }
         }
         for flight in self.flights.drain(..) {
-            // Errors were counted above.
             if let Some(mut staging) = flight.staging {
                 let _ = staging.settle();
                 streamer.idle.push_back(staging);

@@ -1,4 +1,4 @@
-//! [`Stage`]: the work on a chunk while it is in device memory.
+//! [`Stage`]: the work on a chunk in device memory.
 
 use sealed::Work;
 
@@ -12,10 +12,8 @@ pub trait Stage: sealed::Stage {}
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Through;
 
-/// Operations queued on a stream for each chunk. The closure gets the chunk and the stream, after the chunk's upload; an error of the
-/// operation that it returns stops the job.
-///
-/// A kernel launched so ends by itself, and accesses only the chunk's bytes and its own.
+/// Operations queued for each chunk. The closure gets the chunk and the stream, after the upload; an error of its operation stops the job.
+/// Kernels end by themselves, and access only the chunk's bytes and their own.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued<F>(pub F);
 
@@ -45,7 +43,7 @@ pub(super) mod sealed {
         None,
         /// Queued behind a chunk's upload.
         Queued(&'s mut Queue<'s>),
-        /// Requested from a running kernel when the chunk has arrived.
+        /// Requested when the chunk has arrived.
         Requested(&'s mut dyn Requests),
     }
 
@@ -53,13 +51,13 @@ pub(super) mod sealed {
 
     /// In the order of the chunks.
     pub trait Requests {
-        /// Fails if the kernel has other memory than the streamer's at `home`, or if a late answer could be taken for another chunk's.
+        /// Fails for another memory than `home`, or if a late answer could be taken for another chunk's.
         fn begin(&mut self, home: u64) -> Result<(), Cause>;
-        /// Returns false if there was no room.
+        /// False without room.
         fn request(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
-        /// Handles the answer for the oldest requested chunk; returns false if there is none.
+        /// For the oldest requested chunk; false without an answer.
         fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
-        /// The kernel may use a chunk's memory, even after a failed or panicked call.
+        /// The kernel may use the chunk's memory, even after a failed or panicked call.
         fn may_have(&self, chunk: &Chunk) -> bool;
         /// Fails if the kernel has left.
         fn check(&mut self) -> Result<(), Cause>;

@@ -18,7 +18,7 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Chunk {
-    /// The number in its job, from 0.
+    /// Number in its job, from 0.
     pub index: u64,
     /// Offset in the source.
     pub offset: u64,
@@ -31,7 +31,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Returns the error for a chunk that a kernel refused.
+    /// Returns the error for a refused chunk.
     #[must_use]
     pub const fn refused(&self) -> Cause {
         Cause::Refused { chunk: self.index, place: self.place, length: self.length }
@@ -42,7 +42,7 @@ pub(super) type Staging = PinnedBuffer<u8>;
 
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
-/// Pinned and device memory for the chunks in flight, and streams for uploads, work and downloads.
+/// Memory for the chunks in flight, and streams for uploads, work and downloads.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Streamer, Through};
@@ -68,7 +68,7 @@ pub struct Streamer {
     stride: usize,
     pub(super) idle: VecDeque<Staging>,
     pub(super) free: Vec<Slot>,
-    /// A kernel had them when its job was interrupted, and may still use them.
+    /// A kernel may still use them.
     pub(super) lost: Vec<Slot>,
     pub(super) upload: Stream,
     pub(super) work: Stream,
@@ -99,20 +99,20 @@ pub struct Builder {
 }
 
 impl Streamer {
-    /// Alignment of chunks in device memory, in bytes.
+    /// Alignment of chunks, in bytes.
     pub const ALIGN: usize = 256;
 
-    /// Returns the default settings: three chunks of 4 MiB, elements of a byte.
+    /// Returns the defaults: three chunks of 4 MiB, elements of a byte.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Builder {
         let (backend, patience) = (Arc::clone(backend).erased(), Duration::from_secs(30));
         Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
-    /// Runs a job until its last chunk is done. The streamer can be used again, also after an error.
+    /// Runs a job until its last chunk is done. The streamer can be used again, even after an error.
     ///
     /// # Errors
     ///
-    /// Why it stopped, and how many bytes are done. All queued operations are complete.
+    /// Why it stopped, and how much is done. All queued operations are complete.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -122,7 +122,7 @@ impl Streamer {
         Run::new(self, job, work).finish()
     }
 
-    /// Returns the device address of the first slot; the others follow at multiples of [`ALIGN`](Self::ALIGN).
+    /// Returns the device address of the first slot; others are at multiples of [`ALIGN`](Self::ALIGN).
     #[must_use]
     pub fn address(&self) -> u64 {
         self.arena.device_address().map_or(0, DeviceAddress::get)
@@ -134,13 +134,13 @@ impl Streamer {
         self.arena.size() as u64
     }
 
-    /// Returns the bytes of each chunk but the last: the requested size, rounded down to whole elements.
+    /// Returns the bytes of each chunk but the last.
     #[must_use]
     pub const fn chunk(&self) -> u64 {
         self.chunk as u64
     }
 
-    /// Returns the number of staging buffers, and of those that are page-locked.
+    /// Returns the number of staging buffers, and of locked ones.
     #[must_use]
     pub fn pinned(&self) -> (usize, usize) {
         (self.idle.len(), self.idle.iter().filter(|buffer| buffer.is_pinned()).count())
@@ -158,7 +158,6 @@ impl Streamer {
         self.device
     }
 
-    /// Lives as long as the returned handle.
     pub(super) fn memory(&self) -> Arena<Device> {
         self.arena.clone()
     }
@@ -171,7 +170,6 @@ impl Streamer {
         usize::try_from(rest).map_or(self.chunk, |rest| rest.min(self.chunk))
     }
 
-    /// Replaces buffers of an interrupted job.
     fn fill_up(&mut self) -> Result<()> {
         while self.idle.len() < self.staging {
             self.idle.push_back(Staging::new(Pinned::new(&self.backend, self.device), self.chunk)?);
@@ -187,40 +185,42 @@ impl Streamer {
 }
 
 impl Builder {
-    /// Sets the bytes of a chunk, rounded down to whole elements, at least one.
+    /// Sets the bytes of a chunk, rounded down to whole elements.
     pub const fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
         self
     }
 
-    /// Sets the most chunks in flight, at least one. With three, one is read, one uploaded and one worked on; a sink needs two more.
+    /// Sets the most chunks in flight. With three, one is read, one uploaded and one worked on; a sink needs two more.
     pub const fn depth(mut self, chunks: u32) -> Self {
         self.depth = chunks;
         self
     }
 
-    /// Sets the number of pinned buffers, at least one; default: the depth. Without a sink fewer are enough, and stay in the CPU caches.
+    /// Sets the number of pinned buffers; default: the depth. Without a sink fewer suffice, and stay in the CPU caches.
     pub const fn staging(mut self, buffers: u32) -> Self {
         self.staging = Some(buffers);
         self
     }
 
-    /// Sets the bytes of an element, at least one. No chunk ends within an element.
+    /// Sets the bytes of an element. No chunk ends within one.
     pub const fn element(mut self, bytes: u64) -> Self {
         self.element = bytes;
         self
     }
 
-    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress before the job stops as
-    /// [`Stalled`](super::Cause::Stalled); default 30 s. Set more if one chunk takes longer.
+    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress before the job is [`Stalled`](super::Cause::Stalled);
+    /// default 30 s.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
+    /// Allocates memory and streams.
+    ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for a size or count of 0 or more bytes than can be addressed; no such device, no memory, no thread.
+    /// [`Size`](Error::Size) for 0 or more bytes than can be addressed; no such device, no memory, no thread.
     pub fn build(self) -> Result<Streamer> {
         let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);
@@ -234,7 +234,7 @@ impl Builder {
         let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
         let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
         let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most: most / u64::from(depth) })?;
-        // At most `isize::MAX`, or the allocation refuses what this system cannot address.
+        // At most `isize::MAX`, or the allocation refuses it.
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;
         let open = || Stream::new(&backend, device);

@@ -18,7 +18,7 @@ impl Parties {
             if parties.named.iter().any(|(known, _)| *known == party) {
                 continue;
             }
-            // The same on every map; other parties have a colour of this map.
+            // Other parties have a colour of this map.
             let class = match party {
                 "host" => "host".to_owned(),
                 "device" => "device".to_owned(),
@@ -58,7 +58,7 @@ fn party(writer: &str) -> &str {
     writer.split([',', ':']).next().unwrap_or(writer).trim()
 }
 
-/// Colours of parties other than host and device.
+/// Of other parties than host and device.
 const OTHERS: usize = 5;
 
 pub(super) const STYLE: &str = "

@@ -1,7 +1,5 @@
-//! A byte map: eight bytes per row, each field a box in the colour of its writer, 64-byte lines at the right.
-//!
-//! 1. Inner rows of a long field are omitted; a mark shows the number of bytes.
-//! 2. A name that does not fit is shortened; the tooltip has all facts.
+//! A byte map: eight bytes per row, fields as boxes in their writer's colour, 64-byte lines at the right. Inner rows of a long field are
+//! omitted; tooltips have all facts.
 
 mod colours;
 mod rows;
@@ -15,7 +13,7 @@ use colours::Parties;
 use rows::{ROW, Row, Rows};
 
 const BYTE: usize = 76;
-/// From the left edge to the first byte, for offsets.
+/// For offsets.
 const LEFT: usize = 64;
 const WIDTH: usize = LEFT + ROW * BYTE + 80;
 /// Title, legend, ruler.
@@ -105,7 +103,7 @@ impl<'a> Map<'a> {
         let (x, width) = (LEFT + from % ROW * BYTE, (to - from) * BYTE);
         let y = TOP + self.rows.top(from / ROW);
         if to - from >= 4 {
-            // The name gets the width that it needs, the type the rest.
+            // The type gets the rest.
             let side = (width * 5 / 8).min(path.chars().count() * 8 + 8);
             label("name", path, (x + 10, y + 21), 13, side, f)?;
             label("kind end", &format!("{kind} · {writer}"), (x + width - 10, y + 21), 11, width - side - 32, f)?;
@@ -117,7 +115,7 @@ impl<'a> Map<'a> {
         writeln!(f, "</g>")
     }
 
-    /// Returns the path around bytes; two boxes if their rows do not touch.
+    /// Two boxes if the rows do not touch.
     fn outline(&self, start: usize, end: usize) -> impl Display {
         let (first, last) = (start / ROW, (end - 1) / ROW);
         let (from, to) = (LEFT + start % ROW * BYTE, LEFT + ((end - 1) % ROW + 1) * BYTE);
@@ -135,7 +133,7 @@ impl<'a> Map<'a> {
         })
     }
 
-    /// Offsets at the left, marks of omitted rows, and 64-byte lines at the right.
+    /// Offsets, marks of omitted rows, and 64-byte lines.
     fn gutters(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for row in self.rows.iter() {
             match row {
@@ -180,7 +178,7 @@ fn take_apart(layout: &LayoutDescriptor, prefix: &str, base: usize, leaves: &mut
     }
 }
 
-/// The longest run within one row, the first of equal ones.
+/// Within one row, the first of equal ones.
 fn widest(start: usize, end: usize) -> (usize, usize) {
     let row_end = |byte: usize| (byte / ROW + 1) * ROW;
     let first = (start, end.min(row_end(start)));
@@ -193,7 +191,7 @@ fn widest(start: usize, end: usize) -> (usize, usize) {
 
 /// Scales the text down, then shortens it.
 fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: usize, f: &mut Formatter<'_>) -> fmt::Result {
-    // A monospaced character is 0.6 of its size wide.
+    // A character is 0.6 of its size wide.
     let length = words.chars().count().max(1);
     let size = size.min((width * 10 / 6 / length).max(9));
     let room = (width * 10 / 6 / size).max(2);

@@ -1,4 +1,4 @@
-//! The rows of a byte map that are shown, and their positions.
+//! The rows of a byte map, and their positions.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ pub(super) const ROW: usize = 8;
 /// In pixels.
 const SHOWN: usize = 34;
 const MARK: usize = 22;
-/// Up to this many whole rows of a field are all shown.
+/// Whole rows of a field that are all shown.
 const MOST: usize = 4;
 
 /// In pixels.
@@ -60,7 +60,7 @@ impl Rows {
         })
     }
 
-    /// Lines of `length` rows with the pixels of visible rows; a mark splits a line.
+    /// With the pixels of visible rows; a mark splits a line.
     pub fn lines(&self, length: usize) -> Vec<(usize, Range<usize>)> {
         let mut lines: Vec<(usize, Range<usize>)> = Vec::new();
         for row in self.iter() {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn rows_inside_a_long_field_become_one_mark() {
-        // 24 bytes of other fields, 104 of one field, 8 more: thirteen rows omit eleven.
+        // Thirteen rows, eleven omitted.
         let rows = Rows::new(136, [0..8, 8..24, 24..128, 128..136].into_iter());
         let shown: Vec<(usize, usize)> = rows
             .iter()
@@ -106,7 +106,7 @@ mod tests {
     fn a_field_of_a_few_rows_is_shown_whole() {
         assert_eq!(Rows::new(32, once(0..32)).height(), 4 * SHOWN);
         assert_eq!(Rows::new(40, once(0..40)).height(), 2 * SHOWN + MARK);
-        // Of these 44 bytes, four rows are whole.
+        // Four of the rows are whole.
         assert_eq!(Rows::new(48, once(4..44)).height(), 6 * SHOWN);
         assert_eq!(Rows::new(3, once(0..3)).height(), SHOWN);
     }

@@ -1,4 +1,4 @@
-//! A picture of a pool: a bar for each slab, drawn to scale, with parts coloured by state. Adjacent narrow parts of one state are one box.
+//! A picture of a pool: a bar for each slab, with parts coloured by state. Adjacent narrow parts are one box.
 
 use std::fmt::{self, Formatter};
 

@@ -12,9 +12,8 @@ use crate::path::named;
 
 /// A file under a temporary name, until it is [committed](Self::commit).
 ///
-/// A drop before that removes the temporary file and leaves the named one unchanged; in a forked process it removes nothing. A killed
-/// process leaves `.NAME.PID-N.ringmem-partial`, without a very long NAME, which the next sink in that directory removes; files of live
-/// processes are locked.
+/// A drop before that removes the temporary file, except in a forked process. A killed process leaves `.NAME.PID-N.ringmem-partial`,
+/// without a very long NAME, for the next sink in that directory to remove; files of live processes are locked.
 ///
 /// ```
 /// use ringmem::streaming::{FileSink, FileSource, Job, Streamer, Through};
@@ -37,25 +36,23 @@ use crate::path::named;
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
-    /// The target: the file itself, not a link to it.
+    /// The file itself, not a link.
     path: PathBuf,
-    /// `None` once committed.
     temporary: Option<PathBuf>,
-    /// The only one that removes the file.
+    /// Only this process removes the file.
     process: u32,
-    /// Bytes written.
     end: u64,
 }
 
 const SUFFIX: &str = ".ringmem-partial";
 
 impl FileSink {
-    /// Creates a file that will replace `path` on commit, with its permissions.
+    /// Creates a file that replaces `path` on commit, with its permissions.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or anything but a
-    /// regular file, and for a dangling link.
+    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for anything but a regular file, and for a dangling
+    /// link.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::created(path).map_err(named("create", path))
@@ -63,7 +60,7 @@ impl FileSink {
 
     fn created(path: &Path) -> io::Result<Self> {
         let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        // The rename would refuse it too, but only after all writes.
+        // The rename would refuse it only after all writes.
         if path.as_os_str().as_encoded_bytes().last().is_some_and(|last| is_separator(char::from(*last))) {
             return refused("names a directory");
         }
@@ -83,7 +80,7 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// Returns the path of the temporary file, for a program that removes it when a signal ends it.
+    /// Returns the temporary path, for a program that removes it when a signal ends it.
     #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
@@ -101,17 +98,17 @@ impl FileSink {
         self.end == 0
     }
 
-    /// Syncs the file to disk, then renames it to its name in one step.
+    /// Syncs the file to disk, then renames it in one step.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path. The named file is unchanged unless only the last step failed, the sync of the directory.
+    /// The system's error, with the path. The named file is unchanged unless only the directory's sync failed.
     pub fn commit(mut self) -> io::Result<()> {
         self.renamed().map_err(named("commit", &self.path))
     }
 
     fn renamed(&mut self) -> io::Result<()> {
-        // A failed write may have left bytes after the end.
+        // A failed write may have left more.
         self.file.set_len(self.end)?;
         self.file.sync_all()?;
         if let Some(temporary) = &self.temporary {
@@ -141,7 +138,7 @@ impl Drop for FileSink {
     }
 }
 
-/// In the same directory, so that a rename is one step.
+/// So that a rename is one step.
 fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "names no file"))?;
@@ -157,23 +154,23 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => {
-                // A cleaning process locks a file before it removes it, so a file that exists after this lock stays. Without file locks no
-                // process cleans up.
+                // Another process locks a file before it removes it, so a file that exists after this lock stays. Without file locks no
+                // process removes it.
                 let is_contended = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                 if !is_contended && temporary.exists() {
                     return Ok((file, temporary));
                 }
             }
-            // Of a killed process that had this one's number.
+            // Of a killed process with this number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // The added parts are too long, not the name itself.
+            // The added parts are too long.
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename && shown.is_some() => shown = None,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Removes temporary files of ended processes, whose locks are free, in the directory of a path.
+/// Those of ended processes: their locks are free.
 fn remove_abandoned(path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = fs::read_dir(directory) else { return };

@@ -1,4 +1,4 @@
-//! [`Sink`]: the target of a stream's bytes: memory, or a file that is committed as a whole ([`FileSink`]).
+//! [`Sink`]: the target of a stream's bytes: memory, or a committed file ([`FileSink`]).
 //!
 
 mod file;
@@ -8,17 +8,16 @@ use std::vec::Vec;
 
 pub use file::FileSink;
 
-/// The target of a stream's bytes, written in order without a gap. After a failed write, bytes may be written again.
+/// The target of a stream's bytes, in order without a gap. After a failure, bytes may be written again.
 pub trait Sink {
     /// Writes some bytes at offset `at`. Returns how many, at least one.
     ///
     /// # Errors
     ///
-    /// The system's error; no byte was written. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
+    /// The system's error; nothing was written. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize>;
 }
 
-/// Bytes are appended, and can be written again.
 impl Sink for Vec<u8> {
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let at = usize::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;

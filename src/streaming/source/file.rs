@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Cause, Source, fill};
 use crate::path::named;
 
-/// A regular file, read by `pread`: reading a mapped file that shrinks ends the process. Its length is that at open; a job fails if it
-/// changes.
+/// A regular file, read by `pread`: a mapped file that shrinks would end the process. A job fails if its length changes.
 ///
 /// ```
 /// use ringmem::streaming::FileSource;
@@ -27,7 +26,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens a regular file. Never waits, as a FIFO would.
+    /// Opens a regular file. Never waits.
     ///
     /// # Errors
     ///
@@ -39,7 +38,7 @@ impl FileSource {
     }
 
     fn opened(path: &Path) -> io::Result<Self> {
-        // First, because opening some kinds of file has effects.
+        // Opening some kinds of file has effects.
         is_regular(&std::fs::metadata(path)?)?;
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -78,7 +77,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Returns true if a path names this file, also by another link. Returns `false` for a missing file.
+    /// Returns true if a path names this file, also by another link; false for a missing file.
     ///
     /// # Errors
     ///
@@ -98,7 +97,7 @@ impl FileSource {
         Ok(ours == theirs)
     }
 
-    /// Windows has no inode numbers here: another link is not recognised.
+    /// Without inode numbers another link is not recognised.
     #[cfg(windows)]
     fn same(&self, path: &Path) -> io::Result<bool> {
         Ok(std::fs::canonicalize(&self.path)? == std::fs::canonicalize(path)?)

@@ -9,16 +9,15 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Cause, Source};
 
-/// A file mapped one chunk at a time, so that only the chunk counts as the process's memory.
-///
-/// Use it where mapping is faster than `pread`; else [`FileSource`](super::FileSource), which is safe.
+/// A file mapped one chunk at a time, which alone counts as the process's memory. Use it where mapping is faster than `pread`; else
+/// [`FileSource`](super::FileSource), which is safe.
 #[derive(Debug)]
 pub struct Mapped {
     file: File,
     length: u64,
 }
 
-/// A multiple of the page size on every system that rustix supports.
+/// A multiple of every page size.
 const GRAIN: u64 = 64 << 10;
 
 impl Mapped {
@@ -30,7 +29,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// No process shortens the file while this lives, which raises SIGBUS, or writes to bytes that are being read.
+    /// While this lives, no process shortens the file, which raises SIGBUS, or writes to bytes that are being read.
     pub unsafe fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -63,7 +62,7 @@ impl Source for Mapped {
 }
 
 struct Window {
-    /// INVARIANT: `len` bytes from here on are mapped, and were in the file then.
+    /// INVARIANT: `len` mapped bytes begin here, in the file at that time.
     place: NonNull<u8>,
     len: usize,
 }
@@ -77,14 +76,14 @@ impl Window {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the invariant; no one shortens the file or writes there: the promise of `Mapped::new`.
+        // SAFETY: the invariant, and the promise of `Mapped::new`.
         unsafe { slice::from_raw_parts(self.place.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length, and unmapped only here; `bytes` borrows this.
+        // SAFETY: mapped with this length, unmapped only here; `bytes` borrows this.
         let result = unsafe { munmap(self.place.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok());
     }

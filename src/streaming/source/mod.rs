@@ -1,4 +1,4 @@
-//! [`Source`]: the origin of a stream's bytes: memory, a file ([`FileSource`], or `Mapped` on Unix), or any reader ([`Sequential`]).
+//! [`Source`]: the origin of a stream's bytes: memory, a file ([`FileSource`], or `Mapped` on Unix), or a reader ([`Sequential`]).
 //!
 
 mod file;
@@ -17,7 +17,7 @@ pub use sequential::Sequential;
 
 /// The origin of a stream's bytes.
 pub trait Source {
-    /// Returns the length in bytes, if known before the end.
+    /// Returns the length in bytes, if known.
     fn length(&self) -> Option<u64>;
 
     /// Reads bytes from offset `at` into `buffer`. Returns how many; 0 only at the end.
@@ -27,7 +27,7 @@ pub trait Source {
     /// The system's error. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Checks that the length is unchanged, after the last byte.
+    /// Checks after the last byte that the length is unchanged.
     ///
     /// # Errors
     ///
@@ -50,14 +50,14 @@ impl Source for &[u8] {
     }
 }
 
-/// Fills the buffer, or up to the source's end. Returns how many bytes.
+/// Or up to the source's end.
 pub(super) fn fill(source: &mut (impl Source + ?Sized), buffer: &mut [u8], at: u64) -> Result<usize, Cause> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = at + filled as u64;
         match source.read_at(&mut buffer[filled..], at) {
             Ok(0) => break,
-            // A count beyond the buffer cannot have been written.
+            // Larger counts are impossible.
             Ok(count) => filled += count.min(buffer.len() - filled),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(source) => return Err(Cause::Read { at, source }),

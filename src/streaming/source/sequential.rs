@@ -4,9 +4,8 @@ use std::io::{self, Read};
 
 use super::Source;
 
-/// A [`Read`] as a source: a pipe, a socket, a decoder. It can be read once.
-///
-/// Offset 0 is its current position. A job that begins later skips bytes.
+/// A [`Read`] as a source, such as a pipe or socket, which can be read once. Offset 0 is its current position; a job that begins later
+/// skips bytes.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Sequential, Streamer, Through};
@@ -27,7 +26,7 @@ pub struct Sequential<R> {
 }
 
 impl<R: Read> Sequential<R> {
-    /// Offset 0 is the current position of `read`.
+    /// Creates a source at the current position of `read`.
     pub const fn new(read: R) -> Self {
         Self { read, position: 0 }
     }
@@ -48,7 +47,7 @@ impl<R: Read> Source for Sequential<R> {
         if at < self.position {
             return Err(io::Error::new(io::ErrorKind::NotSeekable, "what was read once cannot be read again"));
         }
-        // Counted per step, so that a repeated call continues after a failure.
+        // Per step, so that a repeated call continues after a failure.
         while self.position < at && !buffer.is_empty() {
             let before = usize::try_from(at - self.position).unwrap_or(usize::MAX).min(buffer.len());
             if self.take(&mut buffer[..before])? == 0 {
