@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The lock is held during the computation.
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
+/// A cache of computed values, for any number of threads.
 #[doc(alias = "LabelMappingCache")]
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,

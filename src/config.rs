@@ -28,7 +28,7 @@ pub struct Config {
     pub pinning: Pinning,
     /// Managed memory is allowed.
     pub managed: bool,
-    /// The default location of buffers.
+    /// Default location of buffers.
     pub location: MemoryLocation,
 }
 
@@ -37,7 +37,7 @@ pub struct Config {
 pub struct Pooling {
     /// Freed memory is kept for later allocations.
     pub enabled: bool,
-    /// The most bytes that a pool reserves, live or idle.
+    /// Most bytes that a pool reserves, live or idle.
     pub max_bytes: u64,
     /// Idle time after which memory is freed.
     pub trim_interval: Duration,

@@ -49,21 +49,21 @@ pub enum Error {
     /// A size, count, alignment or length that can never succeed.
     #[error("{}", Bounds { what, asked, least, most })]
     Size {
-        /// The quantity, with its unit.
+        /// Quantity, with its unit.
         what: &'static str,
-        /// The refused value.
+        /// Refused value.
         asked: u64,
-        /// The smallest possible value.
+        /// Smallest possible value.
         least: u64,
-        /// The largest possible value.
+        /// Largest possible value.
         most: u64,
     },
     /// An alignment that is not a power of two, or too large.
     #[error("invalid alignment: {asked} is not a power of two up to {most}")]
     Align {
-        /// The requested alignment.
+        /// Requested alignment.
         asked: u64,
-        /// The largest possible alignment.
+        /// Largest possible alignment.
         most: u64,
     },
     /// More groups than fit next to persistent kernels now.
@@ -83,9 +83,9 @@ pub enum Error {
     /// Not enough free memory now.
     #[error("out of memory: requested {}, free {}, largest free block at that alignment {}", Bytes(*requested), Bytes(*free), Bytes(*largest))]
     OutOfMemory {
-        /// The requested bytes.
+        /// Requested bytes.
         requested: u64,
-        /// The free bytes.
+        /// Free bytes.
         free: u64,
         /// Largest possible allocation at that alignment.
         largest: u64,
@@ -93,87 +93,87 @@ pub enum Error {
     /// A limit on memory would be exceeded.
     #[error("{of} limit reached: requested {}, {} of {} in use", Bytes(*requested), Bytes(*used), Bytes(*limit))]
     Limit {
-        /// The limited memory.
+        /// Limited memory.
         of: LimitOf,
-        /// The requested bytes.
+        /// Requested bytes.
         requested: u64,
-        /// The bytes in use then.
+        /// Bytes in use then.
         used: u64,
-        /// The limit.
+        /// Limit.
         limit: u64,
     },
     /// A range beyond a buffer's end.
     #[error("invalid range: {len} bytes at offset {offset} are not within {size} bytes")]
     Range {
-        /// The start of the range.
+        /// Start of the range.
         offset: u64,
-        /// The length of the range.
+        /// Length of the range.
         len: u64,
-        /// The size of the buffer.
+        /// Size of the buffer.
         size: u64,
     },
     /// A copy between overlapping ranges of a buffer.
     #[error("cannot copy {len} bytes from offset {from} to offset {to} of the same buffer: the ranges overlap")]
     Overlap {
-        /// The start of the source.
+        /// Start of the source.
         from: u64,
-        /// The start of the target.
+        /// Start of the target.
         to: u64,
-        /// The length of both.
+        /// Length of both.
         len: u64,
     },
     /// Not a whole number of aligned elements.
     #[error("cannot cast {bytes} bytes (align {align}) to elements of size {size}, align {needed}")]
     Cast {
-        /// The length of the memory.
+        /// Length of the memory.
         bytes: u64,
-        /// The alignment of the memory.
+        /// Alignment of the memory.
         align: u64,
-        /// The size of an element.
+        /// Size of an element.
         size: u64,
-        /// The alignment of an element.
+        /// Alignment of an element.
         needed: u64,
     },
     /// In use now; it may succeed later.
     #[error("in use: {what}")]
     Busy {
-        /// The resource in use, and its user.
+        /// Resource in use, and its user.
         what: &'static str,
     },
     /// The stream or reader has ended.
     #[error("the {what} is closed")]
     Closed {
-        /// The closed object: `stream`, `reader`.
+        /// Closed object: `stream`, `reader`.
         what: &'static str,
     },
     /// A mirrored buffer's copies do not allow the call.
     #[error("{what}: the mirrored buffer is {state}")]
     Mirror {
-        /// The missing or conflicting copy.
+        /// Missing or conflicting copy.
         what: MirrorFault,
-        /// The name of the buffer's [`State`](crate::mirror::State).
+        /// Name of the buffer's [`State`](crate::mirror::State).
         state: &'static str,
     },
     /// A device ordinal that does not exist.
     #[error("no device {asked}: the backend has {devices}")]
     NoDevice {
-        /// The requested ordinal.
+        /// Requested ordinal.
         asked: u32,
-        /// The number of devices.
+        /// Number of devices.
         devices: u32,
     },
     /// A feature that the device or memory lacks.
     #[error("{what} is not supported")]
     Unsupported {
-        /// The requested feature.
+        /// Requested feature.
         what: &'static str,
     },
     /// An address outside the backend's live memory, or a free with another location or layout than the allocation, which stays.
     #[error("{call}: {}", Unknown { address, layouts })]
     Foreign {
-        /// The backend's operation.
+        /// Backend's operation.
         call: &'static str,
-        /// The address.
+        /// Address.
         address: u64,
         /// For a free: location and layout of the allocation, then of the free.
         layouts: Option<Box<[(MemoryLocation, Layout); 2]>>,
@@ -181,29 +181,29 @@ pub enum Error {
     /// Memory or a module of another backend than the stream's.
     #[error("memory or module of backend {got} used on backend {expected}")]
     OtherBackend {
-        /// The stream's backend.
+        /// Stream's backend.
         expected: u64,
-        /// The backend of the memory or module.
+        /// Backend of the memory or module.
         got: u64,
     },
     /// A fault injected by a test.
     #[error("{call} number {number} failed: injected fault")]
     Injected {
-        /// The operation of the backend or the memory.
+        /// Operation of the backend or the memory.
         call: &'static str,
-        /// The number of the call, from 1.
+        /// Number of the call, from 1.
         number: u64,
     },
     /// A verified copy whose target differs from its source, and stays as it arrived.
     #[error("corrupted copy: {len} bytes at offset {offset} have CRC-32C {got:#010x}, the source has {expected:#010x}")]
     Corrupted {
-        /// The first differing chunk's start.
+        /// First differing chunk's start.
         offset: u64,
         /// That chunk's length.
         len: u64,
-        /// The checksum of the source.
+        /// Checksum of the source.
         expected: u32,
-        /// The checksum of the target.
+        /// Checksum of the target.
         got: u32,
     },
     /// A queued operation failed, or was not executed, before its result was used.
@@ -211,9 +211,9 @@ pub enum Error {
     Operation {
         /// Why its result cannot be used.
         what: OperationFault,
-        /// The stream.
+        /// Stream.
         stream: u64,
-        /// The number of the operation in its stream.
+        /// Number of the operation in its stream.
         number: u64,
     },
     /// Invalid contents: a queued operation failed to write them, or their source.
@@ -229,27 +229,27 @@ pub enum Error {
     /// The operating system cannot map memory.
     #[error("cannot map {bytes} bytes")]
     Map {
-        /// The requested bytes.
+        /// Requested bytes.
         bytes: u64,
-        /// The system's error.
+        /// System's error.
         source: io::Error,
     },
     /// A call to the operating system failed.
     #[error("{}", SystemCall { call, path, answer })]
     System {
-        /// The call; with a path, the action.
+        /// Call; with a path, the action.
         call: &'static str,
-        /// The file.
+        /// File.
         path: Option<Box<Path>>,
-        /// The system's error, part of the message and so no `source`.
+        /// System's error, part of the message and so no `source`.
         answer: io::Error,
     },
     /// An image compiled with a different layout.
     #[error("{}", abi::Difference { expected, got })]
     Abi {
-        /// The host's ABI.
+        /// Host's ABI.
         expected: Abi,
-        /// The image's ABI.
+        /// Image's ABI.
         got: Abi,
     },
     /// A name that does not exist.
@@ -257,7 +257,7 @@ pub enum Error {
     NotFound {
         /// `buffer` or `kernel`.
         what: &'static str,
-        /// The requested name.
+        /// Requested name.
         name: Box<str>,
         /// A module's kernels.
         known: Box<[&'static str]>,
@@ -265,25 +265,25 @@ pub enum Error {
     /// A wrong number of arguments to a kernel.
     #[error("kernel `{name}` takes {expected} arguments, got {got}")]
     Arguments {
-        /// The kernel.
+        /// Kernel.
         name: &'static str,
-        /// The number of its parameters.
+        /// Number of its parameters.
         expected: usize,
-        /// The number of arguments given.
+        /// Number of arguments given.
         got: usize,
     },
     /// A kernel on a host thread panicked; the stream continues.
     #[error("kernel `{name}` panicked")]
     KernelPanicked {
-        /// The kernel.
+        /// Kernel.
         name: &'static str,
     },
     /// A taken name, or another configuration than requested.
     #[error("`{name}` already exists{}", Differing(configs))]
     AlreadyExists {
-        /// The buffer's name, or `process-wide pools`.
+        /// Buffer's name, or `process-wide pools`.
         name: Box<str>,
-        /// The present and the requested one.
+        /// Present and the requested one.
         configs: Option<Box<[String; 2]>>,
     },
     /// An invalid configuration, also of a ring.
@@ -298,35 +298,35 @@ pub enum Error {
     /// A persistent kernel faulted, ended, or is too late.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
-        /// The kernel's state; `None` for an invalid value.
+        /// Kernel's state; `None` for an invalid value.
         state: Option<State>,
         /// Its launch is complete. Without a final state, it returned without a report.
         is_over: bool,
         /// Its last fault.
         fault: Option<Fault>,
-        /// The number of faults.
+        /// Number of faults.
         faults: u32,
-        /// The time waited for it.
+        /// Time waited for it.
         waited: Duration,
     },
     /// No CUDA driver library can be loaded.
     #[error("no CUDA driver: none of {tried:?} can be loaded")]
     NoDriver {
-        /// The names that were tried.
+        /// Names that were tried.
         tried: &'static [&'static str],
-        /// The loader's error for the last name.
+        /// Loader's error for the last name.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// An error of a CUDA driver.
     #[error("{call}: {name} ({code}){}", Log(log))]
     Driver {
-        /// The failed call.
+        /// Failed call.
         call: &'static str,
-        /// The error's number.
+        /// Error's number.
         code: u32,
-        /// The error's name.
+        /// Error's name.
         name: &'static str,
-        /// The output of the driver's compiler or linker.
+        /// Output of the driver's compiler or linker.
         log: Option<Box<str>>,
     },
 }
@@ -408,13 +408,14 @@ pub enum OperationFault {
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct Rejected<T> {
-    /// The error.
+    /// Error.
     pub error: Error,
     /// The value, untouched if refused. A failed operation's target is invalid until written again: reads return [`Error::Tainted`].
     pub value: T,
 }
 
 impl<T> Rejected<T> {
+    /// Returns the error, and drops the value.
     #[must_use]
     pub fn into_error(self) -> Error {
         self.error

@@ -48,7 +48,7 @@ pub enum Os {
 /// The inputs of [`classify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// The operating system.
+    /// Operating system.
     pub os: Os,
     /// `/proc/version`, if readable.
     pub kernel: Option<String>,
@@ -61,11 +61,11 @@ pub struct Facts {
 /// The detected visibility and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detected {
-    /// The visibility to use.
+    /// Visibility to use.
     pub visibility: MemoryVisibility,
-    /// The reason.
+    /// Reason.
     pub why: &'static str,
-    /// The environment variable's value; a valid one determines `visibility`.
+    /// Environment variable's value; a valid one determines `visibility`.
     pub overruled: Option<Box<str>>,
     /// For an unknown value, or one that differs from the detection.
     pub warning: Option<&'static str>,

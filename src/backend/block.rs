@@ -99,9 +99,9 @@ impl Options {
 /// A request for memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// The kind of memory.
+    /// Kind of memory.
     pub location: MemoryLocation,
-    /// The device that owns the memory or is near it.
+    /// Device that owns the memory or is near it.
     pub device: u32,
     /// At least one byte.
     pub layout: Layout,
@@ -116,11 +116,11 @@ pub struct Block {
     pub device_address: Option<DeviceAddress>,
     /// If the host can access it.
     pub host: Option<NonNull<u8>>,
-    /// The requested size and alignment.
+    /// Requested size and alignment.
     pub layout: Layout,
-    /// The kind of memory.
+    /// Kind of memory.
     pub location: MemoryLocation,
-    /// The device that owns the memory or is near it.
+    /// Device that owns the memory or is near it.
     pub device: u32,
     /// Its pages are locked.
     pub is_pinned: bool,

@@ -37,7 +37,7 @@ pub struct Capabilities {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// The total size.
+    /// Total size.
     pub total: u64,
     /// Without an allocation or a managed page; may be fragmented.
     pub free: u64,

@@ -87,9 +87,9 @@ pub struct Counters {
 /// A count and its total bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// The count.
+    /// Count.
     pub count: u64,
-    /// The total bytes.
+    /// Total bytes.
     pub bytes: u64,
 }
 
@@ -102,9 +102,9 @@ impl Tally {
 /// Bytes held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
-    /// The current bytes.
+    /// Current bytes.
     pub bytes: u64,
-    /// The high-water mark.
+    /// High-water mark.
     pub peak: u64,
 }
 

@@ -24,11 +24,11 @@ use crate::{DeviceBytes, Error, Result};
 pub struct Fill {
     /// Aligned to `size`.
     pub to: Place,
-    /// The bytes of an element, in the low bytes.
+    /// Bytes of an element, in the low bytes.
     pub pattern: u64,
     /// Of an element: 1, 2, 4 or 8 bytes.
     pub size: u8,
-    /// The number of elements.
+    /// Number of elements.
     pub count: u64,
 }
 

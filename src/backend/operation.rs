@@ -47,22 +47,22 @@ impl Place {
 /// A copy of `bytes` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Copy {
-    /// The target.
+    /// Target.
     pub to: Place,
-    /// The source.
+    /// Source.
     pub from: Place,
-    /// The size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 /// A move of managed memory to a device or to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
-    /// The start.
+    /// Start.
     pub address: DeviceAddress,
-    /// The size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The target device; `None` for the host.
+    /// Target device; `None` for the host.
     pub to: Option<u32>,
 }
 
@@ -82,9 +82,9 @@ impl ModuleId {
 /// Memory that a kernel accesses.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
-    /// The start.
+    /// Start.
     pub place: Place,
-    /// The size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// The kernel may write to it.
     pub is_written: bool,
@@ -93,17 +93,17 @@ pub struct Operand {
 /// A launch of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// The kernel's module.
+    /// Kernel's module.
     pub module: ModuleId,
-    /// The kernel's name in the image.
+    /// Kernel's name in the image.
     pub name: &'a str,
     /// Integers and device addresses.
     pub arguments: &'a [u64],
-    /// The number of blocks, at least 1.
+    /// Number of blocks, at least 1.
     pub groups: u32,
     /// Persistent: resident until the host requests its exit.
     pub stays: bool,
-    /// The accessed memory; may be incomplete. [Tainted](super::Taints) memory is refused. A failed launch taints the written operands.
+    /// Accessed memory; may be incomplete. [Tainted](super::Taints) memory is refused. A failed launch taints the written operands.
     pub operands: &'a [Operand],
 }
 

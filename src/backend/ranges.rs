@@ -21,7 +21,7 @@ pub(crate) struct Range<O> {
     pub layout: Layout,
     pub location: MemoryLocation,
     pub options: Options,
-    /// The device that owns the memory or is near it.
+    /// Device that owns the memory or is near it.
     pub device: u32,
     /// Only a number if the process cannot access it.
     pub place: NonNull<u8>,

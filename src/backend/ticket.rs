@@ -44,7 +44,7 @@ impl fmt::Debug for StreamId {
 /// An operation in a stream, reached when everything up to it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// The stream.
+    /// Stream.
     pub stream: StreamId,
     /// From 1; 0 is before the first operation.
     pub number: u64,

@@ -18,7 +18,7 @@ pub struct RingAddresses {
     pub own: u64,
     /// Published to by the kernel; may be the same.
     pub peer: u64,
-    /// The slots.
+    /// Slots.
     pub slots: u64,
 }
 

@@ -6,7 +6,7 @@ use crate::backend::MemoryLocation;
 /// The memory of a kernel's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The slots, and the header that the kernel polls.
+    /// Slots, and the header that the kernel polls.
     pub slots: MemoryLocation,
     /// A second header that the kernel publishes to.
     pub peer_header: Option<MemoryLocation>,
@@ -40,7 +40,7 @@ impl Placement {
 pub struct Options {
     /// How messages move.
     pub strategy: TransferStrategy,
-    /// The memory of the kernel's input and output rings; shared ones are pinned, with one header.
+    /// Memory of the kernel's input and output rings; shared ones are pinned, with one header.
     pub placement: [Placement; 2],
     /// Slots to the device and to the host, powers of two.
     pub capacity: [u64; 2],

@@ -35,10 +35,10 @@ pub enum SendError<T> {
     /// Moving messages to the kernel failed.
     #[error("cannot move messages to the kernel")]
     Flush {
-        /// The cause.
+        /// Cause.
         #[source]
         error: Error,
-        /// The unsent message; `None` if it is in the ring: do not send it again.
+        /// Unsent message; `None` if it is in the ring: do not send it again.
         message: Option<T>,
     },
     /// The kernel has left.
@@ -47,7 +47,7 @@ pub enum SendError<T> {
         /// How it ended.
         #[source]
         error: Error,
-        /// The message that was not sent.
+        /// Message that was not sent.
         message: T,
     },
 }

@@ -30,9 +30,9 @@ use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer}
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Closed {
-    /// The control block.
+    /// Control block.
     pub control: ControlBlock<u64>,
-    /// The telemetry.
+    /// Telemetry.
     pub telemetry: TelemetryBuffer<u64>,
 }
 

@@ -16,7 +16,7 @@ pub struct Options<'a> {
     pub input_capacity: u64,
     /// Slots from kernel to host, a power of two.
     pub output_capacity: u64,
-    /// The most messages that the kernel pops at once.
+    /// Most messages that the kernel pops at once.
     pub batch: u64,
     /// How long the kernel waits for anything before it leaves with a fault.
     pub idle: Duration,

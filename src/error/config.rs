@@ -22,11 +22,11 @@ pub enum ConfigError {
     Bytes {
         /// Path in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
-        /// The given value.
+        /// Given value.
         got: u64,
-        /// The smallest valid value.
+        /// Smallest valid value.
         least: u64,
-        /// The largest valid value.
+        /// Largest valid value.
         most: u64,
     },
     /// A time that is too short.
@@ -34,9 +34,9 @@ pub enum ConfigError {
     Interval {
         /// Path in [`Config`](crate::config::Config).
         field: &'static str,
-        /// The given value.
+        /// Given value.
         got: Duration,
-        /// The smallest valid value.
+        /// Smallest valid value.
         least: Duration,
     },
     /// A rate that is not positive.
@@ -44,7 +44,7 @@ pub enum ConfigError {
     Rate {
         /// Path in [`Link`](crate::backend::host::Link).
         field: &'static str,
-        /// The given value.
+        /// Given value.
         got: f64,
     },
     /// A growth factor below 1, or with denominator 0.
@@ -66,9 +66,9 @@ pub enum ConfigError {
     /// A disabled location.
     #[error("invalid location: {location:?} needs {needs}, which is off")]
     Location {
-        /// The location.
+        /// Location.
         location: MemoryLocation,
-        /// The disabled option's path in [`Config`](crate::config::Config).
+        /// Disabled option's path in [`Config`](crate::config::Config).
         needs: &'static str,
     },
     /// Invalid ring geometry.

@@ -24,49 +24,49 @@ pub enum IdError {
     /// Nothing ever had this id.
     #[error("no buffer was ever registered as number {index}: the registry has {slots} numbers")]
     Unknown {
-        /// The number in the id.
+        /// Number in the id.
         index: u32,
-        /// The number of slots, from 0.
+        /// Number of slots, from 0.
         slots: u32,
     },
     /// The id's entry was removed.
     #[error("stale id: number {index} has generation {expected}, the id has {got}; its buffer was freed")]
     Stale {
-        /// The number in the id.
+        /// Number in the id.
         index: u32,
-        /// The slot's generation, or its next entry's.
+        /// Slot's generation, or its next entry's.
         expected: u32,
-        /// The generation in the id.
+        /// Generation in the id.
         got: u32,
     },
     /// The id's entry was released: only existing leases keep it.
     #[error("buffer {index} was released: it is freed with the last of {leases} leases")]
     Released {
-        /// The number in the id.
+        /// Number in the id.
         index: u32,
-        /// The number of leases.
+        /// Number of leases.
         leases: u32,
     },
     /// An id of another registry.
     #[error("id of registry {got:#018x} used on registry {expected:#018x}")]
     Foreign {
-        /// The number of the registry.
+        /// Number of the registry.
         expected: u64,
-        /// The number in the id.
+        /// Number in the id.
         got: u64,
     },
     /// A buffer with another element type.
     #[error("type mismatch: the buffer has elements `{expected}`, requested `{got}`")]
     Elements {
-        /// The registered element type.
+        /// Registered element type.
         expected: &'static str,
-        /// The requested element type.
+        /// Requested element type.
         got: &'static str,
     },
     /// All slots are in use.
     #[error("all {slots} numbers are in use")]
     Full {
-        /// The number of slots.
+        /// Number of slots.
         slots: u32,
     },
     /// A message without elements of the requested type.

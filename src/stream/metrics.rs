@@ -55,20 +55,20 @@ pub struct Metrics {
 /// Operations that move or set bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// The count.
+    /// Count.
     pub count: u64,
-    /// The total bytes.
+    /// Total bytes.
     pub bytes: u64,
-    /// The total time.
+    /// Total time.
     pub time: Duration,
 }
 
 /// Kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {
-    /// The count.
+    /// Count.
     pub count: u64,
-    /// The total time.
+    /// Total time.
     pub time: Duration,
     last: VecDeque<Duration>,
 }

@@ -45,7 +45,7 @@ pub enum Cause {
     Read {
         /// First unread byte.
         at: u64,
-        /// The system's error.
+        /// System's error.
         source: io::Error,
     },
     /// The source ended early.
@@ -91,15 +91,15 @@ pub enum Cause {
     Write {
         /// Bytes written.
         written: u64,
-        /// The system's error.
+        /// System's error.
         source: io::Error,
     },
     /// An answer for another chunk than the next.
     #[error("{}", out_of_order(*got, *expected))]
     Order {
-        /// The answer's chunk.
+        /// Answer's chunk.
         got: u64,
-        /// The next chunk, if any.
+        /// Next chunk, if any.
         expected: Option<u64>,
     },
     /// A kernel refused a chunk.
@@ -123,7 +123,7 @@ pub enum Cause {
     /// No progress until the deadline.
     #[error("no progress for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
     Stalled {
-        /// The streamer's [patience](super::Builder::patience).
+        /// Streamer's [patience](super::Builder::patience).
         waited: Duration,
         /// Chunks that were read.
         read: u64,

@@ -33,7 +33,7 @@ pub struct Job<'a> {
 pub struct Progress {
     /// Bytes of the source that are done.
     pub done: u64,
-    /// The end, if known.
+    /// End, if known.
     pub end: Option<u64>,
     /// Chunks that are done.
     pub chunks: u64,
@@ -47,7 +47,7 @@ pub struct Streamed {
     pub bytes: u64,
     /// Chunks.
     pub chunks: u64,
-    /// The most chunks in flight at once.
+    /// Most chunks in flight at once.
     pub most_under_way: usize,
     /// CRC-32C of the bytes read, if [requested](Job::checksums).
     pub read: Option<u32>,

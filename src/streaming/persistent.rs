@@ -42,7 +42,7 @@ pub trait Dialogue {
 /// open another.
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
-    /// The user's messages and results.
+    /// User's messages and results.
     pub dialogue: D,
     /// Did not fit.
     question: Option<(Chunk, D::Question)>,

@@ -55,7 +55,7 @@ pub(super) struct Device {
     /// Eight bytes, for operations on one word.
     pub words: Arc<Pieces>,
     pub residents: Residents,
-    /// The most local bytes per thread of any launched kernel: the driver keeps them allocated.
+    /// Most local bytes per thread of any launched kernel: the driver keeps them allocated.
     pub local: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<Pool>,

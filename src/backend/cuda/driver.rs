@@ -50,11 +50,11 @@ pub struct Driver {
 pub struct Gpu {
     /// Ordinal, from 0.
     pub ordinal: u32,
-    /// The driver's name for it.
+    /// Driver's name for it.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
-    /// The total bytes.
+    /// Total bytes.
     pub memory: u64,
     /// CPU and GPU read-modify-writes of host memory are mutually atomic.
     pub native_host_atomics: bool,

@@ -54,7 +54,7 @@ const GLOBAL: u32 = 1;
 struct Given {
     owner: Owner,
     base: u64,
-    /// The device address minus the host address.
+    /// Device address minus the host address.
     shift: u64,
     ready: Option<Ticket>,
 }

@@ -51,7 +51,7 @@ pub(super) struct Queue {
     state: Mutex<State>,
     pub(super) done: AtomicU64,
     pub(super) launch: AtomicU64,
-    /// The last kernel, or wait for another stream.
+    /// Last kernel, or wait for another stream.
     pub(super) lasting: AtomicU64,
     // Last: the events of `state` return to the device.
     pub device: Arc<Device>,
@@ -89,10 +89,10 @@ pub(super) struct State {
     pub lent: VecDeque<(u64, Piece)>,
     pub failures: Failures,
     pub failed: u64,
-    /// The error that broke the context, and the last number complete before.
+    /// Error that broke the context, and the last number complete before.
     pub broken: Option<(u64, &'static str, u32)>,
     pub troubles: u32,
-    /// The driver's error, after too many [`troubles`](Self::troubles).
+    /// Driver's error, after too many [`troubles`](Self::troubles).
     pub silent: Option<(&'static str, u32)>,
     /// For host functions, which run in order; `None` once closed.
     staging: Option<Piece>,

@@ -217,7 +217,7 @@ pub(super) struct Plan {
 #[derive(Clone, Copy)]
 pub(super) struct Struck {
     pub when_executed: bool,
-    /// The byte to corrupt instead.
+    /// Byte to corrupt instead.
     pub flips: Option<u64>,
     verb: Verb,
     number: u64,

@@ -36,7 +36,7 @@ use crate::path::named;
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
-    /// The file itself, not a link.
+    /// File itself, not a link.
     path: PathBuf,
     temporary: Option<PathBuf>,
     /// Only this process removes the file.

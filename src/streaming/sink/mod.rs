@@ -1,5 +1,4 @@
 //! [`Sink`]: the target of a stream's bytes: memory, or a committed file ([`FileSink`]).
-//!
 
 mod file;
 

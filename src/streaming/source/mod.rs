@@ -1,5 +1,4 @@
 //! [`Source`]: the origin of a stream's bytes: memory, a file ([`FileSource`], or `Mapped` on Unix), or a reader ([`Sequential`]).
-//!
 
 mod file;
 #[cfg(unix)]
