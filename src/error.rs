@@ -295,7 +295,7 @@ pub enum Error {
     /// An id or a message that refers to nothing.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A persistent kernel faulted, ended, or is too late.
+    /// A persistent kernel faulted, ended, or timed out.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
         /// Kernel's state; `None` for an invalid value.

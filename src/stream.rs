@@ -104,7 +104,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The first error that no [`Pending`] was waited for.
+    /// The first error whose [`Pending`] was not waited for.
     pub fn synchronize(&self) -> Result<()> {
         self.shared.backend.synchronize(self.shared.id)
     }

@@ -174,7 +174,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// 8 bytes, which others meanwhile access only as a word.
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
 
-    /// [`copy_now`](Self::copy_now) of each, then [`publish_now`](Self::publish_now), with one wait if the driver can order them. If a copy
+    /// Makes each [`copy_now`](Self::copy_now), then [`publish_now`](Self::publish_now), with one wait if the driver can order them. If a copy
     /// fails, nothing is stored.
     ///
     /// # Errors

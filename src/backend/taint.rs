@@ -2,7 +2,7 @@
 //!
 //! 1. A failed queued operation taints the bytes that it was to write.
 //! 2. Reading a tainted byte, or launching with a tainted [operand](super::Operand), fails with [`Error::Tainted`] of the first failure,
-//!    and taints the own target. A host slice of it is an error.
+//!    and taints its own target. A host slice of it is an error.
 //! 3. A successful copy or fill makes its target valid. Freed memory is not tainted, nor is a block by a previous owner.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!

@@ -63,8 +63,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
-    /// Reads the control block, telemetry and ring indices, for printing, and [`watch`](Self::watch)es. Moves and waits for nothing, so it
-    /// works on a stuck kernel.
+    /// Reads the control block, the telemetry, the ring indices and the verdict of [`watch`](Self::watch), for printing. Moves and waits for
+    /// nothing, so it works on a stuck kernel.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if the kernel has left or is too late.
+    /// [`Error::Kernel`] if the kernel has left or times out.
     pub fn command(&mut self, command: Command) -> Result<()> {
         // The kernel may wait for room first.
         let _ = self.flush();
@@ -125,7 +125,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or is too late; the last flush's error if flushes keep failing.
+    /// [`Error::Kernel`] if it faulted or timed out; the last flush's error if flushes keep failing.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }

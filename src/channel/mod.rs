@@ -102,7 +102,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// - The backend's error, for short memory or an image that cannot be loaded; [`Error::Abi`] for other layouts.
     /// - [`Error::Residency`], or the error of the launch and its execution.
-    /// - [`Error::Kernel`] if the kernel faulted, returned or is too late.
+    /// - [`Error::Kernel`] if the kernel faulted, returned or timed out.
     /// - [`Error::Unsupported`] without mutually visible pinned memory, or for managed memory without concurrent access, which needs
     ///   [`open_raw`](Self::open_raw).
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
@@ -120,7 +120,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// - The backend's error, for an invalid capacity, short memory or an unknown kernel.
     /// - [`Error::Residency`], or the error of the launch and its execution.
-    /// - [`Error::Kernel`] if the kernel faulted, returned or is too late.
+    /// - [`Error::Kernel`] if the kernel faulted, returned or timed out.
     /// - [`Error::Unsupported`] without mutually visible pinned memory.
     ///
     /// # Safety

@@ -1,7 +1,7 @@
 //! Copies between host and device memory: merged, in chunks, aligned, and measured.
 //!
-//! Merged ([`Coalescer`]) and chunked copies ([`Chunked`], [`Chunks`]), whole units of an alignment ([`split`], [`padded`]), and
-//! measurement ([`bandwidth`], [`diagnose`]).
+//! [`Coalescer`] merges small writes, [`Chunked`] copies in [`Chunks`], [`split`] and [`padded`] align, [`bandwidth`] and [`diagnose`]
+//! measure.
 //!
 //! Use [`Stream::copy`](crate::stream::Stream::copy) for a whole buffer, [`peer`](crate::peer) between devices,
 //! [`streaming`](crate::streaming) for data larger than device memory, and a bridge's [`TransferStrategy`](crate::bridge::TransferStrategy)

@@ -38,8 +38,8 @@ pub trait Dialogue {
 
 /// A persistent kernel that gets a message for each chunk in device memory, and answers it.
 ///
-/// After an interruption while it has chunks, later jobs fail with [`Busy`](Error::Busy), since a late answer would be taken for another:
-/// open another.
+/// After an interruption while it has chunks, later jobs fail with [`Busy`](Error::Busy), since a late answer would be taken for
+/// another chunk's. Open a new one then.
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
     /// User's messages and results.

@@ -52,7 +52,6 @@ pub(super) struct Device {
     pub events: Arc<Events>,
     /// [`STAGING`] bytes for each stream, for pageable memory.
     pub stagings: Arc<Pieces>,
-    /// Eight bytes, for operations on one word.
     pub words: Arc<Pieces>,
     pub residents: Residents,
     /// Most local bytes per thread of any launched kernel: the driver keeps them allocated.

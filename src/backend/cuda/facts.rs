@@ -15,7 +15,6 @@ pub(super) struct Facts {
     pub managed: bool,
     pub concurrent_managed_access: bool,
     pub native_atomics: bool,
-    /// The device shares the host's memory.
     pub integrated: bool,
     /// Host memory has the same address on the device, and accesses have scopes.
     pub system_scope: bool,
@@ -25,7 +24,6 @@ pub(super) struct Facts {
     pub processors: u32,
 }
 
-/// The first compute capability with scopes.
 const SCOPED: u32 = 7;
 
 /// A large page of a device.

@@ -83,7 +83,6 @@ enum Pattern {
 }
 
 impl Pattern {
-    /// `seed` returns pinned memory of the operation.
     fn of(home: &Device, fill: &Fill, to: u64, seed: impl FnOnce() -> Result<NonNull<u64>>) -> Result<Self> {
         let (pattern, bytes) = (widened(fill), fill.bytes());
         let (byte, word) = (pattern as u8, pattern as u32);

@@ -9,7 +9,6 @@ use super::device::Device;
 use crate::{Error, Result};
 
 impl Shared {
-    /// Returns true if peer access is possible.
     pub(super) fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
         let calls = device.calls;
         if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {

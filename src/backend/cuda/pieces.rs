@@ -56,7 +56,6 @@ unsafe impl Send for Place {}
 // SAFETY: as above; a shared reference gives only the address.
 unsafe impl Sync for Place {}
 
-/// Returns to its pool when dropped.
 pub(super) struct Piece {
     place: Place,
     home: Arc<Pieces>,

@@ -47,7 +47,6 @@ impl Calls {
 }
 
 impl Pool {
-    /// Keeps up to `threshold` free bytes.
     pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
         let properties = Properties {
             allocation: PINNED,
@@ -77,7 +76,6 @@ impl Pool {
         Ok(address)
     }
 
-    /// Returns the reserved bytes not in use.
     pub fn idle(&self) -> Result<u64> {
         let ask = |which| {
             let mut value = 0_u64;

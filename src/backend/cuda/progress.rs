@@ -132,7 +132,6 @@ impl Queue {
         self.state().silent.map_or(Ok(()), |(call, code)| checked(call, code))
     }
 
-    /// Marks all failures of the range as reported.
     fn tell(&self, first: u64, last: u64) -> Result<()> {
         let mut state = self.state();
         state.failures.tell(first..=last)?;
@@ -210,7 +209,6 @@ impl Queue {
         self.done.fetch_max(number, Release);
     }
 
-    /// Nothing more executes in the context.
     fn end(&self, state: &mut State, error: Error) {
         if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
             state.broken = Some((self.done.load(Relaxed), call, code));

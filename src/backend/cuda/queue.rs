@@ -79,7 +79,6 @@ impl Drop for Owned {
 #[derive(Default)]
 pub(super) struct State {
     pub last: u64,
-    /// With the last number that each covers.
     pub events: VecDeque<(u64, Arc<Event>)>,
     /// Reused before the device's.
     pub idle: Vec<Arc<Event>>,
@@ -280,7 +279,6 @@ impl Queue {
         true
     }
 
-    /// Once, when the queue is over.
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();

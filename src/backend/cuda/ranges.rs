@@ -22,7 +22,6 @@ impl<O> Ranges<O> {
         self.ranges.insert(address, range);
     }
 
-    /// Later calls do not find the block.
     pub fn kill(&self, block: &Block) -> Result<()> {
         self.ranges.kill(block)?;
         self.stamp.renew();

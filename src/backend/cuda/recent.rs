@@ -75,7 +75,6 @@ pub(crate) fn remember(stamp: u64, span: Span) {
     });
 }
 
-/// Values by a number that is never reused.
 pub(crate) struct Numbered<K, T> {
     things: RwLock<HashMap<K, Arc<T>, RandomState>>,
     stamp: Stamp,

@@ -130,7 +130,6 @@ mod tests {
         assert_eq!(large.beside(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
         assert_eq!(large.share() * 3, WHOLE, "thirds make a whole");
         assert_eq!(small.beside(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
-        // One on each of two, then one on each of the others.
         let [two, one] = [resident(large, 2), resident(small, 1)];
         assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
         assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");

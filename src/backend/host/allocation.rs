@@ -12,7 +12,6 @@ use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, Str
 use crate::error::LimitOf;
 use crate::{Error, Result};
 
-/// Released when the range is dropped.
 pub(super) enum Owner {
     /// Offset in the device's arena.
     Arena(u64),

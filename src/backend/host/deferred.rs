@@ -18,7 +18,6 @@ pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
     /// 0 avoids the lock.
     count: AtomicUsize,
-    /// A free or drop is complete.
     gone: Condvar,
 }
 
@@ -27,13 +26,11 @@ struct Waiting {
     held: Vec<(Uses, Held)>,
     /// Threads that are freeing blocks.
     going: usize,
-    /// Blocks whose bound values are being dropped.
     dropping: Vec<Range<u64>>,
 }
 
 pub(super) enum Held {
     Block(Block),
-    /// With the block to be freed before it.
     Value(Box<dyn Send>, Option<Range<u64>>),
 }
 

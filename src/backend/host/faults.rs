@@ -210,7 +210,6 @@ pub(super) struct Plan {
     calls: [AtomicU64; Verb::ALL.len()],
     /// False avoids the lock.
     is_armed: AtomicBool,
-    /// With the calls made before the rule.
     rules: Mutex<Vec<(Verb, Fault, u64)>>,
 }
 

@@ -17,7 +17,6 @@ impl HostBackend {
         self.shared.stream(id).ok_or(Error::Closed { what: "stream" })
     }
 
-    /// By the clock, or the link model.
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
         let Ticket { stream, number } = ticket;
         match self.stream(stream)?.recorded(number) {
