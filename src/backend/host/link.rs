@@ -89,13 +89,17 @@ impl fmt::Debug for Link {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
+    /// From the host.
     Upload { to: u32, pageable: bool },
+    /// To the host.
     Download { from: u32, pageable: bool },
+    /// Within a device.
     Device(u32),
     /// With peer access.
     Peer { from: u32, to: u32 },
     /// Through the host.
     Staged { from: u32, to: u32 },
+    /// Within the host.
     Host,
 }
 
