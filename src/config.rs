@@ -46,7 +46,7 @@ pub struct Pooling {
 /// Limits of page-locked memory, a system resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// At most this and a quarter of the machine's memory: [`budget`](Self::budget).
+    /// Most bytes; [`budget`](Self::budget) is also at most a quarter of the machine's memory.
     pub pool_bytes: u64,
 }
 
@@ -127,7 +127,7 @@ impl Config {
         self.validate().map(|()| self)
     }
 
-    /// Checks the configuration; of disabled pools nothing.
+    /// Checks the configuration, without the options of disabled pools.
     ///
     /// # Errors
     ///

@@ -122,7 +122,7 @@ pub enum Error {
         /// Length of both.
         len: u64,
     },
-    /// Not a whole number of aligned elements.
+    /// Bytes that are not whole, aligned elements.
     #[error("cannot cast {bytes} bytes (align {align}) to elements of size {size}, align {needed}")]
     Cast {
         /// Length of the memory.

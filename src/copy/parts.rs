@@ -26,7 +26,7 @@ pub struct Parts {
     pub tail: Range<usize>,
 }
 
-/// Returns the distance of `T` at multiples of `align` bytes, in elements; `None` for an invalid alignment.
+/// Returns the number of `T` from one at a multiple of `align` bytes to the next; `None` for an invalid alignment.
 #[must_use]
 pub const fn period<T>(align: u64) -> Option<usize> {
     if !align.is_power_of_two() {

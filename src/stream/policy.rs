@@ -8,7 +8,7 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Out of memory, or of a limit.
+    /// Out of memory, or over a limit.
     Memory,
     /// A kernel failed or was not launched.
     Launch,

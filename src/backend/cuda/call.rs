@@ -1,9 +1,8 @@
-//! The driver's functions, looked up once by name.
+//! The driver's functions, looked up once by name: the required ones at load, so no call can panic.
 //!
 //! 1. A result code is never converted to a Rust enum: an unknown code would be undefined behaviour.
-//! 2. Functions that a driver may lack are `Option`s; the required ones are looked up at load, so no call can panic.
-//! 3. CUDA never changes the signature of an exported symbol, so no version is checked.
-//! 4. No call reaches the driver in a fork, or in a process that is ending.
+//! 2. CUDA never changes the signature of an exported symbol, so no version is checked.
+//! 3. No call reaches the driver in a fork, or in a process that is ending.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 

@@ -1,16 +1,12 @@
 //! Copies: the driver call for each pair of memory locations.
 //!
-//! | from | to | blocking | queued |
-//! |---|---|---|---|
-//! | host | host | the processor | a host function: the driver's own copy between host memories blocks the caller |
-//! | host | device | a lane | the stream; pageable memory in parts, staged in pinned memory by host functions |
-//! | device | host | a lane | the stream; pageable memory likewise |
-//! | device | the same | a lane | the stream |
-//! | device | another | a lane | the stream; direct with peer access, else the driver stages it through the host |
+//! A blocking copy uses a lane, a queued one the stream. Between host memories the processor copies, when queued in a host function,
+//! because the driver's own copy blocks the caller. Pageable memory is staged in parts by host functions. Without host functions, a
+//! pageable source is read when the copy is queued, and a queued copy to pageable memory blocks. Between devices the copy is direct with
+//! peer access, else the driver stages it.
 //!
-//! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or store. A host function reads
-//! a pageable source in stream order; without host functions, the source is read when the copy is queued, and a queued copy to pageable
-//! memory blocks. Managed memory that the host must not access counts as device memory.
+//! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or store. Managed memory that
+//! the host must not access counts as device memory.
 
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -82,8 +78,7 @@ impl Shared {
         let Ends { to, from, way } = ends;
         let (target, source) = (device_address(to), device_address(from));
         let calls = home.calls;
-        // SAFETY: both ends are live for this many bytes until complete: found, or the caller's promise. A host end is named by its host
-        // address.
+        // SAFETY: both ends live for this many bytes until complete: found, or the caller's promise. A host end has its host address.
         unsafe {
             match way {
                 Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),

@@ -118,8 +118,8 @@ impl Deferred {
         }
     }
 
-    /// Returns true if a freed block around `part`, or a value bound to it, is pending. A value with incomplete uses may be bound to a
-    /// later block at this address, so it is ignored.
+    /// A freed block around `part`, or a value bound to it, is pending. A value with incomplete uses may be bound to a later block here, so
+    /// it is ignored.
     pub fn has(&self, backend: &Shared, part: &Block) -> bool {
         let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);

@@ -1,9 +1,9 @@
-//! [`Device`]: one GPU: its primary context, properties, and reused resources.
+//! [`Device`]: one GPU, its primary context and reused resources.
 //!
-//! 1. The primary context is shared with the runtime API and cudarc. A call binds it and then restores the previous one.
-//! 2. Blocking operations run on internal streams ([`Lane`]), not on the legacy default stream. Callers get streams from a stock of
-//!    [`STREAMS`]; creating more may wait for a running kernel.
-//! 3. If a kernel still runs when the device is dropped, its resources are leaked: freeing them would wait.
+//! 1. The context is shared with the runtime API and cudarc: a call binds it, then restores the previous one.
+//! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]; creating more may wait for a
+//!    running kernel.
+//! 3. If a kernel still runs at the drop, resources are leaked: freeing them would wait.
 
 use core::ptr;
 use core::ptr::NonNull;

@@ -76,8 +76,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the default streams: the legacy one synchronises with
-    /// all, and the per-thread handle differs in meaning by thread.
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which synchronises with all, and the
+    /// per-thread one, whose handle differs in meaning by thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         let raw = named(stream.cu_stream())?;
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;

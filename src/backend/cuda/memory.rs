@@ -185,8 +185,8 @@ impl Shared {
         Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
-    /// Queues the free of a dead block behind its last use. Returns false outside the pool, for another device's stream, and if a kernel or
-    /// wait was queued after the use.
+    /// Queues the free of a dead block behind its last use. False outside the pool, for another device's stream, or after a later kernel or
+    /// wait.
     pub(super) fn free_after(&self, last: Ticket, block: &Block) -> bool {
         let (Ok(queue), Ok(home)) = (self.stream(last.stream), self.device(block.device)) else { return false };
         let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));

@@ -2,16 +2,15 @@
 //!
 //! **It has not run on a GPU yet.** It is tested with a double of the driver (`tests/driver-double`), and nothing is measured.
 //!
-//! 1. No call panics without a driver: [`Driver::load`] reports what is missing. A driver [`Error`] has call, number and name.
-//! 2. Streams are non-blocking streams of the driver.
-//! 3. No free, load or copy synchronises with a running kernel; a free that would is deferred. Pinned and managed memory, streams, and
+//! 1. No call panics without a driver: [`Driver::load`] reports what is missing.
+//! 2. No free, load or copy synchronises with a running kernel; a free that would is deferred. Pinned and managed memory, streams, and
 //!    device memory without a pool are allocated on demand, which may block while a kernel runs. Kernels of other processes or libraries
 //!    are unknown here.
-//! 4. A bad address or length is an error before the driver is called.
-//! 5. No call reaches the driver in a fork or in a process that is ending.
+//! 3. A bad address or length is an error before the driver is called.
+//! 4. No call reaches the driver in a fork or in a process that is ending.
 //!
-//! Streams share a device's hardware queues, 8 by default: an operation behind a kernel in one stream can block another. With a persistent
-//! kernel and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
+//! Streams share a device's hardware queues, 8 by default: an operation behind a kernel can block another stream. With a persistent kernel
+//! and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
 //!
 //! [`cudarc`] is re-exported. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
 //!

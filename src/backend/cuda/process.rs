@@ -1,7 +1,7 @@
 //! Checks that the driver may be called: only in its process, until that begins to end.
 //!
-//! At exit the driver may end before the last value is dropped; in a fork its handles are invalid. Calls would crash or hang, so the
-//! driver's usual error is returned. In a fork no lock is taken either: its holder may not exist.
+//! At exit the driver may end before the last value is dropped; in a fork its handles are invalid, and a lock's holder may not exist. So
+//! instead of a call that would crash or hang, its usual error is returned.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;

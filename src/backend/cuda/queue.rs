@@ -1,10 +1,10 @@
 //! [`Queue`]: a stream, and which of its operations are complete.
 //!
 //! 1. An event covers all operations up to its number. One is recorded after each large operation, before each of unbounded duration, and
-//!    on demand: a flush of small copies costs one event, and a wait for a copy does not wait for a later kernel.
-//! 2. If a call fails before anything is queued, its caller gets the error. If a later call of the operation fails, the operation gets a
-//!    failing number, since a part may be executed. A broken context completes everything with its error.
-//! 3. While the driver does not answer, waiters get its error and the operation stays incomplete, with its memory.
+//!    on demand.
+//! 2. A call that fails first fails for its caller. After a later failure the operation has a failing number, since a part may be executed.
+//!    A broken context completes everything with its error.
+//! 3. While the driver does not answer, waiters get its error and the operation stays incomplete.
 
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;

@@ -1,7 +1,5 @@
-//! Per-thread caches of recent lookups, read without a lock.
-//!
-//! 1. A removal changes the table's [`Stamp`], unique in the process: an entry with the current stamp is valid.
-//! 2. References are weak. A hit on a range writes no shared memory; one on a stream or module writes its reference count.
+//! Per-thread caches of recent lookups, read without a lock. A removal changes the table's [`Stamp`], unique in the process: an entry with
+//! the current stamp is valid. References are weak.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;

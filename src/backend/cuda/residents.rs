@@ -1,7 +1,7 @@
 //! [`Residents`]: a device's persistent kernels, and the capacity that they leave.
 //!
-//! All groups of a kernel must be resident at once, because they may wait for each other. A group takes a share of a multiprocessor, by the
-//! driver's occupancy. The model assigns each to the least loaded one, as a device does. Of one stream only the largest kernel counts.
+//! All groups of a kernel must be resident at once, because they may wait for each other. Each takes a share of a multiprocessor, by the
+//! driver's occupancy: the model picks the least loaded one, as a device does. Of one stream only the largest kernel counts.
 
 use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};

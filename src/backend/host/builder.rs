@@ -92,8 +92,8 @@ impl Builder {
         self
     }
 
-    /// Sets the number of blocks that a device runs at once; more are refused. Without a limit, the default, a launch that gets too few
-    /// threads fails at execution.
+    /// Sets the number of blocks that a device runs at once; more are refused. Default: no limit, but a launch with too few threads fails
+    /// at execution.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = groups;
         self

@@ -119,8 +119,8 @@ impl Deferred {
         }
     }
 
-    /// Returns true if a pending value is bound to a freed block around this one. A value with incomplete uses may be bound to a later
-    /// block at this address, so it is ignored.
+    /// A pending value is bound to a freed block around this one. A value with incomplete uses may be bound to a later block here, so it is
+    /// ignored.
     pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
         // SYNC POINT: a value was dropped. Pairs with recount: 0 shows the effects of the drop.
         if self.count.load(Acquire) == 0 {

@@ -1,10 +1,10 @@
 //! Fault injection for tests.
 //!
 //! 1. A plan selects calls that fail: the n-th, all from the n-th on, or random ones, repeatable by a seed.
-//! 2. Calls count when made, failed ones too. A fault at execution is decided at the call.
-//! 3. A failing call has no effect, but a free still frees, and a wait still waits.
-//! 4. A failing allocation is out of memory; every other call is [`Injected`](Error::Injected).
-//! 5. A copy can [succeed with a wrong bit](Fault::flipping).
+//! 2. Failed calls count too. A fault at execution is decided at the call.
+//! 3. A failing call has no effect, but a free frees, and a wait waits.
+//! 4. A failing allocation is out of memory; other calls are [`Injected`](Error::Injected). A copy can [succeed with a wrong
+//!    bit](Fault::flipping).
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,10 +1,9 @@
 //! The link model: the time that a run would take if copies crossed a bus.
 //!
 //! 1. Time is virtual: the same calls give the same times, and no thread sleeps.
-//! 2. A device has three engines: copies in, copies out, and work on the device. Each executes in call order.
-//! 3. A queued operation begins after its call, the stream's earlier operations, and its engines' work. A blocking call or a wait occupies
-//!    the host.
-//! 4. Page migration on access is not modelled.
+//! 2. A device copies in, copies out and works at once, each in call order. A queued operation begins after its call, the stream's earlier
+//!    operations, and its engines' work. A blocking call or a wait occupies the host.
+//! 3. Page migration on access is not modelled.
 
 use core::fmt;
 use std::collections::HashMap;

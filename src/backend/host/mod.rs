@@ -1,17 +1,16 @@
 //! The host backend: simulated devices, for tests and for machines without a GPU.
 //!
-//! 1. Device memory has its own address space: only copies and kernels access it, and host code that dereferences such an address faults.
+//! 1. Device memory has its own address space: host code that dereferences such an address faults.
 //! 2. Device memory holds [`POISON`] when allocated and when freed. Host-visible memory is zeroed.
 //! 3. A stream is a thread, which reads the source of a copy at execution.
 //! 4. A call with an address outside live memory fails.
 //! 5. [`Counters`] count every allocation, free, copy, fill and launch once, when complete.
 //! 6. [`Faults`] can be injected into any call; a [log](Call) has all calls.
-//! 7. Peer access is per direction. Copies without it go through the host.
+//! 7. Copies without peer access, set per direction, go through the host.
 //! 8. Managed pages [occupy](HostBackend::occupied) device memory, and are evicted when it is short.
 //! 9. A forked process frees nothing and drops no kept value: both are the parent's.
 //!
-//! A copy is a `memcpy`; a [model](Link) computes how long a link would take. Use of a host pointer into freed pinned or managed memory is
-//! not detected.
+//! A copy is a `memcpy`; a [model](Link) computes a link's time. Use of a host pointer into freed pinned or managed memory is not detected.
 
 mod allocation;
 mod arena;

@@ -1,9 +1,9 @@
 //! The residency of managed pages.
 //!
-//! 1. Pages migrate to a device when a kernel resolves their address, on copies to or from device memory, and on prefetches; to the host
-//!    for copies to or from host memory, and for host slices.
-//! 2. Allocations evict pages, and new pages evict the least recently used. If nothing can be evicted, a page stays on the host.
-//! 3. This is accounting only: bytes never move, so results cannot be wrong.
+//! 1. Pages migrate to a device when a kernel resolves their address, on copies to or from device memory, and on prefetches; to the host on
+//!    copies to or from host memory, and for host slices.
+//! 2. Allocations and new pages evict the least recently used. If none can be, a page stays on the host.
+//! 3. This is accounting only: bytes never move.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
