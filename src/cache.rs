@@ -1,8 +1,7 @@
 //! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used.
 //!
 //! 1. It never exceeds its capacity.
-//! 2. Of several threads that request a missing key, one computes and the others wait. Other keys do not wait. A key evicted meanwhile is
-//!    computed again.
+//! 2. Of several threads that request a missing key, one computes and the others wait. Other keys do not wait.
 //! 3. A failed computation is not cached.
 //! 4. A hit clones only the value. Put large values into an [`Arc`].
 //!

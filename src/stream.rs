@@ -2,10 +2,10 @@
 //!
 //! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value and returns them from its [`Pending`], so they
 //!    cannot be freed too early.
-//! 2. It is ordered after all operations queued on its buffers, on any stream.
+//! 2. It is ordered after all operations on its buffers, on any stream.
 //! 3. A refused operation returns its operands.
-//! 4. A failed operation invalidates its target: reads of it return [`Error::Tainted`](crate::Error::Tainted) with the first cause until it
-//!    is written again.
+//! 4. A failed operation invalidates its target: reads return [`Error::Tainted`](crate::Error::Tainted) with the first cause until it is
+//!    written again.
 //! 5. A thread, a task ([`Completion`]), and another stream ([`Event`]) can wait for an operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
@@ -45,7 +45,7 @@ use metrics::{Meter, Work};
 /// # Dropping
 ///
 /// The drop of the last clone waits for queued operations, unless a kernel is queued or running here or on a stream that this one waits
-/// for: a persistent kernel ends only when its host ends it. They are executed in any case.
+/// for. They are executed in any case.
 #[derive(Clone)]
 #[doc(alias = "StreamHandle")]
 pub struct Stream {

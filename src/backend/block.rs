@@ -76,8 +76,8 @@ bitflags! {
     pub struct Options: u32 {
         /// Zeroed memory, as host-readable memory always is.
         const ZEROED = 1;
-        /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it. Copies and fills
-        /// name it by its host address.
+        /// Pinned: fast to read for the device, slow for the host, and not ordered by a release store. Copies and fills name it by its host
+        /// address.
         const WRITE_COMBINED = 2;
         /// Pinned: fails if pages cannot be locked, instead of returning pageable memory.
         const MUST_PIN = 4;

@@ -17,9 +17,8 @@ pub trait Extension {
         u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Like [`mark`](super::Backend::mark), with a timestamp when the ticket is reached (a timed event); `None` if the backend has none.
-    /// Release it with [`forget`](Self::forget). [Waiting](super::Backend::wait) returns the first unreported error of the stream's earlier
-    /// operations.
+    /// Like [`mark`](super::Backend::mark), with a timestamp (a timed event), if the backend has them. Release it with
+    /// [`forget`](Self::forget). [Waiting](super::Backend::wait) returns the first unreported error of the stream's earlier operations.
     ///
     /// # Errors
     ///
@@ -54,14 +53,13 @@ pub trait Extension {
         false
     }
 
-    /// Returns true if a freed, unused block, or a block around it, is not free yet: its free is [deferred](Self::defers_free), or a value
-    /// [kept](super::Backend::keep) beyond it not dropped.
+    /// Returns true if a freed, unused block, or a block around it, is not free yet: its free is [deferred](Self::defers_free), or a
+    /// [kept](super::Backend::keep) value is not dropped.
     fn is_deferred(&self, block: &Block) -> bool {
         false
     }
 
-    /// Frees due deferred blocks and drops due values kept beyond them; waits for other threads that do so. Until then they count against
-    /// limits.
+    /// Frees deferred blocks and drops kept values that are due. Until then they count against limits.
     fn free_deferred(&self) {}
 
     /// Returns the memory that failed operations left invalid, if tracked. Operations check and update it at execution.
@@ -82,7 +80,7 @@ pub trait Extension {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) if the device cannot prefetch or the memory is not managed; as [`copy`](super::Backend::copy).
+    /// [`Unsupported`](Error::Unsupported) for a device without prefetches or other memory; as [`copy`](super::Backend::copy).
     fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
         Err(Error::Unsupported { what: "a prefetch" })
     }
@@ -91,8 +89,8 @@ pub trait Extension {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) if the peer is not in
-    /// [`Capabilities::peers`](super::Capabilities::peers); the driver's error.
+    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) for other [peers](super::Capabilities::peers); the driver's
+    /// error.
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
         if device == peer { Ok(()) } else { Err(Error::Unsupported { what: "peer access between these devices" }) }
     }

@@ -1,5 +1,5 @@
-//! [`Fill`]: elements of 1, 2, 4 or 8 bytes, or of bytes that repeat within their alignment, such as zeroes ([`Fill::repeating`]). Any
-//! other element is copied once from the host, then doubled ([`Place::doublings`]).
+//! [`Fill`]: elements of 1, 2, 4 or 8 bytes, or of repeated bytes ([`Fill::repeating`]). Other elements are copied once, then doubled
+//! ([`Place::doublings`]).
 
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -76,8 +76,7 @@ impl Fill {
 }
 
 impl Place {
-    /// Copies that spread the first of `count` elements. Each reads the elements right before its target, so if one fails, the last target
-    /// is invalid too.
+    /// Spreads the first of `count` elements. Each copy reads right before its target, so if one fails, the last target is invalid too.
     pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
         let written = move |step: u32| count.div_ceil(1 << step);
         (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {

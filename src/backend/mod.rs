@@ -45,9 +45,7 @@ pub use operation::{Copy, Launch, ModuleId, Operand, Place, Prefetch};
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 
-/// A source of devices, memory, streams and kernels.
-///
-/// Any thread may call any method, also while a kernel runs. `device` is an ordinal, from 0.
+/// A source of devices, memory, streams and kernels. Any thread may call any method, also while a kernel runs.
 ///
 /// # Safety
 ///
@@ -97,8 +95,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) for anything but a live block of this backend, or another layout: it stays allocated. With a
-    /// driver's error it is freed anyway.
+    /// [`Foreign`](crate::Error::Foreign) for anything but a live block of this layout, which stays allocated. With a driver's error it is
+    /// freed anyway.
     ///
     /// # Safety
     ///
@@ -115,8 +113,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Both have `bytes` bytes, without overlap. No one else writes the source or accesses the target meanwhile. A source of one word is
-    /// also writable.
+    /// Both have `bytes` bytes, without overlap. Meanwhile no one else writes the source or accesses the target. A source of one word is
+    /// writable.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
     /// Fills, and returns when complete. Waits for no stream.
@@ -124,7 +122,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a misaligned place; [`Unsupported`](crate::Error::Unsupported) for
-    /// an element size other than 1, 2, 4 or 8.
+    /// another element size than 1, 2, 4 or 8.
     ///
     /// # Safety
     ///
@@ -163,7 +161,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As [`fill_now`](Self::fill_now), until it is executed.
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket>;
 
-    /// Stores a word that others may be reading: an acquire load also sees all earlier writes of the host and of returned calls.
+    /// Stores a word: an acquire load also sees all earlier writes of the host and of returned calls.
     ///
     /// # Errors
     ///
@@ -193,12 +191,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         unsafe { self.publish_now(word, value) }
     }
 
-    /// Queues the store of a word: an acquire load also sees all earlier operations of the stream. Nothing is stored if an operation from
-    /// `since` on has failed.
+    /// Queues the store of a word: an acquire load also sees all earlier operations of the stream. A failure from `since` on prevents it.
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill). If an operation failed, waiting returns [`Operation`](crate::Error::Operation).
+    /// As [`fill`](Self::fill). After a failure, waiting returns [`Operation`](crate::Error::Operation).
     ///
     /// # Safety
     ///
@@ -222,20 +219,19 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns true if every operation up to a ticket is complete, as after the end of its stream.
     fn reached(&self, ticket: Ticket) -> bool;
 
-    /// Waits until a ticket is reached or the timeout; returns true if it is reached.
+    /// Waits until a ticket is reached; false on timeout.
     ///
     /// # Errors
     ///
-    /// The ticket's error, once. The backends here remember the last 64 streams that ended with unreported errors.
+    /// The ticket's error, once. The backends here remember 64 streams that ended with unreported errors.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// Like [`wait`](Self::wait), but also fails if another waiter got the error. For a caller that relies on the effect and holds the
-    /// stream.
+    /// Like [`wait`](Self::wait), but also fails if another waiter got the error. The caller holds the stream.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). With hundreds of runs of failures, the backends here may report
-    /// a success as a failure, never the reverse.
+    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). After hundreds of failures, the backends here may report a
+    /// success as a failure, never the reverse.
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
     /// Waits until all operations queued on a stream so far are complete.
@@ -267,8 +263,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
-    /// Drops a value after its uses; with a freed block `beyond`, also after its memory is free ([`Extension::is_deferred`]).
-    /// [`Extension::free_deferred`] waits for that drop, so it must not block.
+    /// Drops a value after its uses; with a freed block `beyond`, also after [its memory is free](Extension::is_deferred). The drop must
+    /// not block, since [`Extension::free_deferred`] waits for it.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>);
 
     /// Counts an error that a destructor cannot return.

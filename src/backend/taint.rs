@@ -3,10 +3,10 @@
 //! 1. A failed queued operation taints the bytes that it was to write.
 //! 2. Reading a tainted byte, or launching with a tainted [operand](super::Operand), fails with [`Error::Tainted`] of the first failure,
 //!    and taints its own target. A host slice of it is an error.
-//! 3. A successful copy or fill makes its target valid. Freed memory is not tainted, nor is a block by a previous owner.
+//! 3. A successful copy or fill makes its target valid; so does a free.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
-//! A kernel's accesses through raw addresses, and memory outside the backend, are not tracked.
+//! Raw addresses in kernels, and memory outside the backend, are not tracked.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;

@@ -1,17 +1,15 @@
 //! [`RingBufferBridge`]: moves messages between rings in host memory and rings in device memory.
 //!
-//! Polling a ring is fast only in local memory, so each direction has a ring near the host and one near the kernel. A flush copies messages
-//! between them, by a [`TransferStrategy`]; both sides may map one ring instead.
+//! Polling a ring is fast only in local memory, so each direction has a ring near the host and one near the kernel, and a flush copies
+//! messages between them, by a [`TransferStrategy`].
 //!
-//! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel with commands and
-//! telemetry, [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
+//! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel,
+//! [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
 //!
-//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: the next flush repeats what failed. A drop
-//!    still executes queued copies.
-//! 2. A flush is one copy, or two where messages wrap, and one index store.
+//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: the next flush repeats what failed.
+//! 2. A flush is one copy, or two where messages wrap, and one index store. It never waits for a kernel.
 //! 3. A slot is released when its copy is complete.
-//! 4. A flush never waits for a kernel.
-//! 5. A kernel's impossible index is [`Corrupt`](crate::attach::Corrupt).
+//! 4. A kernel's impossible index is [`Corrupt`](crate::attach::Corrupt).
 //!
 //! A bridge launches no kernels, encodes no messages and has no thread: flush it, `poll` it, or move it into a [`Pump`].
 //!
@@ -237,7 +235,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     /// Polls the kernel's input index. Returns how many sent messages it has not popped, and whether the poll succeeded: else the count is
-    /// older. Released slots can be used after it. `None` for shared rings: use [`Sender::refresh`].
+    /// older. `None` for shared rings: use [`Sender::refresh`].
     pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
         let up = self.up.mover.as_mut()?;
         let polled = up.poll(Line::Head);

@@ -16,8 +16,7 @@ use crate::{Error, Rejected, Result, RingMessage};
 /// A bridge and the thread that polls it, until stopped or calls keep failing.
 ///
 /// Then the user's ends are disconnected: a thread that [waits](crate::wait::Waiting) gets
-/// [`Disconnected`](crate::wait::RecvError::Disconnected) after the arrived messages. After the kernel has left, a waiter waits until the
-/// bridge is dropped.
+/// [`Disconnected`](crate::wait::RecvError::Disconnected) after the arrived messages. It does not watch the kernel.
 ///
 /// Drop, or a panic of the thread, drops the bridge with messages that have not arrived. A forgotten pump polls until the process ends.
 ///

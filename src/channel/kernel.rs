@@ -118,9 +118,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
-    /// Lets the kernel answer all sent messages, even if paused, and waits until it has left. The answers can still be received.
+    /// Lets the kernel answer all sent messages, even if paused, and waits until it has left.
     ///
-    /// First receive answers that do not fit: the kernel waits for free slots. The deadline is the [`timeout`](super::Options::timeout)
+    /// Receive answers that do not fit before; the others can still be received. The deadline is the [`timeout`](super::Options::timeout)
     /// after the last processed message. A terminated kernel answers no more: its unpopped messages stay for a [`restart`](Self::restart).
     ///
     /// # Errors
@@ -153,8 +153,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated)).map(drop)
     }
 
-    /// [`drain`](Self::drain)s the kernel, and returns its last state. Receive answers before: the rest is dropped, and so are messages
-    /// that a terminated kernel did not pop.
+    /// [`drain`](Self::drain)s the kernel, and returns its last state. Drops answers not received before, and unpopped messages.
     ///
     /// # Errors
     ///

@@ -1,11 +1,10 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings to it.
 //!
-//! Use a channel to exchange fixed-size messages with a running kernel, a [`RingBufferBridge`] to launch it yourself, a [`Stream`] for
-//! kernels that end by themselves, and [`streaming`](crate::streaming) for data larger than device memory.
+//! Use a channel for fixed-size messages with a running kernel, a [`RingBufferBridge`] to launch it yourself, a [`Stream`] for kernels that
+//! end by themselves, and [`streaming`](crate::streaming) for data larger than device memory.
 //!
-//! 1. Opening allocates pinned memory and the rings, launches the kernel and waits until it is ready.
-//! 2. The host accesses that memory only through the channel. It is freed after the kernel has left.
-//! 3. An ended kernel can be launched again on the same rings, as a new epoch, with its unanswered messages.
+//! 1. Opening allocates pinned memory and the rings, and waits until the kernel is ready. The memory is freed after the kernel has left.
+//! 2. An ended kernel can be launched again on the same rings, as a new epoch, with its unanswered messages.
 //!
 //! | call | full or empty ring |
 //! |---|---|
@@ -16,9 +15,9 @@
 //!
 //! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) have a deadline. [`flush`](Channel::flush) or the
 //! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only under backpressure: when nothing could
-//! be moved, or when the output ring may be half full.
+//! be moved, or the output ring may be half full.
 //!
-//! A channel does not correlate answers with requests, encode messages or restart kernels by itself.
+//! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,8 +4,8 @@
 //! measure.
 //!
 //! Use [`Stream::copy`](crate::stream::Stream::copy) for a whole buffer, [`peer`](crate::peer) between devices,
-//! [`streaming`](crate::streaming) for data larger than device memory, and a bridge's [`TransferStrategy`](crate::bridge::TransferStrategy)
-//! for messages. Nothing here chooses a memory kind or allocates in the background.
+//! [`streaming`](crate::streaming) for data larger than device memory, and a [`bridge`](crate::bridge) for messages. Nothing here allocates
+//! in the background.
 
 mod bandwidth;
 mod chunked;

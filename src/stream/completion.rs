@@ -17,9 +17,8 @@ use crate::backend::{Backend, Ticket};
 /// A future of a [`Pending`], for any executor.
 ///
 /// 1. The last task that polled is woken once, on completion.
-/// 2. Without a poll, or after a drop, the operation is executed and its operands are dropped after it. To continue after `select!`, poll
-///    by reference.
-/// 3. If it is forgotten, the operands are never freed.
+/// 2. Unpolled or dropped, the operation is still executed, then its operands are dropped. To continue after `select!`, poll by reference.
+/// 3. Forgotten, the operands are never freed.
 /// 4. After it was ready, it stays pending.
 ///
 /// ```

@@ -101,8 +101,8 @@ impl Event {
         self.wait()
     }
 
-    /// Returns the time since an event of any stream of the backend; zero if this one came first. The host backend uses its clock, or the
-    /// virtual time of its [`Link`](crate::backend::host::Link).
+    /// Returns the time since an event of any stream; zero if this one came first. The host backend uses its clock, or its
+    /// [`Link`](crate::backend::host::Link)'s.
     ///
     /// # Errors
     ///

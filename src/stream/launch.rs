@@ -101,8 +101,7 @@ impl Stream {
     /// # Errors
     ///
     /// As [`launch`](Self::launch); [`Size`](crate::Error::Size) for no groups or more than the device runs at once;
-    /// [`Residency`](crate::Error::Residency) next to persistent kernels. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is
-    /// persistent.
+    /// [`Residency`](crate::Error::Residency) next to persistent kernels, such as one that takes an [`Epoch`](crate::kernel::Epoch).
     ///
     /// # Safety
     ///
@@ -112,7 +111,7 @@ impl Stream {
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
-    /// Queues a kernel with one block. The stream owns its `operands` until it has ended, and returns them for the next launch of a chain.
+    /// Queues a kernel with one block. The stream owns its `operands` until it has ended, then returns them.
     ///
     /// The arguments are the operands' device addresses, 0 for one without bytes, then `arguments`.
     ///

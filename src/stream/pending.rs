@@ -12,8 +12,8 @@ use crate::{Error, Rejected, Result};
 
 /// A queued operation and its operands `T`, to wait for or to [await](super::Completion).
 ///
-/// After a drop, `T` is dropped after the operation. If forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`]
-/// returns an unreported error.
+/// A drop drops `T` after the operation. If forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`] returns an
+/// unreported error.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,7 +82,7 @@ impl<T: Queued> Pending<T> {
         self.wait_until(Some(Duration::ZERO))
     }
 
-    /// Returns the operands at once, to queue them again on any stream. The host cannot access them before this operation is complete.
+    /// Returns the operands at once, to queue them again; the host cannot access them before this operation is complete.
     ///
     /// Its error is reported once: by the first blocking operation on one of the buffers if nothing else was queued on it, else by
     /// [`Stream::synchronize`].

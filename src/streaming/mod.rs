@@ -4,12 +4,12 @@
 //! to copy one buffer, [`double_buffer`](crate::double_buffer) for frames of a running computation, and a
 //! [`Channel`](crate::channel::Channel) for messages.
 //!
-//! 1. Reading, upload, work, download and writing overlap. At most [`depth`](Builder::depth) chunks are in flight.
-//! 2. Every byte passes once, in order. Chunks and jobs are whole numbers of [elements](Builder::element); the last chunk may be short.
+//! 1. Reading, upload, work, download and writing overlap, with at most [`depth`](Builder::depth) chunks in flight.
+//! 2. Every byte passes once, in order. Chunks and jobs are whole numbers of [elements](Builder::element).
 //! 3. A source that ends early or changes its length is an error.
-//! 4. An error says how many bytes are [done](Interrupted::done); another [`Job`] can continue [from](Job::from) there. What a
-//!    [`Sequential`] source has read ahead is lost.
-//! 5. A [`FileSink`] appears under its name when committed, complete and on disk, or not at all.
+//! 4. An error says how much is [done](Interrupted::done); another [`Job`] can continue [from](Job::from) there. What a [`Sequential`]
+//!    source has read ahead is lost.
+//! 5. A [`FileSink`] appears under its name complete and on disk, or not at all.
 //!
 //! A [`Stage`] does nothing ([`Through`]), queues operations ([`Queued`]) or requests work from a persistent kernel ([`Persistent`]). The
 //! output has the length and place of the input.
