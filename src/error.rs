@@ -381,7 +381,7 @@ pub enum MirrorFault {
 /// Why an operation's result cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationFault {
-    /// It failed, as another waiter was told.
+    /// It failed, and another waiter got the error.
     #[error("failed; its error was already reported to an earlier waiter")]
     AlreadyReported,
     /// It failed, so nothing was published.

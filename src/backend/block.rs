@@ -10,7 +10,7 @@ use bitflags::bitflags;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// A number that the host cannot dereference or convert to a pointer.
+/// An address in device memory, which the host cannot dereference or convert to a pointer.
 ///
 /// ```compile_fail
 /// fn read(address: ringmem::backend::DeviceAddress) -> u8 {
@@ -103,7 +103,7 @@ pub struct Request {
     pub location: MemoryLocation,
     /// Device that owns the memory or is near it.
     pub device: u32,
-    /// At least one byte.
+    /// Size, at least one byte, and alignment.
     pub layout: Layout,
     /// Other properties.
     pub options: Options,
@@ -112,9 +112,9 @@ pub struct Request {
 /// A piece of allocated memory: plain numbers. Only [`Memory::free`](crate::memory::Memory::free) frees it.
 #[derive(Debug)]
 pub struct Block {
-    /// If devices can access it.
+    /// `None` if devices cannot access it.
     pub device_address: Option<DeviceAddress>,
-    /// If the host can access it.
+    /// `None` if the host cannot access it.
     pub host: Option<NonNull<u8>>,
     /// Requested size and alignment.
     pub layout: Layout,
@@ -126,7 +126,7 @@ pub struct Block {
     pub is_pinned: bool,
     /// The ticket after which it may be used; `None` for now.
     pub ready: Option<Ticket>,
-    /// For the memory that allocated it alone.
+    /// A number for the memory that allocated it.
     pub tag: u64,
 }
 

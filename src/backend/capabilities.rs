@@ -18,7 +18,7 @@ pub struct Capabilities {
     pub shared_memory: bool,
     /// Allocations are stream-ordered.
     pub stream_ordered: bool,
-    /// In bytes.
+    /// Largest alignment, in bytes.
     pub largest_align: u64,
     /// The devices whose memory it can [access](super::Extension::set_peer), without itself.
     pub peers: Vec<u32>,
@@ -39,7 +39,7 @@ pub struct Capabilities {
 pub struct MemoryInfo {
     /// Total size.
     pub total: u64,
-    /// Without an allocation or a managed page; may be fragmented.
+    /// Bytes without an allocation or a managed page; may be fragmented.
     pub free: u64,
 }
 

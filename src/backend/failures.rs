@@ -17,7 +17,7 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Above all other numbers.
+    /// `number` is above all others.
     pub fn add(&mut self, number: u64, error: Error) {
         self.untold.push((number, error));
     }

@@ -22,11 +22,11 @@ use crate::{DeviceBytes, Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fill {
-    /// Aligned to `size`.
+    /// First element, aligned to `size`.
     pub to: Place,
     /// Bytes of an element, in the low bytes.
     pub pattern: u64,
-    /// Of an element: 1, 2, 4 or 8 bytes.
+    /// Bytes of an element: 1, 2, 4 or 8.
     pub size: u8,
     /// Number of elements.
     pub count: u64,
@@ -37,7 +37,7 @@ pub(crate) const fn takes(size: usize) -> bool {
 }
 
 impl Fill {
-    /// Returns a fill with copies of an element, of 1, 2, 4 or 8 bytes at compile time.
+    /// Returns a fill with copies of an element. Compiles only for 1, 2, 4 or 8 bytes.
     pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
         const { assert!(takes(size_of::<T>()), "a fill takes elements of 1, 2, 4 or 8 bytes") };
         let mut bytes = [0; 8];

@@ -95,8 +95,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) for anything but a live block of this layout, which stays allocated. With a driver's error it is
-    /// freed anyway.
+    /// [`Foreign`](crate::Error::Foreign) unless it is a live block of this backend and layout; nothing is freed then. With a driver's error
+    /// it is freed anyway.
     ///
     /// # Safety
     ///

@@ -14,9 +14,9 @@ use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 /// Device addresses of a ring, for its kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// Polled by the kernel.
+    /// Header that the kernel polls.
     pub own: u64,
-    /// Published to by the kernel; may be the same.
+    /// Header that it publishes to; may be the same.
     pub peer: u64,
     /// Slots.
     pub slots: u64,

@@ -19,7 +19,7 @@ const MOST_LOOKS: u32 = 5;
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// Pushes a message and flushes it; waits for a free slot, up to the [timeout](super::Options::timeout).
     ///
-    /// A kernel pops nothing while its output ring is full: receive before the rings are.
+    /// A kernel pops nothing while its output ring is full: receive before both rings are full.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pushes a message and flushes it; never waits, even if the kernel has left: [`check`](Self::check).
+    /// Pushes a message and flushes it; never waits. [`check`](Self::check) returns whether the kernel still runs.
     ///
     /// # Errors
     ///

@@ -101,7 +101,8 @@ impl Stream {
     /// # Errors
     ///
     /// As [`launch`](Self::launch); [`Size`](crate::Error::Size) for no groups or more than the device runs at once;
-    /// [`Residency`](crate::Error::Residency) next to persistent kernels, such as one that takes an [`Epoch`](crate::kernel::Epoch).
+    /// [`Residency`](crate::Error::Residency) next to persistent kernels. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is
+    /// persistent.
     ///
     /// # Safety
     ///
