@@ -249,13 +249,13 @@ impl<T: RingMessage> Sender<T> {
         either!(&mut self.end, end => end.refresh())
     }
 
-    /// Index of the next message.
+    /// Returns the index of the next message.
     #[must_use]
     pub const fn tail(&self) -> u64 {
         either!(&self.end, end => end.tail())
     }
 
-    /// Slots of the ring.
+    /// Returns the number of slots of the ring.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         either!(&self.end, end => end.capacity())
@@ -325,13 +325,13 @@ impl<T: RingMessage> Receiver<T> {
         }
     }
 
-    /// Index of the next message.
+    /// Returns the index of the next message.
     #[must_use]
     pub const fn head(&self) -> u64 {
         either!(&self.end, end => end.head())
     }
 
-    /// Slots of the ring.
+    /// Returns the number of slots of the ring.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         either!(&self.end, end => end.capacity())
