@@ -1,4 +1,4 @@
-//! [`Aligned`]: a memory with a minimum alignment, and sizes rounded up.
+//! [`Aligned`].
 
 use core::alloc::Layout;
 use std::sync::Arc;
@@ -8,13 +8,10 @@ use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Raises the alignment of each request, and optionally its size: for rows of textures, for huge pages, for an upstream memory with few sizes.
+/// Raises the alignment of each request, and optionally its size: for texture rows, huge pages, or upstream memories with few sizes.
 ///
-/// A pool or an arena over this memory aligns each of its blocks to it. Rounding applies to the upstream requests only: a pool or an arena above
-/// divides those blocks at its own sizes.
-///
-/// A buffer has the requested length and the raised alignment, on which a cast to larger elements may rely. Padding belongs to the buffer and is not
-/// visible.
+/// A pool or an arena above keeps the alignment, but divides the rounded blocks at its own sizes. A buffer has the requested length and the
+/// raised alignment, for a [cast](super::Buffer::cast) to larger elements.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -34,16 +31,16 @@ pub struct Aligned<M> {
     memory: M,
     /// INVARIANT: a power of two.
     align: usize,
-    /// INVARIANT: not 0, and not more than the largest layout of this alignment.
+    /// INVARIANT: from 1 to the largest layout of this alignment.
     multiple: usize,
 }
 
 impl<M: Memory> Aligned<M> {
-    /// Aligns blocks to at least `align`.
+    /// Aligns blocks to at least `align` bytes.
     ///
     /// # Errors
     ///
-    /// [`Align`](Error::Align) unless `align` is a power of two. Each allocation fails if the upstream memory refuses its size.
+    /// [`Align`](Error::Align) unless `align` is a power of two.
     pub fn new(memory: M, align: usize) -> Result<Self> {
         check_align(align)?;
         Ok(Self { memory, align, multiple: 1 })
@@ -53,7 +50,7 @@ impl<M: Memory> Aligned<M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for 0, and for more bytes than a block of this alignment can have.
+    /// [`Size`](Error::Size) for 0, or more bytes than a block of this alignment can have.
     pub fn rounding(mut self, multiple: usize) -> Result<Self> {
         let most = most_bytes(self.align);
         if multiple == 0 || multiple > most {
@@ -69,11 +66,11 @@ impl<M: Memory> Aligned<M> {
         &self.memory
     }
 
-    /// Returns the layout of the upstream request. Equal for a layout and for one with its size and the resulting alignment, so that `free` finds it.
+    /// Idempotent, so that `free` finds the upstream layout.
     fn raised(&self, layout: Layout) -> Result<Layout> {
         let (rounded, align) = (layout.size().checked_next_multiple_of(self.multiple), layout.align().max(self.align));
         rounded.and_then(|size| Layout::from_size_align(size, align).ok()).ok_or_else(|| {
-            // An alignment above this memory's may leave no room for a multiple. The error then reports the alignment.
+            // At a larger alignment than this memory's, no multiple may fit. Then the alignment is the error.
             let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
             match most {
                 0 => Error::Align { asked: align as u64, most: self.align as u64 },
@@ -83,22 +80,22 @@ impl<M: Memory> Aligned<M> {
     }
 }
 
-// SAFETY: an upstream block that is at least as long and as well aligned is a block of this layout.
+// SAFETY: an upstream block of at least this size and alignment is a block of this layout.
 unsafe impl<M: Memory> Memory for Aligned<M> {
     type Visibility = M::Visibility;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let raised = self.raised(layout)?;
         let mut block = self.memory.alloc(raised, on)?;
-        // No longer than `raised`, which is a layout of this alignment.
+        // Always valid: no larger than `raised`.
         block.layout = Layout::from_size_align(layout.size(), raised.align()).unwrap_or(layout);
         Ok(block)
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // It was a layout when the block was allocated, so it is one.
+        // Valid at the allocation, so valid now.
         let block = Block { layout: self.raised(block.layout).unwrap_or(block.layout), ..*block };
-        // SAFETY: the caller's promise; the block is as the upstream memory returned it.
+        // SAFETY: the caller's promise, and the upstream memory's layout.
         unsafe { self.memory.free(&block, uses) }
     }
 

@@ -1,4 +1,4 @@
-//! [`Arena`]: small blocks from one large block.
+//! [`Arena`].
 
 use core::alloc::Layout;
 use core::{fmt, mem};
@@ -11,10 +11,9 @@ use crate::free_list::{FreeList, Shortage};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Allocates blocks from one block of another memory, first fit; adjacent free blocks coalesce. Clones are the same arena.
+/// Allocates first-fit from one block of another memory; adjacent free blocks coalesce. Clones are the same arena.
 ///
-/// The large block is freed after the drop of the arena and of all its blocks. Its addresses are contiguous, so a kernel can find a block by its offset
-/// from the start of the arena.
+/// The large block is freed after the arena and all its blocks. A kernel can address a block by its offset.
 ///
 /// ```
 /// use ringmem::memory::{Arena, Buffer, Device};
@@ -39,11 +38,11 @@ struct Shared<M: Memory> {
 }
 
 impl<M: Memory> Arena<M> {
-    /// Creates an arena of `bytes` bytes, aligned to `align`, the maximum alignment of its blocks.
+    /// Creates an arena of `bytes` bytes, aligned to `align`, the largest alignment of its blocks.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size), [`Align`](Error::Align), the errors of the memory.
+    /// [`Size`](Error::Size), [`Align`](Error::Align), the memory's errors.
     #[track_caller]
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
         check_align(align)?;
@@ -65,7 +64,7 @@ impl<M: Memory> Arena<M> {
         self.shared.block.layout.size()
     }
 
-    /// Returns the free bytes; may be fragmented.
+    /// Returns the free bytes, which may be fragmented.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.backend().extension().free_deferred();
@@ -85,8 +84,8 @@ impl<M: Memory> fmt::Debug for Arena<M> {
     }
 }
 
-// SAFETY: a block is a part of the large block, which `FreeList` allocates once until it is freed. The large block lives as long as this memory,
-// and `Part` holds it until the uses of freed parts are complete.
+// SAFETY: `FreeList` allocates a part once until it is freed. The large block lives as long as this memory; `Part` keeps it until the uses
+// of freed parts are complete.
 unsafe impl<M: Memory> Memory for Arena<M> {
     type Visibility = M::Visibility;
 
@@ -104,7 +103,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;
         let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
-        // Memory that a stream is about to free also counts as free.
+        // A deferred free counts as free.
         let taken = take().or_else(|_| {
             self.backend().extension().free_deferred();
             take()
@@ -142,20 +141,19 @@ impl<M: Memory> Shared<M> {
         self.free_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a freed block to the free list.
     fn give(&self, part: &Block) {
         let whole = &self.block;
         let offset = match (whole.device_address, part.device_address, whole.host, part.host) {
             (Some(whole), Some(part), ..) => part.get() - whole.get(),
             (_, _, Some(whole), Some(part)) => (part.as_ptr().addr() - whole.as_ptr().addr()) as u64,
-            // Every block of a memory has an address.
+            // Unreachable: every block has an address.
             _ => return,
         };
         self.free_list().release(offset, part.layout.size() as u64);
     }
 }
 
-/// A block whose place is freed when this is dropped.
+/// A block that is freed on drop.
 struct Part<M: Memory> {
     arena: Arc<Shared<M>>,
     block: Block,
@@ -171,7 +169,7 @@ impl<M: Memory> Drop for Shared<M> {
     fn drop(&mut self) {
         let block = mem::replace(&mut self.block, Block::empty(MemoryLocation::Host, 1));
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: of this memory by the invariant, freed only here; all parts are freed and their uses complete.
+        // SAFETY: of this memory by the invariant, freed only here, after all parts and their uses.
         if let Err(error) = unsafe { self.memory.free(&block, &uses) } {
             self.memory.backend().unreported(error);
         }

@@ -1,4 +1,4 @@
-//! Checks of ranges, lengths and casts of elements.
+//! Checks of ranges, lengths and casts.
 
 use core::alloc::Layout;
 use core::ops::{Bound, Range, RangeBounds};
@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use crate::{DeviceBytes, Error, Result};
 
-/// Returns `len` zeroed elements in pageable memory.
+/// Returns an error without memory, not an abort.
 pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
     let layout = Layout::array::<T>(len).map_err(|_| short())?;
@@ -17,11 +17,10 @@ pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     }
     // SAFETY: the layout has bytes.
     let first = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(short)?;
-    // SAFETY: from the global allocator, with the layout of `len` elements; any bytes are valid elements, by the promise of `Layout`.
+    // SAFETY: allocated with this layout; any bytes are valid elements.
     Ok(unsafe { Vec::from_raw_parts(first.cast::<T>().as_ptr(), len, len) })
 }
 
-/// Returns an error unless the numbers of elements are equal.
 pub(crate) fn same_size<T>(expected: usize, got: usize) -> Result<()> {
     if expected == got {
         return Ok(());
@@ -29,7 +28,6 @@ pub(crate) fn same_size<T>(expected: usize, got: usize) -> Result<()> {
     Err(Error::Size { what: "length in bytes", asked: bytes::<T>(got), least: bytes::<T>(expected), most: bytes::<T>(expected) })
 }
 
-/// Returns `at + len` if it is within `size` elements.
 pub(crate) fn end<T>(at: usize, len: usize, size: usize) -> Result<usize> {
     match at.checked_add(len) {
         Some(end) if end <= size => Ok(end),
@@ -37,7 +35,6 @@ pub(crate) fn end<T>(at: usize, len: usize, size: usize) -> Result<usize> {
     }
 }
 
-/// Returns the range if it is within `size` elements.
 pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
@@ -51,7 +48,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        // A range without an end starts past the end.
+        // Without an end, the start is out of range instead.
         (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
             Err(Error::Size { what: "range end in bytes", asked: bytes::<T>(end), least: bytes::<T>(start), most: bytes::<T>(size) })
         }
@@ -66,12 +63,11 @@ fn outside<T>(at: usize, len: usize, size: usize) -> Error {
     Error::Range { offset: bytes::<T>(at), len: bytes::<T>(len), size: bytes::<T>(size) }
 }
 
-/// Returns the bytes of the elements, for an error. An element without bytes counts as one.
+/// For errors: zero-sized elements count as one byte.
 fn bytes<T>(elements: usize) -> u64 {
     (elements as u64).saturating_mul(size_of::<T>().max(1) as u64)
 }
 
-/// Returns the number of `U` in `bytes` bytes at this alignment.
 pub(crate) fn recount<U>(bytes: usize, align: usize) -> Result<usize> {
     let (size, needed) = (size_of::<U>(), align_of::<U>());
     if size == 0 || !bytes.is_multiple_of(size) || align < needed {

@@ -1,4 +1,4 @@
-//! [`Budget`]: a limit in bytes, and reservations of it.
+//! [`Budget`] and [`Reservation`].
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 use crate::error::LimitOf;
 use crate::{Error, Result};
 
-/// A limit in bytes, and the bytes in use. Clones are the same budget.
+/// A limit in bytes, and the bytes in use. Clones share them.
 ///
-/// 1. The check and the reservation are one atomic step: [`used`](Self::used) never exceeds the limit, with any number of threads.
-/// 2. A [`Reservation`] releases its bytes when it is dropped. One that is forgotten keeps them.
-/// 3. It only counts: reserve before an allocation, and release after the memory is free.
+/// 1. Check and reservation are one atomic step: [`used`](Self::used) never exceeds the limit.
+/// 2. A [`Reservation`] releases its bytes on drop, not if it is forgotten.
+/// 3. It only counts: reserve before an allocation, release after the free.
 ///
 /// ```
 /// use ringmem::memory::Budget;
@@ -32,9 +32,7 @@ pub struct Budget {
 
 struct Shared {
     limit: u64,
-    /// At most `limit`.
     used: AtomicU64,
-    /// At least every value that `used` had.
     peak: AtomicU64,
 }
 
@@ -63,13 +61,13 @@ impl Budget {
         self.shared.peak.load(Relaxed)
     }
 
-    /// Returns true if that many bytes are free now. Another thread may reserve them meanwhile: prefer to reserve.
+    /// Returns whether that many bytes are free now. Prefer [`reserve`](Self::reserve): another thread may take them meanwhile.
     #[must_use]
     pub fn has(&self, bytes: u64) -> bool {
         self.used().checked_add(bytes).is_some_and(|used| used <= self.limit())
     }
 
-    /// Reserves bytes, all or none.
+    /// Reserves all bytes or none.
     ///
     /// # Errors
     ///
@@ -79,13 +77,11 @@ impl Budget {
         Ok(self.taken(bytes))
     }
 
-    /// Reserves bytes that the caller releases.
     pub(crate) fn take(&self, bytes: u64) -> Result<()> {
         let Shared { limit, used, peak } = &*self.shared;
         let add = |used: u64| used.checked_add(bytes).filter(|used| used <= limit);
         match used.fetch_update(Relaxed, Relaxed, add) {
             Ok(before) => {
-                // Usually the peak is higher already.
                 if peak.load(Relaxed) < before + bytes {
                     peak.fetch_max(before + bytes, Relaxed);
                 }
@@ -95,12 +91,10 @@ impl Budget {
         }
     }
 
-    /// Releases reserved bytes.
     pub(crate) fn give(&self, bytes: u64) {
         self.shared.used.fetch_sub(bytes, Relaxed);
     }
 
-    /// Returns a reservation of bytes that are reserved already.
     pub(crate) fn taken(&self, bytes: u64) -> Reservation {
         Reservation { budget: self.clone(), bytes }
     }
@@ -143,7 +137,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more than there are; nothing is split off.
+    /// [`Size`](Error::Size) for more than there are.
     pub fn split(&mut self, bytes: u64) -> Result<Self> {
         let Some(rest) = self.bytes.checked_sub(bytes) else {
             return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: self.bytes });
@@ -152,12 +146,10 @@ impl Reservation {
         Ok(self.budget.taken(bytes))
     }
 
-    /// Adds bytes of the same budget.
     pub(crate) fn join(&mut self, mut other: Self) {
         self.bytes += mem::take(&mut other.bytes);
     }
 
-    /// Returns true if they are of this budget.
     pub(crate) fn is_of(&self, budget: &Budget) -> bool {
         Arc::ptr_eq(&self.budget.shared, &budget.shared)
     }

@@ -1,4 +1,4 @@
-//! [`Buffer`]: the owner of elements in a memory.
+//! [`Buffer`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::alloc::Layout;
@@ -52,19 +52,19 @@ pub struct Buffer<T, M: Memory> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Allocates `len` elements, ready for use. Their contents are unspecified in device memory. Host-readable elements are initialised: zero, or
-    /// the previous contents in a memory that reuses its bytes, such as an [`Arena`](super::Arena).
+    /// Allocates `len` elements: unspecified in device memory; zeroed in host-readable memory, unless the memory reuses its bytes, as an
+    /// [`Arena`](super::Arena) does.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more bytes than an address can span; the error of the memory.
+    /// [`Size`](Error::Size) for more bytes than an address can span; the memory's error.
     #[track_caller]
     #[inline(always)]
     pub fn new(memory: M, len: usize) -> Result<Self> {
         Self::allocate(memory, len, None)
     }
 
-    /// Allocates in stream order, after the operations queued on `stream`. Uses elsewhere wait for the allocation.
+    /// Allocates in stream order. Uses elsewhere wait for the allocation.
     ///
     /// # Errors
     ///
@@ -87,14 +87,13 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 
     #[track_caller]
-    // `new` and `drop` too: inlined, a buffer is built in place and not moved out of results.
+    // Inlined, so that buffers are built in place, not moved out of results.
     #[inline(always)]
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
         let layout = layout::<T>(len)?;
         Self::of_layout(memory, layout, len, on)
     }
 
-    /// Allocates `len` elements with this layout.
     #[track_caller]
     #[inline(always)]
     fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
@@ -111,7 +110,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         Ok(Self { memory, block, len, uses, _elements: PhantomData })
     }
 
-    /// Marks the contents of a new block as valid: the memory does not know which operations failed on a reused block, or will fail.
+    /// Forgets failed operations on a new block's previous contents.
     #[cold]
     #[inline(never)]
     fn reuse(memory: &M, place: Option<Place>, bytes: u64, ready: Option<Ticket>) {
@@ -126,7 +125,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// The buffer, with [`Cast`](Error::Cast) if the bytes are not a whole number of elements, or not aligned for them.
+    /// The buffer, with [`Cast`](Error::Cast) for a partial or misaligned element.
     pub fn cast<U: DeviceBytes>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         let bytes = self.size_bytes();
         match recount::<U>(bytes, self.block.layout.align()) {
@@ -137,10 +136,9 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 }
 
-/// Returns the layout of `len` elements.
 pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
     const { T::CHECKED };
-    // Elements of sizes that a fill supports are aligned for it.
+    // A fill requires elements aligned to their size.
     let align = if takes(size_of::<T>()) { size_of::<T>() } else { 1 };
     Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {
         let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
@@ -149,7 +147,6 @@ pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
 }
 
 impl<M: Memory> Buffer<u8, M> {
-    /// Allocates the bytes of a layout, for elements of a type that is unknown here.
     pub(crate) fn bytes(memory: M, layout: Layout, on: Option<&Stream>) -> Result<Self> {
         Self::of_layout(memory, layout, layout.size(), on)
     }
@@ -168,7 +165,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.len == 0
     }
 
-    /// Returns the number of allocated elements: [`len`](Self::len).
+    /// Returns [`len`](Self::len).
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.len
@@ -187,7 +184,7 @@ impl<T, M: Memory> Buffer<T, M> {
         &self.memory
     }
 
-    /// Returns the kind of memory; [`MemoryLocation::Host`] for a buffer without bytes.
+    /// Returns the kind of memory; [`MemoryLocation::Host`] without bytes.
     #[must_use]
     pub const fn location(&self) -> MemoryLocation {
         self.block.location
@@ -199,7 +196,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.is_pinned
     }
 
-    /// Returns true if the bytes are in the memory of a real device: false if the backend is [simulated](crate::backend::Backend::is_simulated).
+    /// Returns true for the memory of a real device, not a [simulated](crate::backend::Backend::is_simulated) one.
     #[must_use]
     pub fn is_device_backed(&self) -> bool {
         matches!(self.block.location, MemoryLocation::Device) && !self.memory.backend().is_simulated()
@@ -214,7 +211,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address
     }
 
-    /// Returns the device address of its first element, for a [typed launch](crate::stream::Stream::start); `None` without bytes.
+    /// Returns its device address for a [typed launch](crate::stream::Stream::start); `None` without bytes.
     #[must_use]
     pub fn device_pointer(&self) -> Option<DevicePointer<T>>
     where
@@ -223,14 +220,14 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address.map(|address| DevicePointer::new(address.get()))
     }
 
-    /// Frees it after its uses. Dropping does the same and counts an error as unreported.
+    /// Frees it after its uses. Dropping counts an error as unreported instead.
     ///
     /// # Errors
     ///
     /// The driver's error.
     pub fn close(self) -> Result<()> {
         let (memory, block, uses) = self.into_parts();
-        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
+        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
         unsafe { give_back(&memory, &block, &uses) }
     }
 
@@ -238,32 +235,31 @@ impl<T, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// The error of the first failed use. The driver's error if it does not report a use as complete; that use stays listed.
+    /// The first failed use's error, or the driver's if the wait fails: that use stays listed.
     pub fn settle(&mut self) -> Result<()> {
         let backend = self.memory.backend();
         let outcome = self.uses.settle(&**backend);
-        // If a wait itself failed, its operation may be in flight.
+        // If the wait failed, the operation may be in flight.
         self.uses.uses_mut().retain(|ticket| outcome.is_err() && !backend.reached(ticket));
         outcome
     }
 
-    /// Makes later operations of a stream wait for the uses of this buffer. For launches, which pass memory by address; list the launch with
-    /// [`used_by`](Self::used_by).
+    /// Makes later operations of a stream wait for the buffer's uses, for a launch, which gets memory by address.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](Error::OtherBackend), the driver's error; the stream may then wait for some of them.
+    /// [`OtherBackend`](Error::OtherBackend), the driver's error; the stream may then wait for some uses.
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         let id = stream.on(&**backend)?;
         self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
     }
 
-    /// Lists the operations queued on a stream so far as a use: the memory outlives them, and other operations wait for them. For launches, which pass
-    /// memory by address.
+    /// Lists the operations queued on a stream so far as a use, for a launch, which gets memory by address: the memory outlives them, and
+    /// later operations on the buffer wait for them.
     ///
-    /// Later operations on the buffer wait for that use, blocking copies too: without end if it is a persistent kernel that is not told to end. Give
-    /// memory that a running kernel shares to its [`Channel`](crate::channel::Channel::keep_alive) instead.
+    /// Blocking copies then wait for a persistent kernel to end. Give memory that it shares to
+    /// [`Channel::keep_alive`](crate::channel::Channel::keep_alive) instead.
     ///
     /// # Errors
     ///
@@ -274,11 +270,11 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses.uses_mut().add_after(stream.mark()?, &**backend)
     }
 
-    /// Frees the memory after its uses, which stay listed, and leaves a block without bytes.
+    /// Frees the memory after its uses, which stay listed.
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
-        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
+        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
         unsafe { give_back(&self.memory, &block, self.uses.uses()) }
     }
 
@@ -289,32 +285,28 @@ impl<T, M: Memory> Buffer<T, M> {
         (memory, Block { ..this.block }, *this.uses.uses())
     }
 
-    /// Reinterprets the bytes as elements of another type.
-    ///
     /// # Safety
     ///
-    /// The bytes are a whole number of elements, which are not zero-sized, and are aligned for them.
+    /// The bytes are a whole number of elements with bytes, aligned for them.
     pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
         let len = self.size_bytes() / size_of::<U>();
         let (memory, block, uses) = self.into_parts();
         Buffer { memory, block, len, uses: Listed::new(uses), _elements: PhantomData }
     }
 
-    /// Returns its block.
     pub(crate) fn block(&self) -> &Block {
         &self.block
     }
 
-    /// Replaces its block and returns the old one to the caller. The uses are complete.
-    ///
     /// # Safety
     ///
-    /// The block is of the buffer's memory, owned by the caller, ready, and has the layout and visibility of the block that it replaces.
+    /// The block is of the buffer's memory, owned by the caller, ready, and has the old one's layout and visibility. The old one's uses are
+    /// complete.
     pub(crate) unsafe fn put_in(&mut self, block: Block) -> Block {
         replace(&mut self.block, block)
     }
 
-    /// Marks the contents as valid, for an owner that writes them before it reads them.
+    /// Marks the contents as valid, for a caller that writes all elements.
     #[inline]
     pub(crate) fn forget_contents(&self) {
         if !Taints::are_none() {
@@ -339,12 +331,12 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses.uses()
     }
 
-    /// Lists a queued operation that comes after every listed use, in place of them.
+    /// Lists an operation that is ordered after the listed uses.
     pub(crate) fn used(&mut self, ticket: Ticket) {
         *self.uses.uses_mut() = Uses::of(ticket);
     }
 
-    /// Lists a queued operation in addition to the others, for which it does not wait. Returns the ticket if that is one stream too many.
+    /// Lists an operation that is not ordered after the others. Returns the ticket if the list is full.
     pub(crate) fn used_too(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         let uses = self.uses.uses_mut();
         uses.add(ticket).or_else(|ticket| {
@@ -362,15 +354,13 @@ impl<T, M: Memory> Buffer<T, M> {
 impl<T, M: Memory> Drop for Buffer<T, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
+        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
         if let Err(error) = unsafe { give_back(&self.memory, &self.block, self.uses.uses()) } {
             self.memory.backend().unreported(error);
         }
     }
 }
 
-/// Frees a block, unless it has no bytes.
-///
 /// # Safety
 ///
 /// As [`Memory::free`].

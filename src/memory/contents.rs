@@ -1,4 +1,4 @@
-//! The contents of a [`Buffer`]: views of it, copies and fills.
+//! Views, copies and fills of a [`Buffer`].
 
 use core::ops::RangeBounds;
 use core::ptr::NonNull;
@@ -10,38 +10,38 @@ use crate::DeviceBytes;
 use crate::{Error, Result};
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Copies all elements in, and returns when the copy is complete.
+    /// Copies all elements in, and waits.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) before anything is done; the error of a use of this buffer that is not complete.
+    /// [`Size`](Error::Size) before any copy; the error of an earlier use.
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         self.as_view_mut().copy_from(elements)
     }
 
-    /// Copies elements in, from the element at `at` on.
+    /// Copies elements in, from index `at`.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range) before anything is done; as [`copy_from`](Self::copy_from).
+    /// [`Range`](Error::Range) before any copy; as [`copy_from`](Self::copy_from).
     pub fn copy_from_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
         self.slice_mut(at..end::<T>(at, elements.len(), self.len())?)?.copy_from(elements)
     }
 
-    /// Copies all elements out, and returns when the copy is complete.
+    /// Copies all elements out, and waits.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) before anything is done; the error of a use of this buffer that is not complete.
+    /// As [`copy_from`](Self::copy_from).
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         self.as_view().copy_to(elements)
     }
 
-    /// Copies elements out, from the element at `at` on.
+    /// Copies elements out, from index `at`.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range) before anything is done; as [`copy_to`](Self::copy_to).
+    /// As [`copy_from_at`](Self::copy_from_at).
     pub fn copy_to_at(&self, at: usize, elements: &mut [T]) -> Result<()> {
         self.slice(at..end::<T>(at, elements.len(), self.len())?)?.copy_to(elements)
     }
@@ -55,11 +55,11 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().to_vec()
     }
 
-    /// Fills all elements with `value`, on the device for device memory, as [`SliceMut::fill`] does.
+    /// Fills all elements, on the device for device memory.
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast left at an address that is not a multiple of their size.
+    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) if a cast left elements at an address that is not a multiple of their size.
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.as_view_mut().fill(value)
     }
@@ -73,37 +73,36 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view_mut().zero()
     }
 
-    /// Copies elements of this buffer to another place in it.
+    /// Copies elements within this buffer.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range) or [`Overlap`](Error::Overlap) before anything is done; as [`copy_from`](Self::copy_from).
+    /// [`Range`](Error::Range) or [`Overlap`](Error::Overlap) before any copy; as [`copy_from`](Self::copy_from).
     pub fn copy_within(&mut self, from: impl RangeBounds<usize>, to: usize) -> Result<()> {
         let from = range::<T>(from, self.len())?;
         end::<T>(to, from.len(), self.len())?;
         let size = size_of::<T>() as u64;
-        // Zero-sized elements do not overlap.
         if from.start < to + from.len() && to < from.end && size > 0 {
             return Err(Error::Overlap { from: from.start as u64 * size, to: to as u64 * size, len: from.len() as u64 * size });
         }
         let view = self.view();
-        // SAFETY: both within the buffer, apart from each other, and the buffer is borrowed mutably.
+        // SAFETY: both within the buffer, disjoint, and borrowed mutably.
         unsafe { view.part::<T>(from.start).copy_to_view(&view.part::<T>(to), from.len() * size_of::<T>()) }
     }
 
-    /// Borrows all elements, to read.
+    /// Borrows all elements for reading.
     pub fn as_view(&self) -> Slice<'_, T, M> {
         // SAFETY: the invariant.
         unsafe { Slice::new(self.view(), self.len()) }
     }
 
-    /// Borrows all elements, to write.
+    /// Borrows all elements for writing.
     pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
         // SAFETY: the invariant; borrowed mutably.
         unsafe { SliceMut::new(self.view(), self.len()) }
     }
 
-    /// Borrows some of the elements, to read.
+    /// Borrows elements for reading.
     ///
     /// # Errors
     ///
@@ -112,7 +111,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().slice(range)
     }
 
-    /// Borrows some of the elements, to write.
+    /// Borrows elements for writing.
     ///
     /// # Errors
     ///
@@ -121,13 +120,13 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view_mut().slice(range)
     }
 
-    // The `HostReadable` bounds are on the methods, not on an impl block, so that the compiler prints the trait's message.
+    // `HostReadable` is bound on methods, so that the compiler prints its message.
 
     /// Borrows the elements in host memory.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or while a kernel excludes the host from managed memory.
+    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or a kernel excludes the host from managed memory.
     pub fn as_slice(&self) -> Result<&[T]>
     where
         M::Visibility: HostReadable,
@@ -135,11 +134,9 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().as_slice()
     }
 
-    /// Returns the host address of the elements, for memory that a protocol shares with a kernel; `None` without bytes. Valid for reads and writes
-    /// until the buffer is dropped.
+    /// Returns the host address, for memory that a protocol shares with a kernel; `None` without bytes. Valid until the buffer is dropped.
     ///
-    /// While a slice of the buffer is borrowed, or a queued operation owns it, the caller must not write a byte that another may read. No function
-    /// checks this.
+    /// The caller must not write bytes that a borrowed slice or a queued operation may access. Nothing checks this.
     #[must_use]
     pub fn as_ptr(&self) -> Option<NonNull<T>>
     where
@@ -148,7 +145,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.block().host.map(NonNull::cast)
     }
 
-    /// Borrows the elements in host memory, to write.
+    /// Borrows the elements in host memory for writing.
     ///
     /// # Errors
     ///

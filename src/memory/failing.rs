@@ -1,4 +1,4 @@
-//! [`Failing`]: a memory with injected failures.
+//! [`Failing`].
 
 use core::alloc::Layout;
 use core::fmt;
@@ -11,7 +11,7 @@ use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// The calls that fail. The calls of all clones are numbered together, from 1.
+/// The calls that fail, numbered from 1 over all clones.
 ///
 /// ```
 /// use ringmem::memory::{Buffer, Device, Failing, When};
@@ -31,19 +31,18 @@ pub enum When {
     Call(u64),
     /// Calls for more bytes than this.
     Above(usize),
-    /// Each call with this probability, from 0 to 1. The seed and the number of a call decide alone, with any number of threads.
+    /// Each call with this probability, from 0 to 1, by the seed and the call's number alone.
     Chance {
-        /// The seed.
+        /// Any number.
         seed: u64,
         /// The share of all calls.
         probability: f64,
     },
 }
 
-/// Fails calls with [`Error::Injected`] as [`When`] says, to test error paths. Clones are the same memory.
+/// Fails calls with [`Error::Injected`] to test error paths. Clones share the count.
 ///
-/// 1. A failed allocation does not call the upstream memory.
-/// 2. A failed free has freed the block, as [`Memory::free`] says.
+/// A failed allocation does not call the upstream memory. A failed free has freed the block.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -92,7 +91,7 @@ impl<M: Memory> Failing<M> {
         self
     }
 
-    /// Returns the number of allocations so far, failed ones included.
+    /// Returns the number of allocations, including failed ones.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.shared.allocs.load(Relaxed)
@@ -106,21 +105,20 @@ impl<M: Memory> Failing<M> {
 }
 
 impl When {
-    /// Counts a call; returns an error if it must fail.
     fn check(self, calls: &AtomicU64, call: &'static str, bytes: usize) -> Result<()> {
         let number = calls.fetch_add(1, Relaxed) + 1;
         let fails = match self {
             Self::Never => false,
             Self::Call(failing) => failing == number,
             Self::Above(most) => bytes > most,
-            // 53 bits: as many as a double in 0..1 has.
+            // 53 bits: the precision of a double in 0..1.
             Self::Chance { seed, probability } => ((mix(seed ^ mix(number)) >> 11) as f64) < probability * (1_u64 << 53) as f64,
         };
         if fails { Err(Error::Injected { call, number }) } else { Ok(()) }
     }
 }
 
-/// The output function of SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit of the argument.
+/// SplitMix64's output function (Steele, Lea, Flood 2014).
 const fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,4 +1,4 @@
-//! The memories of a backend: device, pinned, managed and pageable host memory.
+//! A backend's memories.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -44,7 +44,7 @@ macro_rules! kinds {
             }
         }
 
-        // SAFETY: a backend promises for its blocks what this trait requires, and the location determines the visibility.
+        // SAFETY: a backend promises the same of its blocks; the location determines the visibility.
         unsafe impl Memory for $name {
             type Visibility = $visibility;
 
@@ -72,9 +72,9 @@ kinds! {
     /// Page-locked host memory that devices can access.
     #[doc(alias = "HostAllocator")]
     Pinned: Both;
-    /// Managed memory: one address for host and devices, and pages that migrate.
+    /// Managed memory: one address for host and devices, with migrating pages.
     #[doc(alias = "UnifiedAllocator")]
     Unified: Both;
-    /// Pageable host memory: transfers from it are staged.
+    /// Pageable host memory, whose transfers are staged.
     Host: HostOnly;
 }

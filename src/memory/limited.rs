@@ -1,4 +1,4 @@
-//! [`Limited`]: a memory with a limit in bytes.
+//! [`Limited`].
 
 use core::alloc::Layout;
 use core::fmt;
@@ -14,10 +14,9 @@ use crate::stream::Stream;
 
 /// Refuses allocations beyond a limit. Clones share the limit.
 ///
-/// 1. Bytes are reserved before the upstream allocation and released if it fails: [`used`](Self::used) never exceeds the limit, with any number of
-///    threads.
-/// 2. A block counts until it is freed upstream *and* its listed uses are complete, since its bytes cannot be reused before; and as long
-///    as the backend [defers](crate::backend::Extension::defers_free) its free.
+/// 1. [`used`](Self::used) never exceeds the limit, with any number of threads.
+/// 2. A block counts until its bytes can be reused: its uses are complete and the backend no longer
+///    [defers](crate::backend::Extension::defers_free) its free.
 /// 3. The requested size counts. An upstream [`Aligned`](super::Aligned) may take more.
 ///
 /// ```
@@ -41,7 +40,7 @@ pub struct Limited<M> {
 
 struct Shared<M> {
     memory: M,
-    /// Separate from the memory, so that a deferred release in the backend does not hold the backend.
+    /// Shared separately, so that a deferred release does not keep its backend alive.
     budget: Budget,
 }
 
@@ -72,7 +71,6 @@ impl<M: Memory> Limited<M> {
     }
 }
 
-/// Bytes reserved for a block; released if the allocation fails.
 struct Taken<'a> {
     budget: &'a Budget,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! [`Listed`]: the uses of a buffer, with a flag that they are complete.
+//! [`Listed`].
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use crate::Result;
 use crate::backend::{Backend, Uses};
 
-/// Uses that a wait can mark as complete through a shared reference: later waits return at once.
+/// Uses that a wait marks as complete through a shared reference, so that later waits return at once.
 pub(crate) struct Listed {
     uses: Uses,
-    // INVARIANT: set only when all of `uses` are complete and their errors were reported.
+    // INVARIANT: set only when `uses` are complete and their errors reported.
     are_over: AtomicBool,
 }
 
@@ -18,7 +18,6 @@ impl Listed {
         Self { uses, are_over: AtomicBool::new(false) }
     }
 
-    /// Returns the listed uses; some may be complete.
     pub const fn uses(&self) -> &Uses {
         &self.uses
     }
@@ -28,23 +27,18 @@ impl Listed {
         &mut self.uses
     }
 
-    /// Returns whether all uses were waited for.
     pub fn is_settled(&self) -> bool {
-        // SYNC POINT: settled. Pairs with settle: a caller that skips the wait sees the results of the operations.
+        // SYNC POINT: settled. Pairs with settle: a caller that skips the wait sees the operations' results.
         self.uses.is_empty() || self.are_over.load(Acquire)
     }
 
-    /// Waits for all uses.
-    ///
-    /// # Errors
-    ///
-    /// As [`Uses::settle`]; the next call waits again.
+    /// After an error, the next call waits again.
     pub fn settle(&self, backend: &dyn Backend) -> Result<()> {
         if self.is_settled() {
             return Ok(());
         }
         self.uses.settle(backend)?;
-        // SYNC POINT: settled. Pairs with is_settled: the results of the operations are visible after it.
+        // SYNC POINT: settled. Pairs with is_settled: the operations' results are visible after it.
         self.are_over.store(true, Release);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! [`Logged`]: a memory that logs its calls.
+//! [`Logged`].
 
 use core::alloc::Layout;
 use core::{fmt, mem};
@@ -11,9 +11,9 @@ use crate::Result;
 use crate::backend::{Block, StreamId, Uses};
 use crate::stream::Stream;
 
-/// Records a [`Trace`] of every allocation and free, in a sequentially valid order. Clones share one trace.
+/// Records a [`Trace`] of every allocation and free, in a sequentially valid order. Clones share it.
 ///
-/// The trace grows with every call until it is [taken](Self::take). Written to a file, it runs on any pool by `ringmem replay`.
+/// The trace grows until it is [taken](Self::take). `ringmem replay` replays it from a file.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -39,16 +39,15 @@ struct Shared<M> {
 #[derive(Default)]
 struct Log {
     events: Vec<Event>,
-    /// The next block's number.
     next: u64,
-    /// Numbers of live blocks, by [`Block::address`].
+    /// Block numbers by [`Block::address`].
     blocks: HashMap<u64, u64>,
-    /// Streams in the order of their first use: their own numbers differ from run to run.
+    /// By first use: stream ids differ from run to run.
     streams: Vec<StreamId>,
 }
 
 impl<M: Memory> Logged<M> {
-    /// Wraps a memory, with an empty trace.
+    /// Wraps a memory.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self { shared: Arc::new(Shared { memory, log: Mutex::default() }) }
@@ -60,7 +59,7 @@ impl<M: Memory> Logged<M> {
         Trace::of(self.log().events.clone())
     }
 
-    /// Returns the trace so far and empties it. Blocks and streams keep their numbers.
+    /// Returns the trace so far and empties it. Numbers continue.
     #[must_use]
     pub fn take(&self) -> Trace {
         Trace::of(mem::take(&mut self.log().events))

@@ -1,4 +1,4 @@
-//! Closures over the elements of any memory as a slice: the memory itself if the host can read it, otherwise a copy.
+//! Closures over elements as a host slice: the memory itself if the host can read it, otherwise a copy.
 //!
 //! | form | before the closure | after it |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `write` | nothing | copied to the device |
 //! | `update` | copied to the host | copied to the device |
 //!
-//! Host-readable memory is not copied. All first wait for the uses of the buffer. If the closure panics, nothing is written to a device.
+//! All wait for the buffer's uses first. If the closure panics, nothing is written to a device.
 
 use core::slice;
 use std::vec::Vec;
@@ -22,12 +22,13 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) while a running kernel excludes the host from managed memory; `look` was not called.
+    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) while a kernel excludes the host from managed memory; `look` is not
+    /// called.
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.view.settle()?;
         match self.view.host::<T>(self.len(), Contents::Kept)? {
-            // SAFETY: the view's elements, initialised by the memory's promise. No queued operation writes them: its uses are complete, and they
-            // are borrowed.
+            // SAFETY: the view's elements, initialised by the memory's promise. They are borrowed and their uses complete, so nothing
+            // writes them.
             Some(first) => Ok(look(unsafe { slice::from_raw_parts(first.as_ptr(), self.len()) })),
             None => Ok(look(&self.to_vec()?)),
         }
@@ -35,12 +36,11 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
-    /// Calls `make` to write the elements. Their initial contents are unspecified, and elements that it does not write stay unspecified: nothing is
-    /// copied from a device.
+    /// Calls `make` to write the elements, copying nothing from a device. Elements that it does not write become unspecified.
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) while a running kernel excludes the host from managed memory.
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) while a kernel excludes the host from managed memory.
     pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.staged(Contents::Overwritten, |view| on_the_host(view.len()), make)
     }
@@ -49,7 +49,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) while a running kernel excludes the host from managed memory.
+    /// As [`write`](Self::write).
     pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.staged(Contents::Kept, |view| view.as_view().to_vec(), change)
     }
@@ -62,7 +62,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     ) -> Result<R> {
         self.view.settle()?;
         if let Some(first) = self.view.host::<T>(self.len(), contents)? {
-            // SAFETY: as in `Slice::read`, and the elements are exclusively this value's.
+            // SAFETY: as in `Slice::read`, and exclusively this value's.
             return Ok(change(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len()) }));
         }
         let mut staged = stage(self)?;
@@ -73,7 +73,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Calls `look` with the elements: the memory itself if the host can read it, else a copy.
+    /// Calls `look` with the elements.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().read(look)
     }
 
-    /// Calls `make` to write all elements, copying nothing from a device.
+    /// Calls `make` to write all elements.
     ///
     /// # Errors
     ///

@@ -1,20 +1,17 @@
 //! Memory for kernels: one buffer type over any [`Memory`].
 //!
-//! 1. [`Buffer<T, M>`](Buffer) owns elements. `M::Visibility` decides at compile time which methods it has: reading device memory from the host does
-//!    not compile.
-//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). One that borrows is complete when it returns.
-//! 3. A buffer that is dropped with operations queued on it is freed after them; one that is forgotten is never freed. Both are sound.
-//! 4. A mismatch is an error before any call of the backend.
+//! 1. [`Buffer<T, M>`](Buffer) owns elements. `M::Visibility` decides at compile time which methods it has.
+//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). One that borrows is complete when it
+//!    returns.
+//! 3. A dropped buffer is freed after the operations queued on it; a forgotten one is never freed. Both are sound.
+//! 4. Mismatches are errors before any call of the backend.
 //! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and there are no pointers.
 //! 6. A buffer without bytes is valid and calls no backend.
 //!
-//! Adaptors: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another, forwards
-//! its visibility and its [alignment](Memory::least_align), and composes with every other in any order, as [`Pool`](crate::pool::Pool) does.
-//! `Arc<dyn Memory<Visibility = V>>` is also a memory, chosen at run time; its visibility is still checked at compile time. So is `&'static M`, for a
-//! program that keeps its memory as long as it runs: its buffers hold no reference count. If the upstream memory fails to free a block, the adaptor still
-//! removes the block from its accounting.
+//! The adaptors [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`] and [`Pool`](crate::pool::Pool)
+//! compose in any order. If the upstream memory fails to free a block, an adaptor still removes the block from its accounting. `Arc<dyn
+//! Memory<Visibility = V>>` is a memory chosen at run time; with `&'static M`, buffers hold no reference count.
 
-/// Implements the properties of an adaptor by those of its upstream memory.
 macro_rules! of_upstream {
     ($($field:ident).+) => {
         fn backend(&self) -> &std::sync::Arc<dyn crate::backend::Backend> {
@@ -104,15 +101,15 @@ pub type GpuBuffer<T> = Buffer<T, Device>;
 pub type PinnedBuffer<T> = Buffer<T, Pinned>;
 /// Elements in managed memory: one address for host and devices.
 ///
-/// The `UnifiedBuffer` of PyDotCompute is another type: it keeps a copy on each side, as [`MirroredBuffer`](crate::mirror::MirroredBuffer) does.
+/// PyDotCompute's `UnifiedBuffer` is a [`MirroredBuffer`](crate::mirror::MirroredBuffer) here.
 pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 
-/// A source of memory: an allocator.
+/// An allocator.
 ///
 /// # Safety
 ///
-/// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment, not shared with any other live block. They
-/// have a host address, and are initialised, exactly if `Visibility` is [`HostReadable`]. They have a device address exactly if it is
+/// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment that overlap no live block. They
+/// have a host address and are initialised exactly if `Visibility` is [`HostReadable`], and a device address exactly if it is
 /// [`DeviceReadable`].
 ///
 /// ```
@@ -129,21 +126,21 @@ pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 /// ```
 #[doc(alias = "GpuAllocator")]
 pub unsafe trait Memory: Send + Sync + 'static {
-    /// Which side can access the bytes.
+    /// The sides that can access the bytes.
     type Visibility: Visibility;
 
     /// Allocates at least one byte. With a stream, the block may be used there at once, and elsewhere after [`Block::ready`].
     ///
-    /// This declaration makes every implementation `#[track_caller]`. An adaptor that calls its upstream memory in its own `alloc`, outside any closure,
-    /// forwards the caller's location. So does `dyn Memory`.
+    /// Every implementation is `#[track_caller]`. An adaptor that calls its upstream memory outside any closure forwards the caller's
+    /// location, as does `dyn Memory`.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::Error::OutOfMemory), or the error of the backend or of an adaptor.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory), or the error of the backend or an adaptor.
     #[track_caller]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block>;
 
-    /// Frees a block after its listed uses; the memory may reuse it then.
+    /// Frees a block after its listed uses.
     ///
     /// # Errors
     ///
@@ -151,37 +148,30 @@ pub unsafe trait Memory: Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The block is of this memory and is freed once, and only the operations in `uses` still use it.
+    /// The block is of this memory and freed once. Only the operations in `uses` still use it.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
-    /// Returns the backend that copies and fills it.
+    /// Returns the backend of its blocks.
     fn backend(&self) -> &Arc<dyn Backend>;
 
-    /// Returns the ordinal of the device that owns the memory, or is near it.
+    /// Returns the device that owns the memory, or is near it.
     fn device(&self) -> u32;
 
-    /// Returns the minimum alignment of every block in bytes: a power of two, 1 unless an [`Aligned`] is among the memories below.
+    /// Returns the minimum alignment of every block in bytes: a power of two.
     ///
-    /// An adaptor returns that of the memory below. A memory that divides its blocks, as [`Arena`] and [`Pool`](crate::pool::Pool) do, gives each
-    /// part this alignment. An adaptor that does not forward it loses the alignment of an `Aligned` below a pool or an arena.
+    /// Adaptors must forward it: [`Arena`] and [`Pool`](crate::pool::Pool) rely on it for an [`Aligned`] below.
     fn least_align(&self) -> usize {
         1
     }
 }
 
-/// The largest alignment of a layout that is not empty.
 pub(crate) const LARGEST_ALIGN: usize = 1 << (usize::BITS - 2);
 
-/// Returns the largest size of a layout with an alignment, a power of two up to [`LARGEST_ALIGN`]: rounded up to it, an address still spans it.
+/// `Layout` requires that the size rounded up to the alignment is at most `isize::MAX`.
 pub(crate) const fn most_bytes(align: usize) -> usize {
     isize::MAX as usize - (align - 1)
 }
 
-/// Returns an error unless an alignment is a power of two up to [`LARGEST_ALIGN`].
-///
-/// # Errors
-///
-/// [`Align`](crate::Error::Align).
 pub(crate) fn check_align(align: usize) -> Result<()> {
     if align.is_power_of_two() && align <= LARGEST_ALIGN {
         Ok(())
@@ -190,11 +180,6 @@ pub(crate) fn check_align(align: usize) -> Result<()> {
     }
 }
 
-/// Returns the layout with its alignment raised to at least `align`.
-///
-/// # Errors
-///
-/// [`Size`](crate::Error::Size) if an address cannot span that many bytes at that alignment.
 #[inline(always)]
 pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
     if layout.align() >= align { Ok(layout) } else { aligned_to(layout, align) }
@@ -208,7 +193,7 @@ fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
 
 macro_rules! forwards {
     ($($pointer:ty),*) => {$(
-        // SAFETY: the target of the pointer makes the promise.
+        // SAFETY: the pointer's target makes the promise.
         unsafe impl<M: Memory + ?Sized> Memory for $pointer {
             type Visibility = M::Visibility;
 

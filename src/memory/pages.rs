@@ -1,4 +1,4 @@
-//! [`Pages`]: memory at a location chosen at run time, for regions with internal offsets.
+//! [`Pages`]: memory at a location chosen at run time, for regions.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -9,14 +9,13 @@ use super::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use crate::backend::{Backend, DeviceAddress, MemoryLocation, Place, Ticket};
 use crate::{Error, Result};
 
-/// The element of a region, with the largest alignment that ring slots may need.
+/// Aligned to the largest alignment of ring slots.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(4096))]
 pub(crate) struct Page {
     pub bytes: [u8; 4096],
 }
 
-/// Whole pages in device-accessible memory.
 pub(crate) enum Pages {
     Device(GpuBuffer<Page>),
     Pinned(PinnedBuffer<Page>),
@@ -34,7 +33,7 @@ macro_rules! each {
 }
 
 impl Pages {
-    /// Allocates pages for `bytes` bytes, at least one.
+    /// Allocates at least one page.
     pub fn new(backend: &Arc<dyn Backend>, device: u32, location: MemoryLocation, bytes: u64) -> Result<Self> {
         let count = usize::try_from(bytes.div_ceil(size_of::<Page>() as u64).max(1)).unwrap_or(usize::MAX);
         Ok(match location {
@@ -49,7 +48,7 @@ impl Pages {
         each!(self, buffer => buffer.device_address()).ok_or(Error::Unsupported { what: "memory without a device address" })
     }
 
-    /// Returns the host address. None for managed memory, which the host may not access while a kernel runs.
+    /// `None` for managed memory, which the host may not access while a kernel runs.
     pub fn host(&self) -> Option<NonNull<u8>> {
         match self {
             Self::Pinned(buffer) => buffer.as_ptr().map(NonNull::cast),
@@ -57,7 +56,6 @@ impl Pages {
         }
     }
 
-    /// Returns the place of the byte at `offset`, which is within the pages.
     pub fn place(&self, offset: u64) -> Result<Place> {
         let size = each!(self, buffer => buffer.size_bytes()) as u64;
         let address = self.address()?;
@@ -67,12 +65,11 @@ impl Pages {
         }
     }
 
-    /// Copies bytes to the start, before the pages are shared.
+    /// Copies to pages that are not shared yet.
     pub fn copy_from(&mut self, pages: &[Page]) -> Result<()> {
         each!(self, buffer => buffer.copy_from_at(0, pages))
     }
 
-    /// Lists a queued operation in addition to the others.
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
         each!(self, buffer => buffer.used_too(ticket)).map_err(|_| Error::Busy { what: "by the maximum number of streams" })
     }

@@ -1,4 +1,4 @@
-//! [`Prefetching`]: managed memory that is prefetched when it is allocated.
+//! [`Prefetching`].
 
 use core::alloc::Layout;
 
@@ -8,10 +8,10 @@ use crate::backend::{Block, MemoryLocation, Prefetch, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Prefetches each allocation of managed memory to a device or to the host. Passes on other memory, and devices without prefetches, unchanged.
+/// Prefetches each allocation of managed memory to a device or to the host. Other memory, and devices without prefetches, are unchanged.
 ///
-/// The prefetch is queued on the stream of the allocation, or else on the stream given here. The buffer lists it as a use, so borrowing a host slice
-/// returns [`Busy`](crate::Error::Busy) until it is complete or [`settle`](super::Buffer::settle)d.
+/// The prefetch is a use of the buffer: borrowing a host slice returns [`Busy`](crate::Error::Busy) until it is complete or
+/// [`settle`](super::Buffer::settle)d.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -35,7 +35,7 @@ pub struct Prefetching<M> {
 }
 
 impl<M: Memory> Prefetching<M> {
-    /// Prefetches to a device, or to the host for `None`, on `stream` unless an allocation names another.
+    /// Prefetches to a device, or to the host for `None`, on the allocation's stream or else on `stream`.
     #[must_use]
     pub const fn new(memory: M, stream: Stream, to: Option<u32>) -> Self {
         Self { memory, stream, to }
@@ -58,10 +58,9 @@ impl<M: Memory> Prefetching<M> {
         Ok(Some(Uses::of(backend.extension().prefetch(&prefetch, id)?)))
     }
 
-    /// Frees a block whose prefetch was not queued.
     fn give_back(&self, block: &Block) {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: of this memory and not handed out; only the work before `ready` was queued on it.
+        // SAFETY: of this memory and not handed out; unused since `ready`.
         if let Err(lost) = unsafe { self.memory.free(block, &uses) } {
             self.memory.backend().unreported(lost);
         }

@@ -1,4 +1,4 @@
-//! [`Slice`] and [`SliceMut`]: views of a part of a buffer.
+//! [`Slice`] and [`SliceMut`].
 
 use core::iter;
 use core::marker::PhantomData;
@@ -13,7 +13,7 @@ use super::{DeviceReadable, HostReadable, Memory};
 use crate::backend::{Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
 use crate::{DeviceBytes, Result};
 
-/// A read-only view of elements of a buffer.
+/// A read-only view of a buffer's elements.
 ///
 /// INVARIANT: `len` elements from the view on are in its block, aligned for `T`.
 ///
@@ -34,7 +34,7 @@ pub struct Slice<'a, T, M> {
     _elements: PhantomData<&'a T>,
 }
 
-/// An exclusive view of elements of a buffer.
+/// An exclusive view of a buffer's elements.
 ///
 /// INVARIANT: as [`Slice`]'s, and the elements are exclusively this value's.
 ///
@@ -72,29 +72,24 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Self { view, len, _elements: PhantomData }
     }
 
-    /// Returns the place of the first element; `None` without bytes.
     pub(crate) fn place(&self) -> Option<Place> {
         // SAFETY: the invariant.
         unsafe { self.view.place() }
     }
 
-    /// Returns the device if they are in device memory.
     pub(crate) fn device(&self) -> Option<u32> {
         let block = self.view.block;
         (block.location == MemoryLocation::Device).then_some(block.device)
     }
 
-    /// Returns the memory that allocated them.
     pub(crate) fn memory(&self) -> &'a M {
         self.view.memory
     }
 
-    /// Returns the uses of the buffer.
     pub(crate) fn uses(&self) -> &'a Uses {
         self.view.uses.uses()
     }
 
-    /// Waits for the uses of the buffer.
     pub(crate) fn settle(&self) -> Result<()> {
         self.view.settle()
     }
@@ -121,7 +116,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
     }
 
-    /// Splits the view into the elements before `at` and those from `at` on.
+    /// Splits the view before element `at`.
     ///
     /// # Errors
     ///
@@ -134,17 +129,17 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Cast`](crate::Error::Cast).
+    /// [`Cast`](crate::Error::Cast) for a partial or misaligned element.
     pub fn cast<U: DeviceBytes>(self) -> Result<Slice<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(Slice { view: self.view, len, _elements: PhantomData })
     }
 
-    /// Copies them to the host, and returns when the copy is complete.
+    /// Copies the elements to the host, and waits.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) before anything is done; the error of a use of the buffer that is not complete.
+    /// [`Size`](crate::Error::Size) before any copy; the error of an earlier use.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -153,7 +148,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
             return Ok(());
         }
         let to = Place::Host(NonNull::from(elements).cast());
-        // SAFETY: so many bytes on both sides, checked above; the target is borrowed mutably, so it is not the source.
+        // SAFETY: so many bytes on both sides, checked above; the mutably borrowed target is not the source.
         unsafe { self.view.copy(to, from, bytes) }
     }
 
@@ -168,7 +163,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok(elements)
     }
 
-    /// Returns the device address of the first element; `None` without bytes.
+    /// Returns the device address; `None` without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -187,8 +182,8 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         M::Visibility: HostReadable,
     {
         let Some(first) = self.view.host::<T>(self.len, Contents::Kept)? else { return Ok(zeroes(self.len)) };
-        // SAFETY: the invariant; initialised by the memory's promise. No queued operation writes them, as just checked. Accesses of a kernel beyond
-        // the promise of its launch are the launch's responsibility.
+        // SAFETY: the invariant; initialised by the memory's promise. As just checked, no queued operation writes them; a launch answers
+        // for what its kernel accesses beyond its promise.
         Ok(unsafe { slice::from_raw_parts(first.as_ptr(), self.len) })
     }
 }
@@ -213,7 +208,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.len == 0
     }
 
-    /// Borrows the same elements, to read.
+    /// Borrows the same elements for reading.
     #[must_use]
     pub fn as_view(&self) -> Slice<'_, T, M> {
         Slice { view: self.view, len: self.len, _elements: PhantomData }
@@ -235,7 +230,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
     }
 
-    /// Splits the view into the elements before `at` and those from `at` on.
+    /// Splits the view before element `at`.
     ///
     /// # Errors
     ///
@@ -250,17 +245,17 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Cast`](crate::Error::Cast).
+    /// As [`Slice::cast`].
     pub fn cast<U: DeviceBytes>(self) -> Result<SliceMut<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(SliceMut { view: self.view, len, _elements: PhantomData })
     }
 
-    /// Copies elements in from the host, and returns when the copy is complete.
+    /// Copies elements in from the host, and waits.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) before anything is done; the error of a use of the buffer that is not complete.
+    /// As [`Slice::copy_to`].
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -269,32 +264,32 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         if bytes == 0 {
             return Ok(());
         }
-        // A single word is copied by one store of the host. The access to the source must be a read of this value.
+        // The host copies a word with one store, which must read from this value.
         let mut word = 0_u64;
         let from = if bytes == size_of::<u64>() {
             let word = NonNull::from(&mut word).cast::<u8>();
-            // SAFETY: that many bytes on both sides, all initialised, because they are elements.
+            // SAFETY: that many bytes on both sides, initialised as elements.
             unsafe { word.copy_from_nonoverlapping(NonNull::from(elements).cast(), bytes) };
             word
         } else {
             NonNull::from(elements).cast()
         };
-        // SAFETY: that many bytes on both sides, checked above; the target is exclusive, so it does not overlap the source.
+        // SAFETY: that many bytes on both sides, checked above; the exclusive target is not the source.
         unsafe { self.view.copy(to, Place::Host(from), bytes) }
     }
 
-    /// Copies elements in from another buffer of the same backend, on the device if both are in device memory.
+    /// Copies elements in from a buffer of the same backend, on the device if both are in device memory.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) or [`OtherBackend`](crate::Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
+    /// [`OtherBackend`](crate::Error::OtherBackend) before any copy; as [`copy_from`](Self::copy_from).
     pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
         same_size::<T>(self.len, from.len)?;
-        // SAFETY: that many bytes on both sides; the target is exclusive, so the views do not overlap.
+        // SAFETY: that many bytes on both sides; the exclusive target does not overlap the source.
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }
 
-    /// Fills all elements with `value`, by one fill or by copies, as [`Stream::fill`](crate::stream::Stream::fill) does.
+    /// Fills all elements, by one fill or by copies, as [`Stream::fill`](crate::stream::Stream::fill) does.
     ///
     /// # Errors
     ///
@@ -303,7 +298,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let backend = self.view.memory.backend();
         if let Some(fill) = Fill::repeating(to, &value, count) {
-            // SAFETY: that many elements exist, only this value accesses them, and their queued operations are complete.
+            // SAFETY: that many elements, exclusively this value's, without queued operations.
             return unsafe { backend.fill_now(&fill) };
         }
         let size = size_of::<T>() as u64;
@@ -324,14 +319,14 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         unsafe { self.view.memory.backend().fill_now(&fill) }
     }
 
-    /// Waits for queued operations on the elements, and returns their place and count; `None` without bytes.
+    /// Waits for the uses; `None` without bytes.
     fn settled(&self) -> Result<Option<(Place, u64)>> {
         let (Some(to), count @ 1.., 1..) = (self.as_view().place(), self.len as u64, size_of::<T>()) else { return Ok(None) };
         self.view.settle()?;
         Ok(Some((to, count)))
     }
 
-    /// Returns the device address of the first element; `None` without bytes.
+    /// Returns the device address; `None` without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -340,11 +335,11 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.as_view().device_address()
     }
 
-    /// Borrows the elements in host memory, to write.
+    /// Borrows the elements in host memory for writing.
     ///
     /// # Errors
     ///
-    /// [`Busy`](crate::Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
+    /// As [`Slice::as_slice`].
     pub fn into_mut_slice(self) -> Result<&'a mut [T]>
     where
         M::Visibility: HostReadable,
@@ -366,16 +361,15 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     {
         let first = match self.view.host::<T>(self.len, contents)? {
             Some(first) => first,
-            // Zero-sized elements: any aligned address holds them all.
+            // Zero-sized elements fit at any aligned address.
             None => NonNull::dangling(),
         };
-        // SAFETY: as in `Slice::as_slice`, and the elements are exclusively this value's for 'a.
+        // SAFETY: as in `Slice::as_slice`, and exclusively this value's for 'a.
         Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len) })
     }
 }
 
-/// Returns `len` elements without bytes.
 fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
-    // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned address holds them.
+    // SAFETY: without a place, the elements have no bytes or there are none: any aligned address holds them.
     unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }
 }

@@ -1,4 +1,4 @@
-//! [`Statistics`]: live, peak and total bytes and blocks of a memory, by scope.
+//! [`Statistics`].
 
 use core::alloc::Layout;
 use core::fmt;
@@ -12,10 +12,9 @@ use crate::stream::Stream;
 
 /// Counts allocations and frees in nested scopes. Clones share the counts.
 ///
-/// 1. Every figure is exact with any number of threads: each call is counted under one lock, which is not held during the upstream call.
-/// 2. A block counts from its allocation to its free, even if the upstream memory waits for its uses before it frees it.
-/// 3. A scope belongs to the memory, not to a thread: [`push`](Self::push) and [`pop`](Self::pop) around a phase of a program. Scopes nest as those of
-///    RMM's `statistics_resource_adaptor`.
+/// 1. Figures are exact with any number of threads.
+/// 2. A block counts until its free, even if the upstream memory waits for its uses first.
+/// 3. A scope belongs to the memory, not to a thread. Scopes nest as in RMM's `statistics_resource_adaptor`.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -46,7 +45,7 @@ struct Shared<M> {
 #[derive(Default)]
 struct Scopes {
     innermost: Scope,
-    /// The enclosing scopes, the outermost first.
+    /// Outermost first.
     around: Vec<Scope>,
 }
 
@@ -70,14 +69,14 @@ pub struct Scope {
     pub bytes: Figures,
     /// Blocks.
     pub blocks: Figures,
-    /// Allocations that failed.
+    /// Failed allocations.
     pub refused: u64,
 }
 
-/// A quantity that goes up and down.
+/// A quantity over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The current value minus that at the start of the scope: negative if more was freed than allocated.
+    /// The change since the start of the scope; may be negative.
     pub live: i64,
     /// The high-water mark of `live`.
     pub peak: i64,
@@ -99,7 +98,7 @@ impl<M: Memory> Statistics<M> {
         scopes.around.push(around);
     }
 
-    /// Ends the innermost scope and adds its figures to the enclosing one; `None` if only the first is left, which stays open.
+    /// Ends the innermost scope and adds its figures to the enclosing one; `None` for the outermost, which stays open.
     pub fn pop(&self) -> Option<Scope> {
         let mut scopes = self.scopes();
         let around = scopes.around.pop()?;
@@ -108,13 +107,13 @@ impl<M: Memory> Statistics<M> {
         Some(ended)
     }
 
-    /// Returns the innermost scope so far.
+    /// Returns the innermost scope's figures.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.scopes().innermost
     }
 
-    /// Returns the figures since the creation of this memory, as if all scopes ended now.
+    /// Returns the figures since this memory's creation.
     #[must_use]
     pub fn overall(&self) -> Scope {
         let scopes = self.scopes();
@@ -135,7 +134,6 @@ impl<M> Statistics<M> {
 }
 
 impl Scope {
-    /// Returns this scope with the figures of a nested scope that has ended.
     fn with(&self, within: &Self) -> Self {
         Self { bytes: self.bytes.with(&within.bytes), blocks: self.blocks.with(&within.blocks), refused: self.refused + within.refused }
     }

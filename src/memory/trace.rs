@@ -1,4 +1,4 @@
-//! [`Trace`]: a log of allocations and frees that can be written, parsed and replayed.
+//! [`Trace`]: written, parsed and replayed.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -14,7 +14,8 @@ use crate::{Error, Result};
 
 /// The calls to a [`Logged`](super::Logged) memory.
 ///
-/// The text form has one line per event. Numbers are decimal, sizes and alignments are in bytes, and blocks and streams are numbered from 0:
+/// The text form has one line per event, also the last with a line feed. Sizes and alignments are in bytes; numbers of blocks and streams
+/// start at 0:
 ///
 /// ```text
 /// alloc BLOCK SIZE ALIGN [on STREAM]      a block was given; its number is above that of every block before
@@ -22,7 +23,6 @@ use crate::{Error, Result};
 /// free BLOCK [after STREAM ...]           a block came back, while operations on these streams were listed as its uses
 /// ```
 ///
-/// Every line ends with a line feed. A text that is truncated within a line is an error; one that is truncated between lines is a shorter trace.
 /// `ringmem replay` replays a file of such lines.
 ///
 /// ```
@@ -54,7 +54,7 @@ pub enum Event {
         size: u64,
         /// Bytes.
         align: u64,
-        /// The number of the stream, for an allocation in stream order.
+        /// The stream's number, for a stream-ordered allocation.
         on: Option<u32>,
     },
     /// A failed allocation.
@@ -63,14 +63,14 @@ pub enum Event {
         size: u64,
         /// Bytes.
         align: u64,
-        /// The number of the stream, for an allocation in stream order.
+        /// The stream's number, for a stream-ordered allocation.
         on: Option<u32>,
     },
     /// A free.
     Free {
         /// The block's number.
         block: u64,
-        /// The numbers of the streams that may still use it.
+        /// The streams that may still use it.
         after: Box<[u32]>,
     },
 }
@@ -78,23 +78,23 @@ pub enum Event {
 /// The outcome of a replayed event.
 #[derive(Debug)]
 pub enum Outcome {
-    /// An allocation succeeded. One that failed in the trace is freed at once.
+    /// An allocation succeeded. If it failed in the trace, it was freed at once.
     Allocated,
     /// An allocation failed.
     Refused(Error),
     /// A block was freed.
     Freed,
-    /// A block was freed, and the memory returned an error.
+    /// A block was freed with an error.
     FreeFailed(Error),
-    /// There is no such block: its allocation failed in the replay, or preceded the trace.
+    /// No such block: its allocation failed in the replay or preceded the trace.
     NotLive,
 }
 
-/// Why a trace cannot be parsed or replayed.
+/// The error of a trace that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// A line that is not an event.
+    /// A line is not an event.
     #[error("line {line} is not `{form}`")]
     Line {
         /// The line number, from 1.
@@ -102,7 +102,7 @@ pub enum TraceError {
         /// The expected form.
         form: &'static str,
     },
-    /// A block number that is not above the previous ones.
+    /// A block number is not above the previous ones.
     #[error("line {line}: duplicate block number {block}")]
     Number {
         /// The line number, from 1.
@@ -110,7 +110,7 @@ pub enum TraceError {
         /// The block number.
         block: u64,
     },
-    /// A last line without a line end.
+    /// The last line has no line end.
     #[error("line {line} has no line end: the trace is truncated")]
     Cut {
         /// The line number, from 1.
@@ -129,7 +129,7 @@ impl Trace {
         &self.events
     }
 
-    /// Returns the number of streams that it needs.
+    /// Returns the number of streams that a replay needs.
     #[must_use]
     pub fn streams(&self) -> u64 {
         let last = |event: &Event| match event {
@@ -157,24 +157,22 @@ impl Trace {
             }
             events.push(event);
         }
-        // Without the line end, a truncated number would be a valid number.
+        // A number without a line end may be truncated.
         if text.is_empty() || text.ends_with('\n') { Ok(Self { events }) } else { Err(TraceError::Cut { line: events.len() }) }
     }
 
-    /// Replays the trace on a memory, with a stream for each stream number; returns the outcome of each event. Frees the remaining blocks at the
-    /// end.
+    /// Replays the trace on a memory; returns each event's outcome. Frees the remaining blocks at the end.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for fewer streams than the trace uses and [`OtherBackend`](Error::OtherBackend), before any event; the error of a
-    /// stream.
+    /// [`Size`](Error::Size) for too few streams and [`OtherBackend`](Error::OtherBackend), before any event; the error of a stream.
     pub fn replay<M: Memory>(&self, memory: &M, streams: &[Stream]) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::with_capacity(self.events.len());
         self.replay_with(memory, streams, |outcome| outcomes.push(outcome))?;
         Ok(outcomes)
     }
 
-    /// As [`replay`](Self::replay), and calls `after` with each outcome before the next event.
+    /// Replays like [`replay`](Self::replay), and calls `after` with each outcome before the next event.
     ///
     /// # Errors
     ///
@@ -191,12 +189,10 @@ impl Trace {
     }
 }
 
-/// A trace being replayed.
 struct Run<'a, M: Memory> {
     memory: &'a M,
     /// At least as many as the trace uses.
     streams: &'a [Stream],
-    /// Live blocks of `memory`, by number.
     live: HashMap<u64, Block>,
 }
 
@@ -247,7 +243,7 @@ impl<M: Memory> Run<'_, M> {
             // One stream too many for the list.
             Err(ready) => self.memory.backend().wait(ready, None),
         };
-        // SAFETY: of this memory, and owned by this function; no operation was queued on it.
+        // SAFETY: of this memory, owned by this function, and not used by operations.
         unsafe { self.memory.free(&block, &uses) }.and(waited.map(drop))
     }
 }
@@ -267,7 +263,6 @@ const REFUSED: &str = "refused SIZE ALIGN [on STREAM]";
 const FREE: &str = "free BLOCK [after STREAM ...]";
 
 impl Event {
-    /// Parses a line; returns the expected form if it is invalid.
     fn parse(line: &str) -> Result<Self, &'static str> {
         let mut words = line.split_whitespace();
         let (event, form) = match words.next() {
@@ -302,7 +297,7 @@ fn number<N: FromStr>(words: &mut SplitWhitespace<'_>) -> Option<N> {
     words.next()?.parse().ok()
 }
 
-/// Parses the stream number, if there is one; `None` for anything else.
+/// `None` unless a stream number or nothing follows.
 fn on(words: &mut SplitWhitespace<'_>) -> Option<Option<u32>> {
     match words.next() {
         None => Some(None),

@@ -1,4 +1,4 @@
-//! [`View`]: bytes of a buffer, without their type. The slices are typed views.
+//! [`View`]: a buffer's bytes, below the slices.
 
 use core::ptr::NonNull;
 
@@ -7,12 +7,11 @@ use super::listed::Listed;
 use crate::backend::{Block, Copy, MemoryLocation, Place, Taints, same_backend};
 use crate::{Error, Result};
 
-/// Bytes of a buffer: their place, and the uses to wait for.
 pub(crate) struct View<'a, M> {
     pub memory: &'a M,
     pub block: &'a Block,
     pub uses: &'a Listed,
-    /// The offset in the block, in bytes.
+    /// In bytes.
     pub offset: usize,
 }
 
@@ -25,7 +24,7 @@ impl<M> Clone for View<'_, M> {
 impl<M> core::marker::Copy for View<'_, M> {}
 
 impl<'a, M: Memory> View<'a, M> {
-    /// Returns the part from element `at` on. The caller has checked that it is within the view.
+    /// The caller has checked `at`.
     pub fn part<T>(&self, at: usize) -> Self {
         Self { offset: self.offset + at * size_of::<T>(), ..*self }
     }
@@ -42,7 +41,7 @@ impl<'a, M: Memory> View<'a, M> {
         self.uses.settle(&**self.memory.backend())
     }
 
-    /// Waits for the uses, then copies between two places of one backend or of the host.
+    /// Copies after the uses.
     ///
     /// # Safety
     ///
@@ -55,7 +54,7 @@ impl<'a, M: Memory> View<'a, M> {
 
     /// # Safety
     ///
-    /// Both views have `bytes` bytes and do not overlap, and no other code accesses the target.
+    /// Both views have `bytes` bytes and do not overlap, and nothing else accesses the target.
     pub unsafe fn copy_to_view<N: Memory>(&self, to: &View<'_, N>, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
@@ -68,13 +67,12 @@ impl<'a, M: Memory> View<'a, M> {
         unsafe { self.copy(to, from, bytes) }
     }
 
-    /// Returns the alignment of the first byte.
     pub fn align(&self) -> usize {
         let align = self.block.layout.align();
         if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
     }
 
-    /// Returns the first of `len` elements, or `None` without bytes. Fails while a queued operation may write them, and if kept contents are invalid.
+    /// `None` without bytes. Fails while a queued operation may write the elements, or if kept contents are invalid.
     pub fn host<T>(&self, len: usize, contents: Contents) -> Result<Option<NonNull<T>>> {
         let Some(host) = self.block.host else { return Ok(None) };
         let backend = self.memory.backend();
@@ -82,10 +80,9 @@ impl<'a, M: Memory> View<'a, M> {
             if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
                 return Err(Error::Busy { what: "a queued operation uses the buffer" });
             }
-            // All uses are complete, so this does not wait.
             self.settle()?;
         }
-        // SAFETY: the offset is within the block, by the invariant of the view's owner.
+        // SAFETY: within the block, by the invariant of the view's owner.
         let first = unsafe { host.add(self.offset) };
         let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
         let taints = if Taints::are_none() { None } else { backend.extension().taints() };
@@ -102,10 +99,8 @@ impl<'a, M: Memory> View<'a, M> {
     }
 }
 
-/// The caller's access to the contents of a host slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// The caller may read them.
     Kept,
     /// The caller writes all of them.
     Overwritten,

@@ -1,6 +1,6 @@
-//! [`Visibility`]: which side can access the bytes of a memory, as types.
+//! The sides that can access a memory, as types.
 
-/// One of [`DeviceOnly`], [`HostOnly`] and [`Both`].
+/// [`DeviceOnly`], [`HostOnly`] or [`Both`].
 pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 
 /// Memory with host slices.
@@ -15,7 +15,7 @@ pub trait HostReadable: Visibility {}
 #[diagnostic::on_unimplemented(message = "no device sees this memory", label = "only the host does: copy it to a device")]
 pub trait DeviceReadable: Visibility {}
 
-/// Device memory: the host copies it and has no reference into it.
+/// Device memory: the host cannot borrow it.
 #[derive(Clone, Copy, Debug)]
 pub enum DeviceOnly {}
 

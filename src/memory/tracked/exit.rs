@@ -1,4 +1,4 @@
-//! [`AtExit`]: a report at the end of a program.
+//! [`AtExit`].
 
 use core::fmt;
 use std::boxed::Box;
@@ -7,11 +7,11 @@ use super::{Report, Tracked};
 use crate::backend::panic::at_most_one;
 use crate::memory::Memory;
 
-/// Reports live blocks, if any, when it is dropped. Created by [`Tracked::report_at_exit`] and [`Tracked::at_exit`].
+/// A guard that reports live blocks, if any, on drop. Created by [`Tracked::report_at_exit`] and [`Tracked::at_exit`].
 ///
-/// Declare it in `main` before anything that allocates: the first value declared is dropped last, also if `main` panics. It does not use `atexit`,
-/// whose functions run concurrently with threads that still allocate, after thread-locals are destroyed. So `std::process::exit` and an abort
-/// report nothing. A panic of the tracker's clock or of the callback propagates, unless the thread is already panicking.
+/// Declare it first in `main`, so that it is dropped last, even by a panic. `std::process::exit` and an abort report nothing: `atexit`
+/// functions would race with threads that still allocate. A panic of the clock or the callback propagates, unless the thread is already
+/// panicking.
 #[must_use = "dropped at once, it reports at once"]
 pub struct AtExit {
     report: Option<Box<dyn FnOnce() + Send>>,

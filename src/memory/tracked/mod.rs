@@ -1,4 +1,4 @@
-//! [`Tracked`]: a list of the live blocks with owner, size and age.
+//! [`Tracked`].
 
 mod clock;
 mod exit;
@@ -29,22 +29,18 @@ use slots::{Record, Slots};
 pub use exit::AtExit;
 pub use report::{Leak, Named, Report};
 
-/// Lists the live blocks: after the last buffer is dropped, the remaining ones are leaks. Clones share one list.
+/// Lists the live blocks: those left after the last drop are leaks. Clones share one list.
 ///
-/// 1. A block is listed before it is returned to the caller, and removed before the upstream free. Blocks of the same name are listed separately.
-/// 2. An allocation and its free cost four atomic operations and a read of the clock; no lock, and no heap allocation except to grow the list.
-///    Reading the list blocks no other thread.
-/// 3. The list takes 72 bytes per slot. It has at least 64 slots and at most 8 for each 3 that were in use at once: 96 to 192 bytes per live block.
-///    It never shrinks.
-/// 4. No panic of the upstream memory, of the clock or of another thread removes a block from the list.
-/// 5. Programs that do not use this type pay nothing.
+/// 1. A block is listed before the caller gets it, and removed before the upstream free.
+/// 2. An allocation and its free cost four atomic operations and a clock read, without locks; only growth of the list allocates. Reading
+///    the list blocks no other thread.
+/// 3. The list never shrinks. It takes 72 bytes a slot, with at least 64 slots and at most 8 for each 3 that were in use at once.
+/// 4. No panic of the upstream memory, the clock or another thread removes a block from the list.
 ///
-/// The reported line is that of the caller of [`Buffer::new`](super::Buffer::new), or of any `#[track_caller]` function that leads there; adaptors
-/// and `dyn Memory` forward it. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the buffer, also
-/// after the buffer has grown, and the name is the buffer's. For a block of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
-/// [frames](crate::double_buffer) it is the line that created the mirror or the frames. A manager's names take a lock at each allocation and free.
-/// Blocks of a [`Pool`](crate::pool::Pool) are not blocks of its upstream memory, whose lines are the pool's own: track the pool, not its upstream
-/// memory.
+/// The reported line called [`Buffer::new`](super::Buffer::new), or a `#[track_caller]` function that leads there. For
+/// [managers](crate::manager::MemoryManager), [mirrors](crate::mirror::MirroredBuffer) and [frames](crate::double_buffer) it created the
+/// buffer, mirror or frames, also after growth. A manager's blocks have its buffers' names, at the cost of a lock. Track a
+/// [`Pool`](crate::pool::Pool), not its upstream memory, where the lines are the pool's.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -65,7 +61,7 @@ pub use report::{Leak, Named, Report};
 #[doc(alias = "GPUMemoryTracker")]
 pub struct Tracked<M> {
     shared: Arc<Shared<M>>,
-    /// The name of allocations through this handle; 0 for none.
+    /// 0 for none.
     name: u32,
     has_backtraces: bool,
 }
@@ -75,21 +71,18 @@ struct Shared<M> {
     clock: Clock,
     slots: Slots,
     counts: CacheLineAligned<Counts>,
-    /// Numbered from 1. Never removed: a handle may have any of them.
+    /// From 1. Never removed: a handle may have any of them.
     names: Mutex<HashMap<Arc<str>, u32>>,
-    /// Notes of the live blocks that have any, by block number.
+    /// By block number.
     notes: Mutex<HashMap<u64, Note>>,
 }
 
-/// Facts that only some blocks have.
 #[derive(Clone, Default)]
 struct Note {
-    /// The buffer's name in its manager.
     name: Option<Arc<str>>,
     backtrace: Option<Arc<Backtrace>>,
 }
 
-/// The counters that every thread writes.
 #[derive(Default)]
 struct Counts {
     given: AtomicU64,
@@ -98,13 +91,13 @@ struct Counts {
 }
 
 impl<M: Memory> Tracked<M> {
-    /// Wraps a memory. Ages are measured with the system's monotonic clock, on Linux with a resolution of a few milliseconds.
+    /// Wraps a memory, with the system's monotonic clock for ages: a few milliseconds coarse on Linux.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self::over(memory, clock::coarse())
     }
 
-    /// Wraps a memory, with a monotonic clock in nanoseconds for ages.
+    /// Wraps a memory, with a monotonic clock in nanoseconds.
     #[must_use]
     pub fn with_clock(memory: M, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self::over(memory, Box::new(clock))
@@ -122,17 +115,14 @@ impl<M: Memory> Tracked<M> {
         Self { shared: Arc::new(shared), name: 0, has_backtraces: false }
     }
 
-    /// Returns a handle of the same memory and list that gives its allocations a name.
-    ///
-    /// The name is looked up here, not at each allocation, and kept as long as the list.
+    /// Returns a handle that names its allocations. The list keeps the name.
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self { name: self.shared.number_of(name), ..self.clone() }
     }
 
-    /// Returns a handle of the same memory and list that records a backtrace for each allocation, or none. Default: none.
-    ///
-    /// A backtrace takes kilobytes and much more time than the allocation: the costs above do not apply.
+    /// Returns a handle that records a backtrace for each allocation, or none (default). A backtrace takes kilobytes and much more time
+    /// than the allocation.
     #[must_use]
     pub fn backtraces(&self, are_kept: bool) -> Self {
         Self { has_backtraces: are_kept, ..self.clone() }
@@ -162,19 +152,19 @@ impl<M: Memory> Tracked<M> {
         records.into_iter().map(|record| leak(record, notes.get(&record.number).cloned().unwrap_or_default())).collect()
     }
 
-    /// Returns the live blocks for printing, largest first.
+    /// Returns the live blocks for printing.
     #[must_use]
     pub fn report(&self) -> Report {
         Report::of(self.leaks(), self.peak_bytes())
     }
 
-    /// Prints the report to standard error when the returned value is dropped; nothing without live blocks.
+    /// Prints the report to standard error when the returned value is dropped, if there are live blocks.
     pub fn report_at_exit(&self) -> AtExit {
-        // There is nowhere to report a broken standard error.
+        // A broken standard error cannot be reported.
         self.at_exit(|report| drop(writeln!(std::io::stderr(), "{report}")))
     }
 
-    /// Calls `say` with the report when the returned value is dropped; not without live blocks.
+    /// Calls `say` with the report when the returned value is dropped, if there are live blocks.
     pub fn at_exit(&self, say: impl FnOnce(&Report) + Send + 'static) -> AtExit {
         AtExit::new(self.clone(), say)
     }
@@ -185,7 +175,7 @@ impl<M: Memory> Tracked<M> {
         self.shared.slots.records().count()
     }
 
-    /// Returns their requested bytes.
+    /// Returns the requested bytes of live blocks.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.shared.counts.bytes.load(Relaxed)
@@ -205,7 +195,6 @@ impl<M: Memory> Tracked<M> {
 }
 
 impl Counts {
-    /// Counts a block; returns its number.
     fn add(&self, bytes: u64) -> u64 {
         let live = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         if live > self.peak.load(Relaxed) {
@@ -221,7 +210,6 @@ impl<M> Shared<M> {
         if let Some(&number) = names.get(name) {
             return number;
         }
-        // Memory cannot hold more names.
         let number = names.len() as u32 + 1;
         names.insert(name.into(), number);
         number
@@ -244,7 +232,7 @@ impl<M> Shared<M> {
     }
 }
 
-// SAFETY: the blocks are the upstream memory's, unchanged except for the tag, which is restored before the free.
+// SAFETY: the upstream memory's blocks, unchanged except for the tag, which is restored before the free.
 unsafe impl<M: Memory> Memory for Tracked<M> {
     type Visibility = M::Visibility;
 
@@ -255,7 +243,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         let mut block = shared.memory.alloc(layout, on)?;
         let number = shared.counts.add(layout.size() as u64);
         let origin = Origin::current();
-        // Not in a closure, which would be the caller.
+        // A closure would be the caller.
         let (name, caller) = match origin {
             Some(origin) => (origin.name, origin.caller),
             None => (None, Location::caller()),
@@ -282,7 +270,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let (shared, mut block) = (&*self.shared, Block { ..*block });
-        // Before the upstream free: afterwards another block may have this address.
+        // Before the upstream free: then another block may get this address.
         if let Some(record) = shared.slots.take(block.tag) {
             shared.counts.bytes.fetch_sub(record.bytes, Relaxed);
             if record.has_note {
@@ -290,7 +278,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             }
             block.tag = record.tag;
         }
-        // SAFETY: the caller's promise, and the block is as the upstream memory returned it.
+        // SAFETY: the caller's promise, and the upstream memory's tag.
         unsafe { shared.memory.free(&block, uses) }
     }
 

@@ -1,4 +1,4 @@
-//! [`Report`]: the live blocks, as data and as text.
+//! [`Report`] and [`Leak`].
 
 use core::cmp::Reverse;
 use core::fmt;
@@ -28,9 +28,9 @@ use crate::backend::{MemoryLocation, StreamId};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leak {
-    /// The number of the block in order of allocation, from 1.
+    /// Numbered by allocation, from 1.
     pub number: u64,
-    /// The buffer's name in its [`MemoryManager`](crate::manager::MemoryManager); for other blocks the name given to [`Tracked::named`](super::Tracked::named).
+    /// The name in its [`MemoryManager`](crate::manager::MemoryManager), or else of [`Tracked::named`](super::Tracked::named).
     pub name: Option<Arc<str>>,
     /// The requested bytes.
     pub bytes: u64,
@@ -38,13 +38,13 @@ pub struct Leak {
     pub align: u64,
     /// The location.
     pub location: MemoryLocation,
-    /// The device address, or the host address if devices cannot access it.
+    /// The device address, or else the host address.
     pub address: u64,
-    /// The stream, for an allocation in stream order.
+    /// The stream, for a stream-ordered allocation.
     pub stream: Option<StreamId>,
-    /// The line that allocated it, or that created the value that allocated it.
+    /// The line that allocated it, or created its owner.
     pub caller: &'static Location<'static>,
-    /// The time since then.
+    /// The time since the allocation.
     pub age: Duration,
     /// The backtrace, if [enabled](super::Tracked::backtraces).
     pub backtrace: Option<Arc<Backtrace>>,
@@ -54,17 +54,17 @@ pub struct Leak {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Named {
-    /// `None` for those without a name.
+    /// `None` for unnamed blocks.
     pub name: Option<Arc<str>>,
     /// The number of blocks.
     pub blocks: u64,
-    /// Their total bytes.
+    /// Their bytes.
     pub bytes: u64,
 }
 
 /// The live blocks, largest first.
 ///
-/// The text has a line with the sums, then a line for each size, name and source line, in descending order of total bytes:
+/// The text has a line of sums, then a line per size, name and source line, by total bytes:
 ///
 /// ```text
 /// 1002 blocks have not come back, 4000000300 bytes; at most 4000001000 were out
@@ -75,9 +75,9 @@ pub struct Named {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The blocks in descending order of bytes; equal ones oldest first.
+    /// By descending bytes, then oldest first.
     pub leaks: Vec<Leak>,
-    /// Their total bytes.
+    /// Their bytes.
     pub bytes: u64,
     /// The high-water mark of live bytes.
     pub peak: u64,

@@ -1,8 +1,8 @@
-//! [`Slot`]: one record with one writer and any number of readers.
+//! [`Slot`]: one record, one writer at a time, any number of readers.
 //!
 //! 1. A slot is free, claimed or live. Only the claimer writes it until it is free again.
-//! 2. A record is read whole or not at all: the slot is live and of the same turn before and after. Every word is stored with release and loaded
-//!    with acquire, so that a reader that sees a word of a later turn sees that turn's claim.
+//! 2. A record is read whole or not at all: the slot is live and of the same turn before and after. Words are stored with release and
+//!    loaded with acquire, so a reader of a later turn's word sees that turn's claim.
 
 use core::array;
 use core::mem::forget;
@@ -13,16 +13,15 @@ use ringmem_layouts::RmwWord;
 
 use crate::backend::{MemoryLocation, StreamId};
 
-/// The record of a block.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Record {
     pub number: u64,
-    /// The time of the allocation, by the tracker's clock.
+    /// By the tracker's clock.
     pub since: u64,
     pub bytes: u64,
     pub align: u64,
     pub address: u64,
-    /// The tag of the upstream block.
+    /// The upstream block's.
     pub tag: u64,
     pub stream: Option<StreamId>,
     pub location: MemoryLocation,
@@ -34,9 +33,9 @@ pub(in super::super) struct Record {
 
 /// 72 bytes on the host.
 pub(super) struct Slot<W> {
-    /// The turn, which increases with each claim, above [`TURN`]; the phase below.
+    /// The turn above the phase. Each claim begins a turn.
     state: W,
-    // INVARIANT: in a slot that is live, or was since its last claim, these are the `words` of a record.
+    // INVARIANT: in a slot that was live since its last claim, a record's `words`.
     record: [W; 8],
 }
 
@@ -55,7 +54,6 @@ impl<W: RmwWord> Slot<W> {
         self.state.load() & PHASE == FREE
     }
 
-    /// Claims the slot if it is free.
     pub fn claim(&self) -> Option<Claim<'_, W>> {
         let state = self.state.load();
         if state & PHASE != FREE {
@@ -67,21 +65,19 @@ impl<W: RmwWord> Slot<W> {
         Some(Claim { slot: self, state: claimed })
     }
 
-    /// Returns the record of a turn, given by its low half, and frees the slot; `None` if that turn is not live. Called by the owner of the block
-    /// only.
+    /// Called by the block's owner only, with the low half of the turn.
     pub fn take(&self, turn: u32) -> Option<Record> {
-        // Live since before its block was allocated, which happened before this call.
+        // Live since before the block was handed out.
         let state = self.state.load();
         if state & PHASE != LIVE || turn_of(state) != turn {
             return None;
         }
         let record = record(array::from_fn(|index| self.record[index].load()));
-        // SYNC POINT: slot freed. Pairs with `claim`: the record has been read before it is written over.
+        // SYNC POINT: slot freed. Pairs with `claim`: the record has been read before it is overwritten.
         self.state.store_release(state & !PHASE | FREE);
         record
     }
 
-    /// Returns the record if the slot is live.
     pub fn read(&self) -> Option<Record> {
         // SYNC POINT: record written. Pairs with `Claim::fill`.
         let before = self.state.load_acquire();
@@ -90,20 +86,19 @@ impl<W: RmwWord> Slot<W> {
         }
         // SYNC POINT: record begun. Pairs with the stores in `Claim::fill`.
         let words = array::from_fn(|index| self.record[index].load_acquire());
-        // Otherwise the record may be torn.
+        // Otherwise torn.
         if self.state.load() == before { record(words) } else { None }
     }
 }
 
-/// A slot that only this value writes. Freed if it is dropped without a block.
+/// Exclusive access to a slot, freed on drop unless filled.
 pub(super) struct Claim<'a, W: RmwWord> {
     slot: &'a Slot<W>,
-    /// The slot's state.
     state: u64,
 }
 
 impl<W: RmwWord> Claim<'_, W> {
-    /// Lists a block; returns the low half of its turn.
+    /// Returns the low half of its turn.
     pub fn fill(self, record: &Record) -> u32 {
         let Self { slot, state } = self;
         forget(self);
@@ -129,7 +124,7 @@ const fn turn_of(state: u64) -> u32 {
     (state >> TURN) as u32
 }
 
-// The facts: the name in the high 32 bits; then a bit for a note, the location, and the alignment's logarithm in the low 8.
+// The name in the high 32 bits; then a bit for a note, the location, and the alignment's logarithm in the low 8.
 const NAME: u32 = 32;
 const NOTE: u64 = 1 << 16;
 const LOCATION: u32 = 8;
@@ -145,7 +140,7 @@ fn words(record: &Record) -> [u64; 8] {
     [record.number, record.since, record.bytes, record.address, record.tag, stream, facts, caller]
 }
 
-/// Returns the record of these words; `None` before the first.
+/// `None` before the first record.
 fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8]) -> Option<Record> {
     let caller: *const Location<'static> = ptr::with_exposed_provenance(caller as usize);
     Some(Record {
@@ -159,7 +154,7 @@ fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8])
         location: LOCATIONS[(facts >> LOCATION & 3) as usize],
         name: (facts >> NAME) as u32,
         has_note: facts & NOTE != 0,
-        // SAFETY: null, or a reference with static lifetime: these words are only written with such.
+        // SAFETY: null, or a static reference: nothing else is written to these words.
         caller: unsafe { caller.as_ref() }?,
     })
 }

@@ -29,7 +29,6 @@ fn give(slots: &Slots, number: u64) -> u64 {
     slots.claim().expect("a slot").fill(&record(number))
 }
 
-/// All words of one record are of the same number.
 fn assert_whole(got: &Record) {
     let expected = record(got.number);
     let words = |record: &Record| (record.since, record.bytes, record.align, record.address, record.tag, record.stream);
@@ -49,7 +48,7 @@ fn a_ticket_gives_its_record_back_once() {
         assert_whole(&got);
         assert!(slots.take(ticket).is_none());
     }
-    // In a slot's next turn, the ticket of the previous turn is unknown.
+    // Tickets of the previous turn are unknown.
     let again: Vec<u64> = (0..1000).map(|number| give(&slots, number)).collect();
     assert!(tickets.iter().all(|&ticket| slots.take(ticket).is_none()));
     assert_eq!((again.len(), slots.records().count()), (1000, 1000));
@@ -72,7 +71,7 @@ fn slots_are_at_most_8_to_3_of_the_most_that_were_used() {
     let mut most = 0;
     for round in 0_u64..20_000 {
         live.push(give(&slots, round));
-        // Holes everywhere, half of them filled again.
+        // Holes everywhere, half of them refilled.
         if round % 3 == 0 {
             let ticket = live.swap_remove((round * 7919) as usize % live.len());
             assert!(slots.take(ticket).is_some());
@@ -92,7 +91,7 @@ fn a_list_that_is_not_full_does_not_grow() {
     for ticket in live.split_off(300) {
         assert!(slots.take(ticket).is_some());
     }
-    // Several rounds of the cursor: one slot of three is the one freed last.
+    // Several rounds of the cursor; one claim of three takes the slot freed last.
     for round in 0..5000 {
         let some = [0, 1, 2].map(|number| give(&slots, round * 3 + number));
         assert!(some.iter().all(|&ticket| slots.take(ticket).is_some()));
@@ -147,7 +146,6 @@ fn records_are_read_whole_while_others_come_and_go() {
     assert_eq!(slots.records().count(), kept.len());
 }
 
-/// Every interleaving of one slot.
 mod models {
     use super::super::slot::Slot;
     use super::{assert_whole, record};
@@ -159,14 +157,13 @@ mod models {
 
     const TORN: &str = "torn";
 
-    /// Which records some reader saw.
     static SEEN: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
     fn give<const WEAK: u8>(slot: &Slot<LoomWord<WEAK>>, number: u64) -> Option<u32> {
         slot.claim().map(|claim| claim.fill(&record(number)))
     }
 
-    /// One block after another in one slot, and a concurrent reader.
+    /// Two blocks in turn in one slot, and a concurrent reader.
     fn read_while_written<const WEAK: u8>() {
         let slot = Arc::new(Slot::<LoomWord<WEAK>>::new());
         // The reader is the other thread: loom explores older values of a load, but not stores later than the thread's own load.
