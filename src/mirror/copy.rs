@@ -1,4 +1,4 @@
-//! [`HostCopy`]: the host's copy, which remembers whether its elements can be borrowed without a backend call.
+//! [`HostCopy`], the host's copy.
 
 use core::slice;
 
@@ -8,11 +8,11 @@ use crate::error::MirrorFault;
 use crate::memory::{Buffer, HostReadable, Memory, SliceMut};
 use crate::{DeviceBytes, Error, Result};
 
-/// An optional buffer. [`Buffer::as_mut_slice`] calls the backend to check for uses, which costs more than an access may.
+/// Avoids [`Buffer::as_mut_slice`], whose check of uses costs more than an access may.
 pub(super) struct HostCopy<T, H: Memory> {
     buffer: Option<Buffer<T, H>>,
-    // INVARIANT: the buffer lists no use, and is not in managed memory, where a kernel may exclude the host. A mutable borrow of the buffer resets
-    // it.
+    // INVARIANT: the buffer lists no use, and is not in managed memory, where a kernel may exclude the host. A mutable borrow of the buffer
+    // resets it.
     is_at_rest: bool,
 }
 
@@ -44,7 +44,6 @@ impl<T, H: Memory> HostCopy<T, H> {
         self.buffer.take()
     }
 
-    /// Returns the elements after queued work on them.
     #[inline]
     pub fn elements(&mut self, state: State) -> Result<&mut [T]>
     where
@@ -54,7 +53,6 @@ impl<T, H: Memory> HostCopy<T, H> {
         self.lent(state, SliceMut::into_mut_slice)
     }
 
-    /// Borrows the elements after queued operations, for a caller that writes all of them.
     pub fn overwritten(&mut self, state: State) -> Result<&mut [T]>
     where
         T: DeviceBytes,
@@ -73,8 +71,7 @@ impl<T, H: Memory> HostCopy<T, H> {
             && let Some(buffer) = &self.buffer
             && let Some(first) = buffer.as_ptr()
         {
-            // SAFETY: that many elements, initialised by the memory's promise and borrowed mutably with their buffer; nothing else uses them, by
-            // the invariant.
+            // SAFETY: that many elements, initialised by the memory's promise, borrowed mutably, and unused by others by the invariant.
             return Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), buffer.len()) });
         }
         self.settled(state, lend)

@@ -1,4 +1,4 @@
-//! The device side: blocking access.
+//! The device's copy.
 
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::same_backend;
@@ -12,23 +12,22 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Returns the elements on the device for reading. Copies them from the host if the device's copy is stale; zeroed on both sides if nothing was
-    /// written.
+    /// Returns the device's elements for reading. Updates a stale copy; zeroes both copies if nothing was written.
     ///
     /// [List](Self::used_by) a launch that gets their address.
     ///
     /// # Errors
     ///
-    /// The memory's error; the error of the copy or of earlier queued work.
+    /// The error of the memory, the copy or earlier work.
     #[inline]
     pub fn device(&mut self) -> Result<Slice<'_, T, D>> {
         self.refresh(Side::Device)?;
         let view = self.device_view()?;
-        // SAFETY: the invariant: `len` elements.
+        // SAFETY: `len` elements, by the invariant.
         Ok(unsafe { Slice::new(view, self.len) })
     }
 
-    /// Returns the elements on the device for reading and writing. The host's copy becomes stale, also if the write fails.
+    /// Returns the device's elements for reading and writing. The host's copy becomes stale, even if the write fails.
     ///
     /// [List](Self::used_by) a launch that gets their address.
     ///
@@ -41,7 +40,7 @@ where
         self.device_slice_mut()
     }
 
-    /// As [`device_mut`](Self::device_mut), for a caller that writes all elements: a stale copy is not updated, and its contents are unspecified.
+    /// Returns the device's elements with unspecified contents, for a caller that writes all of them. Nothing is copied.
     ///
     /// # Errors
     ///
@@ -76,8 +75,8 @@ where
     ///
     /// # Errors
     ///
-    /// As [`device`](Self::device), without calling `queue`; [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) their
-    /// memory. [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) if it returns a different
+    /// As [`device`](Self::device), or [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) memory: `queue` is not
+    /// called. [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) if it returns another
     /// buffer.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
         if self.is_shared {
@@ -110,13 +109,12 @@ where
         Ok(result)
     }
 
-    /// Prepares the device's copy for an access, and sets the state after it.
     #[inline]
     fn open_device(&mut self, access: Access) -> Result<()> {
         if access == Access::Write {
             self.land()?;
             self.allocate(Side::Device)?;
-            // An access that writes all elements does not depend on earlier failed writes.
+            // The caller does not depend on earlier failed writes.
             self.device.iter().for_each(Buffer::forget_contents);
         } else if access == Access::Update && self.state == State::Uninitialized {
             return self.begin(&[Side::Device], State::DeviceOnly);
@@ -129,11 +127,10 @@ where
         Ok(())
     }
 
-    /// Records that the device's copy was written last.
     #[inline]
     pub(super) fn device_written(&mut self) {
         if !self.state.is_valid(Side::Device) {
-            // The stale copy is now the host's, which is whole.
+            // Only the host's copy is stale now: it is whole.
             self.is_torn = false;
         }
         self.state = if self.state == State::Uninitialized { State::DeviceOnly } else { State::DeviceDirty };
@@ -142,11 +139,10 @@ where
     #[inline]
     fn device_slice_mut(&mut self) -> Result<SliceMut<'_, T, D>> {
         let view = self.device_view()?;
-        // SAFETY: the invariant: `len` elements, and the mirror is borrowed mutably.
+        // SAFETY: `len` elements, by the invariant, borrowed mutably.
         Ok(unsafe { SliceMut::new(view, self.len) })
     }
 
-    /// Returns a view of the device's elements.
     #[inline]
     pub(super) fn device_view(&self) -> Result<View<'_, D>> {
         if !self.is_shared {
@@ -157,7 +153,7 @@ where
         }
         let Some(host) = self.host.get() else { return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() }) };
         let View { block, uses, offset, .. } = host.view();
-        // Of the same backend, which is all that a view asks of its memory.
+        // Of the same backend, which is all that a view needs.
         Ok(View { memory: &self.device_memory, block, uses, offset })
     }
 }

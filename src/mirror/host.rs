@@ -1,4 +1,4 @@
-//! The host side: slices, and copies of all elements.
+//! The host's copy.
 
 use std::vec::Vec;
 
@@ -12,7 +12,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Returns the elements on the host for reading. Copies them from the device if the host's copy is stale; zeroed if nothing was written.
+    /// Returns the host's elements for reading. Updates a stale copy; zeroes it if nothing was written.
     ///
     /// ```compile_fail
     /// fn write(mirror: &mut ringmem::mirror::MirroredBuffer<u8>) {
@@ -22,18 +22,18 @@ where
     ///
     /// # Errors
     ///
-    /// The memory's error; the error of the copy or of earlier queued work; [`Busy`](Error::Busy) for managed memory while a kernel excludes the
-    /// host.
+    /// The error of the memory, the copy or earlier queued work; [`Busy`](Error::Busy) while a kernel excludes the host from managed
+    /// memory.
     #[inline]
     pub fn host(&mut self) -> Result<&[T]> {
-        // At rest, it has no queued transfer either.
+        // At rest, no transfer is queued either.
         if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
             self.refresh(Side::Host)?;
         }
         self.host.elements(self.state).map(|elements| &*elements)
     }
 
-    /// Returns the elements on the host for reading and writing. The device's copy becomes stale.
+    /// Returns the host's elements for reading and writing. The device's copy becomes stale.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ where
         Ok(elements)
     }
 
-    /// Copies elements to the host's copy; the device's becomes stale. Copies nothing from the device and allocates no temporary.
+    /// Overwrites the host's copy without an update; the device's becomes stale.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ where
         self.overwrite(|host| host.copy_from_slice(elements))
     }
 
-    /// Fills the host's copy; the device's becomes stale. Copies nothing from the device.
+    /// Fills the host's copy without an update; the device's becomes stale.
     ///
     /// To fill on the device, use [`device_write_only`](Self::device_write_only).
     ///
@@ -67,29 +67,29 @@ where
     /// As [`host`](Self::host).
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.overwrite(|host| {
-            // Zero-sized elements may be too many to write one by one.
+            // Zero-sized elements may be too many for a loop.
             if size_of::<T>() > 0 {
                 host.fill(value);
             }
         })
     }
 
-    /// Copies all elements out, as [`host`](Self::host) returns them.
+    /// Copies all elements out.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for another number of elements, before any change; as [`host`](Self::host).
+    /// As [`copy_from`](Self::copy_from).
     pub fn copy_to(&mut self, elements: &mut [T]) -> Result<()> {
         self.same_len(elements)?;
         elements.copy_from_slice(self.host()?);
         Ok(())
     }
 
-    /// Returns a copy of the elements, as [`host`](Self::host) returns them.
+    /// Returns a copy of the elements.
     ///
     /// # Errors
     ///
-    /// As [`host`](Self::host), and [`Map`](Error::Map) if the host has no memory for the elements.
+    /// As [`host`](Self::host); [`Map`](Error::Map) if the host has no memory for them.
     pub fn to_vec(&mut self) -> Result<Vec<T>> {
         let mut elements = on_the_host(self.len)?;
         elements.copy_from_slice(self.host()?);
@@ -107,7 +107,7 @@ where
             }
         }
         if !self.state.is_dirty(Side::Host) {
-            // The stale copy is now the device's, which is whole.
+            // Only the device's copy is stale now: it is whole.
             (self.state, self.is_torn) = (State::HostDirty, false);
         }
         Ok(())

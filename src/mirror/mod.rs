@@ -1,20 +1,19 @@
-//! [`MirroredBuffer`]: a host copy and a device copy of the same elements. A side is updated only when it is used and stale.
+//! [`MirroredBuffer`]: a host copy and a device copy of the same elements. A stale side is updated when it is used.
 //!
-//! Use a mirror for data that both sides change in turn, [`double_buffer`](crate::double_buffer) for frames that overlap with computation, and
+//! Use it for data that both sides change in turn, [`double_buffer`](crate::double_buffer) for frames that overlap with computation, and
 //! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory with a single copy.
 //!
-//! 1. A read returns the last write, on whichever side each happened.
-//! 2. Memory is allocated at first use. Valid copies, and copies that are about to be overwritten, are not updated.
-//! 3. An error leaves [`state`](MirroredBuffer::state) unchanged, and memory allocated by the call is freed.
-//! 4. Writes of both sides are never merged and never lost silently: the call returns [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
-//!    until the caller drops one side's writes with [`discard_host`](MirroredBuffer::discard_host) or
-//!    [`discard_device`](MirroredBuffer::discard_device).
-//! 5. The mirror owns the memory of queued operations, and frees it after its uses. A mirror may be dropped or forgotten with work queued. The host
-//!    has no slice of memory that a queued operation uses.
-//! 6. Every transfer is ordered after all queued work on both copies, on any stream.
-//! 7. If host and device share memory and the host's memory is mapped, one buffer serves both sides and nothing is copied. The states are the same.
+//! 1. A read returns the last write of either side.
+//! 2. Memory is allocated at first use. Valid copies, and copies about to be overwritten, are not updated.
+//! 3. A failed call leaves [`state`](MirroredBuffer::state) unchanged and frees what it allocated.
+//! 4. Writes of both sides are never merged or silently lost: the call returns [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
+//!    until [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device) drops one side's.
+//! 5. A mirror may be dropped or forgotten with work queued: its memory is freed after its uses, or never. The host has no slice of memory
+//!    in use by queued work.
+//! 6. Transfers are ordered after all queued work on both copies, on any stream.
+//! 7. If the device shares mapped host memory, one buffer serves both sides, with the same states and no copies.
 //!
-//! All methods take the mirror mutably, so nothing runs concurrently: threads share a mirror in a [`Mutex`](std::sync::Mutex).
+//! All methods take `&mut self`: threads share a mirror in a [`Mutex`](std::sync::Mutex).
 //!
 //! | state | `host` | `host_mut` | `device` | `device_mut` | `copy_from`, `fill` |
 //! |---|---|---|---|---|---|
@@ -25,9 +24,7 @@
 //! | `HostDirty` | | | `Synchronized`, up | `DeviceDirty`, up | |
 //! | `DeviceDirty` | `Synchronized`, down | `HostDirty`, down | | | `HostDirty` |
 //!
-//! "up" is a copy to the device, "down" one to the host; an empty cell changes nothing. `device_write_only` is `device_mut` without the copy.
-//!
-//! Example: the host writes, a kernel updates, the host reads.
+//! "up" copies to the device, "down" to the host; an empty cell changes nothing. `device_write_only` is `device_mut` without the copy.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -88,25 +85,21 @@ use queue::Flights;
 
 /// `len` elements with a copy on the host and a copy on a device.
 ///
-/// `H` is host memory, pinned or pageable; `D` is device memory, or a pool of it.
-///
-/// PyDotCompute calls this type `UnifiedBuffer`. [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is another type: managed memory, with one
-/// address and no second copy.
+/// `H` is pinned or pageable memory; `D` is device memory or a pool of it. Called `UnifiedBuffer` in PyDotCompute, unlike
+/// [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer), which is managed memory without a second copy.
 pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host_memory: H,
     device_memory: D,
-    /// The line that created the mirror.
     origin: Origin,
     len: usize,
     state: State,
     // INVARIANT: each existing copy has `len` elements. If the sides share memory, the device has none.
     host: HostCopy<T, H>,
     device: Option<Buffer<T, D>>,
-    /// One buffer serves both sides: the host's.
     is_shared: bool,
-    /// The stale side is not its last written contents: a copy over it failed, or it was never written.
+    /// The stale side lacks its last written contents: a copy over it failed, or it was never written.
     is_torn: bool,
-    /// Queued transfers whose outcome is unknown.
+    /// With unknown outcome.
     flights: Flights,
     statistics: Statistics,
 }
@@ -117,7 +110,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Returns a mirror of `len` elements. Each side's memory is allocated when that side is first used.
+    /// Creates a mirror without allocating.
     ///
     /// # Errors
     ///
@@ -167,28 +160,28 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
         self.len == 0
     }
 
-    /// Returns the size of one copy in bytes.
+    /// Returns the bytes of one copy.
     #[must_use]
     pub const fn size_bytes(&self) -> usize {
         // Cannot overflow: it was a layout.
         self.len * size_of::<T>()
     }
 
-    /// Returns whether the host's copy exists and its pages are locked.
+    /// Returns whether the host's copy exists and is page-locked.
     ///
-    /// With [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) on the host's memory, anything else is an error.
+    /// [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) on the host's memory makes failed pinning an error.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.host.get().is_some_and(Buffer::is_pinned)
     }
 
-    /// Returns whether one buffer serves both sides, so that nothing is copied.
+    /// Returns whether one buffer serves both sides.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// Returns the transfers between the two sides so far.
+    /// Returns the transfers so far.
     #[must_use]
     pub const fn statistics(&self) -> Statistics {
         self.statistics

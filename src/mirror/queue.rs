@@ -1,4 +1,4 @@
-//! Queued transfers and launches, and their outcome.
+//! Queued transfers and launches.
 
 use core::time::Duration;
 
@@ -9,18 +9,17 @@ use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
-/// A queued transfer whose outcome is unknown.
 struct Flight {
     ticket: Ticket,
-    /// Kept, because it reports a failure to this mirror even if another waiter got the error.
+    /// Its stream reports a failure here even if another waiter got the error.
     stream: Stream,
-    /// The state to restore if it fails.
+    /// Restored if it fails.
     before: State,
-    /// The target was allocated for this transfer.
+    /// The target was allocated for it.
     is_new: bool,
 }
 
-/// At most one in each direction.
+/// Transfers with unknown outcome.
 #[derive(Default)]
 pub(super) struct Flights {
     to_host: Option<Flight>,
@@ -49,18 +48,18 @@ where
 {
     /// Queues an update of the device's copy, ordered after all queued work on both copies.
     ///
-    /// The state changes at once. If the transfer fails, the next call that waits for it returns the error, even if another waiter of the stream
-    /// got it before, and the state is restored. The mirror keeps the stream until such a call.
+    /// The state changes at once. If the transfer fails, the next call that waits for it restores the state and returns the error, even if
+    /// another waiter got it before.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend), or the error of the memory or the backend. Nothing
-    /// is queued, and the state is unchanged.
+    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend), or the error of the memory or the backend.
+    /// Nothing is queued or changed.
     pub fn sync_to_device_on(&mut self, stream: &Stream) -> Result<()> {
         self.queue(Side::Device, stream)
     }
 
-    /// Queues an update of the host's copy, ordered after all queued work on both copies.
+    /// Queues an update of the host's copy, like [`sync_to_device_on`](Self::sync_to_device_on).
     ///
     /// # Errors
     ///
@@ -69,14 +68,14 @@ where
         self.queue(Side::Host, stream)
     }
 
-    /// Returns the device address for a kernel that is launched next on `stream`; `None` without bytes. Queues what the access needs: an update of
-    /// a stale copy, and the order after work on other streams.
+    /// Returns the device address for a kernel launched next on `stream`; `None` without bytes. Queues the update of a stale copy, and the
+    /// order after work on other streams; zeroes a copy without earlier writes.
     ///
-    /// [List](Self::used_by) the launch. If it writes, the host's copy becomes stale, also if the launch fails.
+    /// [List](Self::used_by) the launch. If it writes, the host's copy becomes stale, even if the launch fails.
     ///
     /// # Errors
     ///
-    /// As [`sync_to_device_on`](Self::sync_to_device_on); without earlier writes the copy is zeroed first, as by [`device`](Self::device).
+    /// As [`sync_to_device_on`](Self::sync_to_device_on) or [`device`](Self::device).
     pub fn device_on(&mut self, access: Access, stream: &Stream) -> Result<Option<DeviceAddress>> {
         let id = stream.on(&**self.device_memory.backend())?;
         let state = self.state;
@@ -85,7 +84,7 @@ where
             Access::Write => is_new = self.allocate(Side::Device)?,
             Access::Update if state == State::Uninitialized => self.begin(&[Side::Device], State::DeviceOnly)?,
             Access::Read if state == State::Uninitialized => self.refresh(Side::Device)?,
-            // This queues on the same stream, so no further order is needed.
+            // On the same stream: no further order is needed.
             Access::Read | Access::Update => self.queue(Side::Device, stream)?,
         }
         let view = self.device_view()?;
@@ -98,15 +97,14 @@ where
             self.give_up(Side::Host, state == State::Uninitialized);
             return Err(error);
         }
-        // The copy that was begun for this update is the only one, and stays valid.
+        // A copy that was zeroed here is the only one, and stays valid.
         if access == Access::Write || (access == Access::Update && state != State::Uninitialized) {
             self.device_written();
         }
         Ok(address)
     }
 
-    /// Lists the work queued on a stream as a use of the device's copy. For launches, which get memory by address. Later uses on any stream are
-    /// ordered after it.
+    /// Lists the work queued on a stream as a use of the device's copy, for launches, which get memory by address.
     ///
     /// # Errors
     ///
@@ -123,7 +121,7 @@ where
     ///
     /// # Errors
     ///
-    /// The first error of these operations; the state before a failed transfer is restored.
+    /// The first error of this work; the state before a failed transfer is restored.
     pub fn settle(&mut self) -> Result<()> {
         let landed = self.land();
         let host = self.host.get_mut().map_or(Ok(()), Buffer::settle);
@@ -175,7 +173,7 @@ where
             return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
         };
         let (on_host, on_device) = (host.as_view(), device.as_view());
-        // SAFETY: both are borrowed mutably, have separate memory, and list the copy at once.
+        // SAFETY: borrowed mutably, separate memory, and both list the copy at once.
         let ticket = unsafe {
             match to {
                 Side::Host => stream.queue_copy(on_device, on_host, [None; 2]),
@@ -189,7 +187,7 @@ where
         Ok(ticket)
     }
 
-    /// Waits for queued transfers. A failed one is undone, unless later writes built on it.
+    /// Waits for queued transfers; undoes a failed one, unless later writes built on it.
     #[inline]
     pub(super) fn land(&mut self) -> Result<()> {
         if self.flights.are_none() { Ok(()) } else { self.land_queued() }
@@ -197,7 +195,7 @@ where
 
     #[cold]
     fn land_queued(&mut self) -> Result<()> {
-        // Both stay listed until both outcomes are known: a wait may panic, for example in a clock.
+        // Both stay listed until both outcomes are known: a wait may panic.
         let (up, down) = (self.outcome(Side::Device)?, self.outcome(Side::Host));
         let has_down = self.flights.to_host.is_some();
         let (up, down) = (self.landed(Side::Device, up), down.map(|down| self.landed(Side::Host, down)));
@@ -212,7 +210,7 @@ where
         outcome(up).and(down.and_then(outcome))
     }
 
-    /// Returns the outcome of a transfer; an error if the wait itself failed and the transfer may be in flight.
+    /// The outer error: the wait failed, and the transfer may be in flight.
     fn outcome(&mut self, to: Side) -> Result<Option<Result<()>>> {
         let Some(Flight { ticket, stream, .. }) = self.flights.of(to) else { return Ok(None) };
         let backend = stream.backend();
@@ -237,7 +235,7 @@ where
         Some((flight, outcome))
     }
 
-    /// Undoes a failed transfer: its target is not whole, and the state is restored unless it has changed since.
+    /// Restores the state unless it has changed since.
     fn take_back(&mut self, to: Side, flight: &Flight) {
         self.is_torn = true;
         if self.state == State::Synchronized {

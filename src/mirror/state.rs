@@ -1,4 +1,4 @@
-//! [`State`]: which copy of a mirrored buffer is valid.
+//! [`State`], [`Side`] and [`Access`].
 
 use core::fmt;
 
@@ -50,11 +50,11 @@ impl fmt::Display for Side {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// It is read.
+    /// Reads it.
     Read,
-    /// All of it is written and none of it read: a stale copy is not updated.
+    /// Writes all of it without reading: no update.
     Write,
-    /// It is read and written.
+    /// Reads and writes it.
     Update,
 }
 
@@ -84,14 +84,14 @@ pub enum State {
     DeviceOnly,
     /// Both, and they are equal.
     Synchronized,
-    /// The host's, which was written last. The device's is stale or does not exist.
+    /// The host's, written last. The device's is stale or absent.
     HostDirty,
-    /// The device's, which was written last. The host's is stale or does not exist.
+    /// The device's, written last. The host's is stale or absent.
     DeviceDirty,
 }
 
 impl State {
-    /// Returns the name of the variant.
+    /// Returns the variant's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -106,7 +106,7 @@ impl State {
 }
 
 impl State {
-    /// Returns whether this side's copy is the last one written, or equal to it.
+    /// Returns whether this side has the last write.
     #[must_use]
     pub const fn is_valid(self, side: Side) -> bool {
         match side {
@@ -121,7 +121,6 @@ impl State {
         matches!((self, side), (Self::HostDirty, Side::Host) | (Self::DeviceDirty, Side::Device))
     }
 
-    /// Returns the state after a write to this side.
     pub(super) const fn dirty(side: Side) -> Self {
         match side {
             Side::Host => Self::HostDirty,
@@ -129,7 +128,6 @@ impl State {
         }
     }
 
-    /// Returns the state with a copy on this side alone.
     pub(super) const fn only(side: Side) -> Self {
         match side {
             Side::Host => Self::HostOnly,

@@ -40,11 +40,11 @@ where
         self.sync_to_host()
     }
 
-    /// Marks the host's copy as written, by code that the mirror does not see.
+    /// Marks the host's copy as written by other code.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, if the host has no copy, or if the device has writes that the host lacks.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or the device has writes that it lacks.
     pub fn mark_host_dirty(&mut self) -> Result<()> {
         self.mark(Side::Host)
     }
@@ -53,25 +53,25 @@ where
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, if the device has no copy, or if the host has writes that the device lacks.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or the host has writes that it lacks.
     pub fn mark_device_dirty(&mut self) -> Result<()> {
         self.mark(Side::Device)
     }
 
-    /// Drops the host's writes: the device's copy becomes the valid one.
+    /// Drops the host's writes in favour of the device's copy.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, if the device has no copy, or if a transfer to it failed.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or a transfer to it failed.
     pub fn discard_host(&mut self) -> Result<()> {
         self.discard(Side::Host)
     }
 
-    /// Drops the device's writes: the host's copy becomes the valid one.
+    /// Drops the device's writes in favour of the host's copy.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, if the host has no copy, or if a transfer to it failed.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or a transfer to it failed.
     pub fn discard_device(&mut self) -> Result<()> {
         self.discard(Side::Device)
     }
@@ -80,23 +80,23 @@ where
     ///
     /// # Errors
     ///
-    /// As [`sync_to_device`](Self::sync_to_device), and nothing is freed; the driver's error of the free, and the copy is freed anyway.
+    /// As [`sync_to_device`](Self::sync_to_device), and nothing is freed; or the driver's error after the free.
     pub fn compact(&mut self, keep: Side) -> Result<()> {
         self.bring(keep)?;
         (self.state, self.is_torn) = (State::only(keep), false);
         match keep {
-            // The one buffer that serves both.
+            // One buffer serves both.
             _ if self.is_shared => Ok(()),
             Side::Host => self.device.take().map_or(Ok(()), Buffer::close),
             Side::Device => self.host.take().map_or(Ok(()), Buffer::close),
         }
     }
 
-    /// Frees both copies after their uses: the mirror is as new. Calling it again does nothing.
+    /// Frees both copies after their uses: the mirror is as new.
     ///
     /// # Errors
     ///
-    /// The driver's error; both copies are freed anyway.
+    /// The driver's error; both are freed anyway.
     pub fn free(&mut self) -> Result<()> {
         (self.state, self.is_torn, self.flights) = (State::Uninitialized, false, Flights::default());
         let host = self.host.take().map_or(Ok(()), Buffer::close);
@@ -129,14 +129,13 @@ where
         Ok(())
     }
 
-    /// Makes a side's copy valid, and checks that it exists: [`through`](Self::through) may have lost it.
+    /// Also checks that the copy exists: [`through`](Self::through) may have lost it.
     fn bring(&mut self, side: Side) -> Result<()> {
         self.written()?;
         self.refresh(side)?;
         if self.has(side) { Ok(()) } else { Err(self.has_no(side)) }
     }
 
-    /// Returns whether a side has a copy, stale or not.
     pub(super) fn has(&self, side: Side) -> bool {
         match side {
             _ if self.is_shared => self.state != State::only(side.other()),
@@ -145,7 +144,6 @@ where
         }
     }
 
-    /// Fails if nothing was written; otherwise waits for queued transfers between the sides.
     fn written(&mut self) -> Result<()> {
         if self.state == State::Uninitialized {
             return Err(Error::Mirror { what: MirrorFault::NotAllocated, state: self.state.name() });

@@ -1,4 +1,4 @@
-//! Transfers between the sides, and their counters.
+//! Transfers between the sides.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
 
-/// The transfers between the two sides of a [`MirroredBuffer`].
+/// The transfers of a [`MirroredBuffer`].
 ///
 /// ```
 /// use ringmem::memory::{Device, Pinned};
@@ -35,11 +35,11 @@ pub struct Statistics {
 /// The successful transfers in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
-    /// Their number. A queued transfer is counted by the next call that waits for it.
+    /// Queued transfers are counted when a later call waits for them.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The duration of blocking transfers in nanoseconds, without the work before them. Queued transfers are not timed.
+    /// The time of blocking transfers in nanoseconds, without earlier work. Queued transfers are not timed.
     pub ns: u64,
 }
 
@@ -61,7 +61,6 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Makes a side's copy valid.
     #[inline]
     pub(super) fn refresh(&mut self, side: Side) -> Result<()> {
         if self.state.is_valid(side) && self.flights.are_none() { Ok(()) } else { self.refresh_stale(side) }
@@ -78,7 +77,6 @@ where
         }
     }
 
-    /// Creates zeroed copies.
     pub(super) fn begin(&mut self, sides: &[Side], state: State) -> Result<()> {
         // A shared buffer is zeroed once.
         let sides = sides.iter().take(if self.is_shared { 1 } else { sides.len() });
@@ -96,7 +94,6 @@ where
         begun
     }
 
-    /// Updates a stale side, and waits.
     pub(super) fn transfer(&mut self, to: Side) -> Result<()> {
         let is_new = self.allocate(to)?;
         let copied = self.copy_over(to);
@@ -112,7 +109,7 @@ where
 
     fn copy_over(&mut self, to: Side) -> Result<()> {
         if self.is_shared {
-            // Nothing to copy, but queued work on the buffer completes first.
+            // Queued work on the buffer completes first.
             return self.host.get_mut().map_or(Ok(()), Buffer::settle);
         }
         let Some(host) = self.host.get_mut() else { return Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: self.state.name() }) };
@@ -134,10 +131,10 @@ where
         Ok(())
     }
 
-    /// Allocates a side's memory if it has none; returns whether it did.
+    /// Returns whether it allocated.
     pub(super) fn allocate(&mut self, side: Side) -> Result<bool> {
         let is_new = self.allocate_if_none(side)?;
-        // It has not been written yet, whatever panics before that.
+        // Not written yet, even if a write panics.
         self.is_torn |= is_new && !self.state.is_valid(side);
         Ok(is_new)
     }
@@ -157,7 +154,6 @@ where
         Ok(is_new)
     }
 
-    /// Frees a side's memory if it was allocated for a call that failed.
     pub(super) fn give_up(&mut self, side: Side, is_new: bool) {
         match side {
             _ if !is_new => {}
