@@ -1,4 +1,4 @@
-//! Rings of this process with ends that wait.
+//! Owned rings whose ends wait.
 
 use super::{WaitStrategy, Waiting, pair};
 use crate::ring::{mpmc, mpsc, spsc};
@@ -25,7 +25,7 @@ pub type Sender<T> = Waiting<spsc::OwnedProducer<T>>;
 /// ```
 pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 
-/// Allocates an SPSC ring of at least `capacity` slots (the next power of two), and returns ends that wait, [as `WaitStrategy` does by default](WaitStrategy::default).
+/// Allocates an SPSC ring of at least `capacity` slots (the next power of two) whose ends wait.
 ///
 /// ```
 /// use ringmem::wait;
@@ -38,14 +38,14 @@ pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 ///
 /// # Panics
 ///
-/// If the slots exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+/// If the slots exceed `isize::MAX` bytes.
 #[must_use]
 pub fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     let (producer, consumer) = spsc::bounded(capacity);
     pair(producer, consumer, WaitStrategy::default())
 }
 
-/// As [`bounded`], for any number of senders: clone the sender.
+/// Allocates a ring for any number of senders: clone the sender.
 ///
 /// # Panics
 ///
@@ -56,7 +56,7 @@ pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedP
     pair(producer, consumer, WaitStrategy::default())
 }
 
-/// As [`bounded`], for any number of senders and receivers: clone them.
+/// Allocates a ring for any number of senders and receivers: clone them.
 ///
 /// # Panics
 ///

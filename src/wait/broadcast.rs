@@ -1,7 +1,5 @@
-//! Waiting at rings whose readers write nothing: the wait word is not in the ring.
-//!
-//! A reader of [`lossy`](crate::ring::lossy) or [`mailbox`](crate::ring::mailbox) may have the ring in read-only memory, so it cannot count itself
-//! there. Ends that are connected here share a wait word in this process instead. The writer checks it after each publish.
+//! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)): they may be in read-only memory,
+//! so the wait word is in the process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,29 +9,29 @@ use super::waiting::{WaitStrategy, Waiting};
 use crate::ring::{End, Follow, Pop, PopError, Publish, Push, PushError, WaitWords};
 use crate::{CacheLineAligned, HostWord, RmwWord};
 
-/// A writer with the wait word of its readers. It never waits: `send` is as fast as `try_send`.
+/// A writer with its readers' wait word. It never waits.
 pub struct Publisher<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
-    /// The wait word of this side, which never sleeps.
+    /// Never sleeps.
     nobody: W,
 }
 
-/// A reader with its wait word. Clone it for another reader, if the reader can be cloned.
+/// A reader with its wait word. Clone it for another reader, if the reader is `Clone`.
 pub struct Follower<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
-    /// The wait word of the other side, which never sleeps.
+    /// Never sleeps.
     nobody: W,
 }
 
-/// Connects a writer and a reader of one ring with a shared wait word, for [`pair`](super::pair).
+/// Connects a writer and a reader by a wait word, for [`pair`](super::pair).
 pub fn connect<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publisher<S, W>, Follower<R, W>) {
     let bell = Arc::new(CacheLineAligned::new(W::new(0)));
     (Publisher { end: writer, bell: Arc::clone(&bell), nobody: W::new(0) }, Follower { end: reader, bell, nobody: W::new(0) })
 }
 
-/// Connects a writer with a reader that waits; clone the reader for more.
+/// Connects a writer with a waiting reader; clone the reader for more.
 ///
 /// ```
 /// use ringmem::ring::mailbox::Mailbox;
@@ -53,8 +51,8 @@ where
     Waiting::pair(writer, reader, how)
 }
 
-/// Wraps a reader whose writer is elsewhere: on a device, in another process. The writer wakes nobody, so the reader yields instead of sleeping,
-/// and its futures poll repeatedly.
+/// Wraps a reader whose writer is on a device or in another process, and wakes nobody: the reader yields instead of sleeping, and its
+/// futures poll repeatedly.
 #[must_use]
 pub fn follow<R: Follow>(reader: R, how: WaitStrategy) -> Waiting<Follower<R>>
 where
@@ -74,7 +72,7 @@ impl<E, W> Publisher<E, W> {
         &self.end
     }
 
-    /// Returns the writer for mutation. Within [`Waiting::with_end`] its readers are woken afterwards.
+    /// Returns the writer for mutation. Use it in [`Waiting::with_end`] to wake readers afterwards.
     pub const fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }
@@ -97,7 +95,6 @@ impl<E, W: RmwWord> End for Publisher<E, W> {
     fn wait_words(&self) -> WaitWords<'_, W> {
         WaitWords { theirs: &self.bell, ours: &self.nobody }
     }
-    /// Always false: the writer does not know its readers.
     fn is_disconnected(&self) -> bool {
         false
     }

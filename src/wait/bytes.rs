@@ -1,4 +1,4 @@
-//! Waiting for messages of variable length.
+//! Messages of variable length.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::ring::framed::{PopError, PushError};
 use crate::ring::{PopBytes, PushBytes};
 
 impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Pushes a copy of `message` if there is room now.
+    /// Pushes a copy of `message` without waiting.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(None, |end| push(end, message))
     }
 
-    /// As [`send_bytes`](Self::send_bytes), with a timeout.
+    /// Pushes like [`send_bytes`](Self::send_bytes), with a timeout.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Instant::now().checked_add(most), |end| push(end, message))
     }
 
-    /// As [`send_bytes`](Self::send_bytes), with a deadline.
+    /// Pushes like [`send_bytes`](Self::send_bytes), with a deadline.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| push(end, message))
     }
 
-    /// Pushes a copy of `message`; waits for room. A future that is dropped earlier has pushed nothing.
+    /// Pushes a copy of `message`; waits for room. A future dropped earlier pushes nothing.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// One attempt to push: `None` if the ring is full.
+/// `None` if the ring is full.
 pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError>>> {
     if end.is_disconnected() {
         return Some(Err(WaitError::Disconnected));
@@ -68,7 +68,7 @@ pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(
 }
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Pops a message into the beginning of `into`, if there is one; returns its length in bytes.
+    /// Pops a message into the beginning of `into`, without waiting; returns its length.
     ///
     /// # Errors
     ///
@@ -77,18 +77,18 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.attempt(|end| end.pop_bytes(into))
     }
 
-    /// Pops a message into the beginning of `into`; waits for one; returns its length in bytes. To read in place, use [`wait`](Self::wait) with a
+    /// Pops a message into the beginning of `into`; waits for one; returns its length. To read in place, use [`wait`](Self::wait) with a
     /// frame.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a message longer than `into`, which
-    /// stays in the ring, or for a corrupt ring.
+    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a message longer than
+    /// `into`, which stays in the ring, or a corrupt ring.
     pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
         self.outcome_until(None, |end| pop(end, into))
     }
 
-    /// As [`recv_bytes`](Self::recv_bytes), with a timeout.
+    /// Pops like [`recv_bytes`](Self::recv_bytes), with a timeout.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Instant::now().checked_add(most), |end| pop(end, into))
     }
 
-    /// As [`recv_bytes`](Self::recv_bytes), with a deadline.
+    /// Pops like [`recv_bytes`](Self::recv_bytes), with a deadline.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| pop(end, into))
     }
 
-    /// Pops a message into the beginning of `into`; waits for one. Dropping the future takes no message.
+    /// Pops a message into the beginning of `into`; waits for one. A future dropped earlier pops nothing.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// One attempt to pop: `None` if the ring is empty.
+/// `None` if the ring is empty.
 pub(super) fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError>>> {
     match end.pop_bytes(into) {
         Err(PopError::Empty) => None,

@@ -1,4 +1,4 @@
-//! Errors of sending, receiving and waiting.
+//! Errors.
 
 use crate::attach::Corrupt;
 
@@ -20,13 +20,13 @@ pub enum SendError<T> {
     /// The receiver was dropped.
     #[error("the receiver was dropped")]
     Disconnected(T),
-    /// The other side's index is out of range.
+    /// The other end's index is out of range.
     #[error("ring is corrupt: the receiving end's index is out of range")]
     Corrupt(T),
 }
 
 impl<T> SendError<T> {
-    /// Returns the value that was not sent.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         match self {
             Self::Timeout(value) | Self::Disconnected(value) | Self::Corrupt(value) => value,
@@ -34,7 +34,7 @@ impl<T> SendError<T> {
     }
 }
 
-// The value needs no `Debug` for `unwrap` to work.
+// For `unwrap` with values that are not `Debug`.
 impl<T> std::fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -63,7 +63,7 @@ pub enum RecvError {
     /// The ring is empty, and the sender was dropped.
     #[error("the sender was dropped, and all its messages were received")]
     Disconnected,
-    /// The other side's index is out of range.
+    /// The other end's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
 }
@@ -74,10 +74,10 @@ pub enum WaitError<R> {
     /// The deadline passed.
     #[error("the deadline passed")]
     Timeout,
-    /// The other end was dropped, and the attempt cannot succeed any more.
+    /// The other end was dropped, and the attempt cannot succeed.
     #[error("the other end has left")]
     Disconnected,
-    /// The attempt failed for good.
+    /// The attempt failed.
     #[error(transparent)]
     Refused(R),
 }

@@ -1,4 +1,4 @@
-//! Waiting as a future, on any executor.
+//! Futures.
 
 use std::fmt;
 use std::future::Future;
@@ -11,10 +11,10 @@ use super::waiting::{Rings, WaitStrategy, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
 use crate::ring::{End, Pop, Push};
 
-/// A task's entry in the wakers of its side, from its first unsuccessful poll to its last.
+/// A task's entry in its side's wakers, while its last poll was unsuccessful.
 pub(super) struct Place {
     key: Option<u64>,
-    /// The other side was woken after a poll that may have published something.
+    /// Whether the other side was woken: a poll may have published something.
     rang: bool,
 }
 
@@ -23,7 +23,7 @@ impl Place {
         Self { key: None, rang: false }
     }
 
-    /// Tries; without success, stores the waker and tries once more.
+    /// Without success, stores the waker and tries again.
     pub(super) fn poll<E: End, P: Park<E::Word>, R>(
         &mut self,
         waiting: &mut Waiting<E, P>,
@@ -34,7 +34,7 @@ impl Place {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
-            // The other side's work before it was dropped is visible once it is seen as disconnected.
+            // All of the other side's work is visible after the disconnect.
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
@@ -42,7 +42,7 @@ impl Place {
             waiting.ring();
         }
         if done.is_none() && (waiting.alone || !matches!(waiting.how, WaitStrategy::Sleep { .. })) {
-            // No other end will wake this task: poll again.
+            // No other end will wake this task.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -61,7 +61,7 @@ impl Place {
 
     fn enter<E: End, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<E, P>, cx: &Context<'_>) {
         let key = *self.key.get_or_insert_with(|| {
-            // Unique among the tasks of one side, also with many handles.
+            // Unique among the tasks of a side.
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Relaxed)
         });
@@ -83,7 +83,7 @@ impl Place {
         let Some(key) = self.key.take() else { return };
         let word = waiting.end().wait_words().ours;
         let waker = waiting.wakers().with(|wakers| {
-            // Not found: removed by the end that woke it.
+            // Otherwise removed by the end that woke it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
             strike(word, 1);
             Some(wakers.swap_remove(place))
@@ -97,7 +97,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.wakers.of(self.side)
     }
 
-    /// As [`wait`](Self::wait), as a future. Dropping it earlier has the effect of an attempt that returned `None`: none.
+    /// Waits like [`wait`](Self::wait). A future dropped earlier had only attempts that returned `None`.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Pops a value; waits for one. Dropping the future takes no value.
+    /// Pops a value; waits for one. A future dropped earlier pops nothing.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
-    /// Pushes a value; waits for room. A future that is dropped earlier has not sent it; [`SendFuture::cancel`] returns it.
+    /// Pushes a value; waits for room. A future dropped earlier drops the value; [`SendFuture::cancel`] returns it.
     ///
     /// # Errors
     ///
@@ -188,7 +188,6 @@ pub struct SendFuture<'w, E: Push, P: Park<E::Word> = Os> {
     value: Option<E::Item>,
 }
 
-/// The value is never pinned.
 impl<E: Push, P: Park<E::Word>> Unpin for SendFuture<'_, E, P> {}
 
 impl<E: Push, P: Park<E::Word>> SendFuture<'_, E, P> {
@@ -203,7 +202,7 @@ impl<E: Push, P: Park<E::Word>> Future for SendFuture<'_, E, P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place, value } = &mut *self;
-        // Without a value it was ready before, and was polled once too often: stay pending.
+        // Polled after it was ready.
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -217,14 +216,12 @@ impl<E: Push, P: Park<E::Word>> Drop for SendFuture<'_, E, P> {
     }
 }
 
-/// The future of an arbitrary attempt.
 pub(super) struct Until<'w, E: End, P: Park<E::Word>, F> {
     waiting: &'w mut Waiting<E, P>,
     place: Place,
     attempt: F,
 }
 
-/// The attempt is never pinned.
 impl<E: End, P: Park<E::Word>, F> Unpin for Until<'_, E, P, F> {}
 
 impl<T, R, E: End, P: Park<E::Word>, F> Future for Until<'_, E, P, F>
@@ -249,7 +246,6 @@ impl<E: End, P: Park<E::Word>, F> Drop for Until<'_, E, P, F> {
     }
 }
 
-/// Returns the outcome of a send: a value that is still present was not sent.
 pub(super) fn outcome<T>(sent: Option<Result<(), SendError<T>>>, value: &mut Option<T>) -> Result<(), SendError<T>> {
     sent.unwrap_or_else(|| value.take().map_or(Ok(()), |value| Err(SendError::Disconnected(value))))
 }

@@ -1,4 +1,4 @@
-//! `Stream` and `Sink` over ends that wait.
+//! `Stream` and `Sink`.
 
 mod bytes;
 
@@ -15,7 +15,7 @@ use super::{RecvError, SendError};
 use crate::ring::{Pop, Push};
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) of messages. It ends when the other side was dropped, or with an error that repeats.
+    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side was dropped; an error repeats.
     pub fn into_stream(self) -> MessageStream<E, P> {
         MessageStream { waiting: self, place: Place::new() }
     }
@@ -51,10 +51,10 @@ impl<E: Pop, P: Park<E::Word>> Drop for MessageStream<E, P> {
     }
 }
 
-/// The sink of [`Waiting::into_sink`]. `poll_ready`, `poll_flush` or `poll_close` sends the value that `start_send` took. `poll_close` also drops
-/// the end; a later value is returned in [`Disconnected`](SendError::Disconnected).
+/// The sink of [`Waiting::into_sink`]. Every poll sends the value that `start_send` took. `poll_close` also drops the end; later values are
+/// returned in [`Disconnected`](SendError::Disconnected).
 pub struct MessageSink<E: Push, P: Park<E::Word> = Os> {
-    /// `None` after it was closed.
+    /// `None` when closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     value: Option<E::Item>,
@@ -83,7 +83,7 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for MessageSink<E, P
         if self.waiting.is_none() {
             return Err(SendError::Disconnected(value));
         }
-        // `poll_ready` empties it; a caller that did not call it gets the value back.
+        // The caller did not call `poll_ready`.
         if self.value.is_some() {
             return Err(SendError::Timeout(value));
         }
@@ -97,7 +97,6 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for MessageSink<E, P
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let sent = ready!(self.poll_empty(cx));
-        // Dropped together with its waker entry.
         self.waiting = None;
         Poll::Ready(sent)
     }

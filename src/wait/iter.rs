@@ -1,4 +1,4 @@
-//! Iteration over the messages of a receiver.
+//! Iterators.
 
 use core::iter;
 
@@ -6,12 +6,12 @@ use super::{Park, Waiting};
 use crate::ring::Pop;
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Iterates over messages; waits for each. Ends when [`recv`](Self::recv) fails: when the ring is empty and the other side was dropped.
+    /// Iterates over messages; waits for each. Ends when [`recv`](Self::recv) fails.
     pub fn iter(&mut self) -> impl Iterator<Item = E::Item> {
         iter::from_fn(|| self.recv().ok())
     }
 
-    /// Iterates over the available messages; never waits.
+    /// Iterates over available messages without waiting.
     pub fn try_iter(&mut self) -> impl Iterator<Item = E::Item> {
         iter::from_fn(|| self.try_recv().ok())
     }
@@ -21,13 +21,12 @@ impl<E: Pop, P: Park<E::Word>> IntoIterator for Waiting<E, P> {
     type Item = E::Item;
     type IntoIter = IntoIter<E, P>;
 
-    /// As [`iter`](Self::iter).
     fn into_iter(self) -> IntoIter<E, P> {
         IntoIter { receiver: self }
     }
 }
 
-/// The iterator over a receiver's messages, until the other side was dropped.
+/// The iterator of a receiver.
 #[derive(Debug)]
 pub struct IntoIter<E: Pop, P: Park<E::Word>> {
     receiver: Waiting<E, P>,

@@ -1,25 +1,22 @@
-//! Waiting at a ring: until there is room, until there is a message, until the other side is dropped.
+//! Waiting at a ring for room, a message, or the drop of the other side.
 //!
-//! Use it for threads and tasks that have nothing else to do. Use the [rings](crate::ring) directly to poll, and in `no_std`.
+//! Use it for threads and tasks with nothing else to do. Use the [rings](crate::ring) directly to poll, and in `no_std`.
 //!
-//! 1. [`Waiting`] is an end that waits, by the strategy [`WaitStrategy`], with an optional deadline.
-//! 2. No wake-up is lost: a sleeper counts itself, checks once more, and sleeps; a publisher reads the count afterwards. Both use a
-//!    read-modify-write of one word, so one of them comes first and the other sees it.
+//! 1. [`Waiting`] is an end that waits by a [`WaitStrategy`], with an optional deadline.
+//! 2. No wake-up is lost: a sleeper counts itself, checks again, and sleeps; a publisher reads the count afterwards. Both use a
+//!    read-modify-write of one word, so one sees the other.
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
-//! 4. Messages that the other side published before it was dropped are received first, then [`RecvError::Disconnected`].
+//! 4. The other side's published messages are received first, then [`RecvError::Disconnected`].
 //!
-//! Both ends of a ring wait by the same strategy, because an end that polls wakes nobody. A GPU wakes nobody, so a host that waits for one polls
-//! ([`WaitStrategy::Spin`], [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end in their own process that
-//! [`pair`] connected; otherwise they poll repeatedly.
+//! Both ends use the same strategy, because an end that polls wakes nobody. Nor does a GPU: its host polls ([`WaitStrategy::Spin`],
+//! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`], and poll
+//! repeatedly otherwise.
 //!
-//! [`Waiting`] owns its end or borrows it (`&mut E`). A borrowed end that is dropped after its [`Waiting`] wakes nobody: rule 4 then needs a
-//! deadline.
+//! [`Waiting`] owns or borrows its end. A borrowed end that is dropped after its [`Waiting`] wakes nobody: rule 4 then needs a deadline.
 //!
-//! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and [`recv_bytes`](Waiting::recv_bytes)
-//! messages of bytes; [`wait`](Waiting::wait) serves every other operation. For rings whose readers write nothing, [`broadcast`] keeps the wait
-//! word outside the ring.
-//!
-//! It does not allocate on the path of a message, and does not choose between polling and sleeping by itself.
+//! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and
+//! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) serves other operations, and [`broadcast`] rings whose readers write
+//! nothing. No message allocates.
 //!
 //! ```
 //! use ringmem::wait;

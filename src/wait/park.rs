@@ -1,4 +1,4 @@
-//! Sleeping and waking of threads.
+//! Sleeping and waking.
 
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use crate::{HostWord, RmwWord};
 
-/// Puts threads to sleep on a word, wakes them, and keeps the wakers of tasks. A model checker replaces it.
+/// Puts threads to sleep, wakes them, and keeps wakers. Replaced in model checks.
 pub trait Park<W>: Default {
     /// The wakers of one side.
     type WakerList: WakerList;
 
-    /// Returns after a call of [`wake`](Self::wake) once the high half of the word differs from `epoch`, after the timeout, or spuriously.
+    /// Returns after [`wake`](Self::wake) once the word's high half differs from `epoch`, after the timeout, or spuriously.
     fn wait(&self, word: &W, epoch: u32, most: Option<Duration>);
 
     /// Wakes all threads that wait on the word.
@@ -24,13 +24,13 @@ pub trait WakerList: Default {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
 }
 
-/// The operating system: a futex on Linux, shared between processes; elsewhere a sleep of at most a millisecond.
+/// The operating system: a futex on Linux, also between processes; elsewhere sleeps of at most a millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
 impl WakerList for Mutex<Vec<(u64, Waker)>> {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
-        // A waker that panicked while being cloned has not changed the list.
+        // Cloning a waker may panic, without a change to the list.
         run(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -45,7 +45,7 @@ impl Park<HostWord> for Os {
             let (seconds, nanoseconds) = (i64::try_from(most.as_secs()).ok()?, i64::from(most.subsec_nanos()));
             Some(futex::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ })
         });
-        // The result does not matter: the caller checks again.
+        // The caller checks again.
         let _ = futex::wait(high_half(word), futex::Flags::empty(), epoch, most.as_ref());
     }
 
@@ -59,7 +59,7 @@ impl Park<HostWord> for Os {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn wake(&self, word: &HostWord) {
-        // The word is mapped and aligned, so the call cannot fail.
+        // Cannot fail: the word is mapped and aligned.
         let _ = rustix::thread::futex::wake(high_half(word), rustix::thread::futex::Flags::empty(), i32::MAX as u32);
     }
 
@@ -67,15 +67,15 @@ impl Park<HostWord> for Os {
     fn wake(&self, _word: &HostWord) {}
 }
 
-/// Returns the 32 bits that count wake-ups.
+/// The wake-up count.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn high_half(word: &HostWord) -> &std::sync::atomic::AtomicU32 {
     let place = if cfg!(target_endian = "little") { 1 } else { 0 };
-    // SAFETY: within the word, and aligned. Only the kernel accesses it, atomically, in futex calls.
+    // SAFETY: within the word, and aligned. Only the kernel accesses it, atomically.
     unsafe { &*std::ptr::from_ref(word).cast::<std::sync::atomic::AtomicU32>().add(place) }
 }
 
-/// Wakes the sleepers of the other side, after a publish or release by an end without [`Waiting`].
+/// Wakes the other side's sleepers, for an end without [`Waiting`].
 pub(crate) fn wake_sleepers(word: &HostWord) {
     const ONE_WAKE: u64 = 1 << 32;
     // SYNC POINT: asleep. Pairs with Waiting::sleep, as Waiting::ring does.

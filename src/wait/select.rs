@@ -1,4 +1,4 @@
-//! [`select`]: the first message of several receivers.
+//! [`select`].
 
 use core::pin::Pin;
 use core::sync::atomic::AtomicUsize;
@@ -13,11 +13,10 @@ use std::vec::Vec;
 use super::{Park, RecvError, Waiting};
 use crate::ring::Pop;
 
-/// Waits until one of several receivers has a message, is disconnected or corrupt, or until the deadline. Returns its index and the result of
+/// Waits until one of several receivers has a message, is disconnected or corrupt. Returns its index and the result of
 /// [`recv`](Waiting::recv); `None` at the deadline, or without receivers.
 ///
-/// Messages of the other receivers stay for the next call. Each call starts at another receiver, so none starves. Receivers whose sender is in
-/// another process are polled in a loop.
+/// Each call starts at another receiver, so none starves. Receivers whose sender is in another process are polled in a loop.
 ///
 /// ```
 /// use ringmem::wait;
@@ -41,7 +40,7 @@ pub fn select<E: Pop, P: Park<E::Word>>(
     }
     let waker = Waker::from(Arc::new(Parked(thread::current())));
     let mut context = Context::from_waker(&waker);
-    // A future takes a message only in the poll that returns it, so the others can be dropped.
+    // Takes no message: dropping a pending future loses none.
     let mut waiting: Vec<_> = receivers.iter_mut().map(Waiting::recv_async).collect();
     let first = TURN.fetch_add(1, Relaxed) % count;
     loop {
@@ -60,7 +59,7 @@ pub fn select<E: Pop, P: Park<E::Word>>(
     }
 }
 
-/// The waiting thread. `unpark` before `park` leaves a token, so no wake-up is lost.
+/// `unpark` before `park` leaves a token, so no wake-up is lost.
 struct Parked(Thread);
 
 impl Wake for Parked {

@@ -1,4 +1,4 @@
-//! [`Waiting`]: an end that waits.
+//! [`Waiting`].
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -11,7 +11,7 @@ use super::{RecvError, SendError, WaitError};
 use crate::RmwWord;
 use crate::ring::{End, Pop, PopError, Push, PushError};
 
-/// The wait strategy of an end. Both ends of a ring use the same.
+/// The wait strategy of both ends of a ring.
 ///
 /// ```
 /// use ringmem::ring::spsc::Ring;
@@ -26,7 +26,7 @@ use crate::ring::{End, Pop, PopError, Push, PushError};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitStrategy {
-    /// Polls in a loop. For two threads with a core each, and for a GPU at the other end.
+    /// Polls in a loop: for two threads with a core each, or a GPU at the other end.
     Spin,
     /// Polls this often, then yields between polls.
     SpinYield {
@@ -47,7 +47,7 @@ impl Default for WaitStrategy {
     }
 }
 
-/// The wakers of both sides of a ring, in this process.
+/// In this process.
 pub(super) struct Wakers<S> {
     pub(super) senders: S,
     pub(super) receivers: S,
@@ -62,7 +62,6 @@ impl<S> Wakers<S> {
     }
 }
 
-/// Which side of a ring an end is.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Side {
     Sends,
@@ -78,7 +77,7 @@ impl Side {
     }
 }
 
-/// The number of polls of a wait. 64 bits: a wait of minutes exceeds 32.
+/// 64 bits: a wait of minutes exceeds 32.
 struct Polls {
     seen: u64,
     most: u64,
@@ -93,18 +92,17 @@ impl Polls {
         Self { seen: 0, most }
     }
 
-    /// Counts a poll; returns whether it is the first after the spinning ones.
+    /// Returns whether it is the first poll after the spinning ones.
     const fn count(&mut self) -> bool {
         self.seen = self.seen.wrapping_add(1);
         self.seen == self.most.wrapping_add(1)
     }
 
-    /// Returns whether the spinning polls are over.
     const fn are_over(&self) -> bool {
         self.seen > self.most
     }
 
-    /// Returns whether to read a clock, which costs more than a poll.
+    /// A clock costs more than a poll.
     const fn is_time(&self) -> bool {
         self.are_over() || self.seen.is_multiple_of(64)
     }
@@ -112,8 +110,8 @@ impl Polls {
 
 /// An end of a ring that waits.
 ///
-/// Every operation through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which sees it as
-/// disconnected. A borrowed end stays connected, and wakes nobody when it is dropped.
+/// Every operation wakes the other side if it sleeps. Dropping an owned end disconnects and wakes the other side; dropping a borrowed one
+/// does neither.
 ///
 /// ```
 /// use std::time::Duration;
@@ -135,11 +133,11 @@ pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     pub(super) side: Side,
     park: Arc<P>,
     pub(super) wakers: Arc<Wakers<P::WakerList>>,
-    /// No end in this process wakes its tasks: the other end is elsewhere.
+    /// Nothing in this process wakes its tasks.
     pub(super) alone: bool,
 }
 
-/// Connects both ends of a ring, with the same strategy: producer and consumer.
+/// Connects both ends of a ring.
 pub fn pair<F: End, D: End<Word = F::Word>>(producer: F, consumer: D, how: WaitStrategy) -> (Waiting<F>, Waiting<D>)
 where
     Os: Park<F::Word>,
@@ -151,14 +149,14 @@ impl<E: End> Waiting<E>
 where
     Os: Park<E::Word>,
 {
-    /// Wraps a producer whose consumer is elsewhere, for example in another process. Futures poll repeatedly, here and there.
+    /// Wraps an end whose peer is elsewhere, for example in another process. The futures of both poll repeatedly.
     #[must_use]
     pub fn sender(producer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
         Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
-    /// Wraps a consumer whose producer is elsewhere, for example in another process. Futures poll repeatedly, here and there.
+    /// Wraps an end whose peer is elsewhere, for example in another process. The futures of both poll repeatedly.
     #[must_use]
     pub fn receiver(consumer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
@@ -167,7 +165,7 @@ where
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    /// Connects both ends of a ring, with a [`Park`] of the caller's.
+    /// Connects both ends of a ring, with a custom [`Park`].
     pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: WaitStrategy) -> (Self, Waiting<D, P>) {
         let (park, wakers) =
             (Arc::new(P::default()), Arc::new(Wakers { senders: P::WakerList::default(), receivers: P::WakerList::default() }));
@@ -185,14 +183,14 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         &self.end
     }
 
-    /// Runs `act` on the end without waiting, then wakes the sleepers of the other side. A grant that `act` dropped makes room, so sleepers of the
-    /// other handles of this side wake too. All wake even if `act` panics; a second panic, by a waker, does not abort the process.
+    /// Runs `act` on the end without waiting, then wakes the sleepers of both sides: a grant that `act` dropped makes room for this side's
+    /// other handles. All wake even if `act` panics; a waker's second panic does not abort the process.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
 
-    /// Waits until `attempt` returns a value, with an optional deadline: for room for several values, a grant, a frame, or any other operation.
-    /// `None` means "not yet", and then `attempt` must have taken nothing. Wakes as [`with_end`](Self::with_end) does.
+    /// Waits until `attempt` returns a value: for several values, a grant, a frame, or any other operation. An attempt that returns `None`
+    /// must have taken nothing. Wakes as [`with_end`](Self::with_end) does.
     ///
     /// ```
     /// use ringmem::ring::framed::{PopError, Ring};
@@ -216,7 +214,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`WaitError`]: the deadline passed, the other side was dropped and `attempt` returns nothing, or the error of `attempt`.
+    /// [`WaitError`]: the deadline passed, the other side was dropped and `attempt` returns nothing, or its error.
     pub fn wait<T, R>(
         &mut self,
         deadline: Option<Instant>,
@@ -226,7 +224,6 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         rings.0.outcome_until(deadline, |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
     }
 
-    /// As [`until`](Self::until), in one error.
     pub(super) fn outcome_until<T, R>(
         &mut self,
         deadline: Option<Instant>,
@@ -240,7 +237,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         })
     }
 
-    /// One attempt that moves at most one value, then wakes the other side if it sleeps.
+    /// Tries an operation of at most one value once, then wakes the other side.
     #[inline]
     pub(super) fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
         let result = attempt(&mut self.end);
@@ -248,11 +245,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         result
     }
 
-    /// Waits until `attempt` returns a value, then wakes the other side if it sleeps.
-    ///
-    /// # Errors
-    ///
-    /// [`Gone`]: the deadline passed, or the other side was dropped and `attempt` returns nothing.
+    /// Waits until `attempt` returns a value, then wakes the other side.
     pub(super) fn until<R>(&mut self, deadline: Option<Instant>, mut attempt: impl FnMut(&mut E) -> Option<R>) -> Result<R, Gone> {
         let mut looks = Polls::new(self.how);
         loop {
@@ -261,7 +254,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 return Ok(result);
             }
             if self.end.is_disconnected() {
-                // The other side's work before it was dropped is visible now. A successor may sleep already.
+                // All of the other side's work is visible now. A successor may sleep already.
                 let last = attempt(&mut self.end).ok_or(Gone::Disconnected);
                 self.ring();
                 return last;
@@ -275,8 +268,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 _ if !looks.are_over() => std::hint::spin_loop(),
                 WaitStrategy::Spin | WaitStrategy::SpinYield { .. } => std::thread::yield_now(),
                 WaitStrategy::Sleep { .. } => {
-                    // An unsuccessful attempt may have published the contents of a forgotten batch. Only once: otherwise two idle sides would wake
-                    // each other forever.
+                    // An unsuccessful attempt may have published a forgotten batch. Only once: otherwise two idle sides would wake each
+                    // other forever.
                     if is_first_over {
                         self.ring();
                     }
@@ -289,7 +282,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         }
     }
 
-    /// Sleeps once, unless `attempt` succeeds after this end is counted as asleep.
+    /// Returns early if `attempt` succeeds after this end is counted as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
         // SYNC POINT: asleep. Pairs with Waiting::ring.
         let epoch = (self.end.wait_words().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
@@ -302,20 +295,18 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         done
     }
 
-    /// Wakes the other side if it sleeps.
     #[inline]
     pub(super) fn ring(&self) {
         self.ring_at(self.end.wait_words().theirs, self.side.other());
     }
 
-    /// Wakes the sleepers of a side; `word` counts them.
     #[inline]
     fn ring_at(&self, word: &E::Word, side: Side) {
         if !matches!(self.how, WaitStrategy::Sleep { .. }) {
             return;
         }
-        // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist: a read-modify-write, because either this one comes first,
-        // and the sleeper sees what was published, or the sleeper's does, and is seen here.
+        // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist. A read-modify-write: either the sleeper's comes first and
+        // is seen here, or the sleeper sees what was published.
         if word.fetch_add(0) as u32 != 0 {
             self.wake(word, side);
         }
@@ -329,15 +320,15 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
             strike(word, wakers.len());
             std::mem::take(wakers)
         });
-        // Outside the lock: a waker may run its task immediately. Every waker is called, even if an earlier one panics.
+        // Outside the lock: a waker may run its task at once. Every waker is called, even if an earlier one panics.
         let mut panicked = None;
         for (_, waker) in woken {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                // The first panic is resumed. The payloads of others are leaked, because their drop may panic too.
+                // Later payloads are leaked, because their drop may panic too.
                 panicked.get_or_insert(ManuallyDrop::new(panic));
             }
         }
-        // A second panic while this thread unwinds would abort the process.
+        // A second panic would abort the process.
         if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
             resume_unwind(ManuallyDrop::into_inner(panic));
         }
@@ -348,12 +339,12 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// Wakes the sleepers of both sides when it is dropped.
+/// Wakes the sleepers of both sides on drop.
 pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     fn drop(&mut self) {
-        /// A guard that wakes the sleepers of this side, even if a waker of the other side panics.
+        /// Even if a waker of the other side panics.
         struct Ours<'w, E: End, P: Park<E::Word>>(&'w Waiting<E, P>);
         impl<E: End, P: Park<E::Word>> Drop for Ours<'_, E, P> {
             fn drop(&mut self) {
@@ -365,7 +356,7 @@ impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     }
 }
 
-/// A sleeper, counted as asleep until this is dropped, even by a panic.
+/// Counted as asleep until dropped, even by a panic.
 struct Counted<'w, E: End, P: Park<E::Word>>(&'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
@@ -377,14 +368,14 @@ impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
 const ONE_SLEEPER: u64 = 1;
 const ONE_WAKE: u64 = 1 << 32;
 
-/// Counts a task as asleep, under the lock of its waker list.
+/// Counts a task as asleep, under the lock of the waker list.
 pub(super) fn enlist<W: RmwWord>(word: &W) {
     // SYNC POINT: asleep. Pairs with Waiting::ring.
     word.fetch_add(ONE_SLEEPER);
 }
 
-/// Counts up to `awake` sleepers as awake; for tasks, under the lock of their waker list. Subtracts at most the current count: a successor of this end,
-/// or a peer that lies, may have cleared it. A larger subtraction would borrow from the wake-ups above it.
+/// Counts sleepers as awake; tasks under the lock of their waker list. Subtracts at most the current count, which a successor or a lying
+/// peer may have cleared: more would borrow from the wake-ups above it.
 pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     let mut seen = word.load();
     loop {
@@ -399,7 +390,6 @@ pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     }
 }
 
-/// Why a wait returned nothing.
 pub(super) enum Gone {
     Late,
     Disconnected,
@@ -425,7 +415,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.send_until(value, None)
     }
 
-    /// As [`send`](Self::send), with a timeout.
+    /// Pushes like [`send`](Self::send), with a timeout.
     ///
     /// # Errors
     ///
@@ -434,7 +424,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.send_until(value, Instant::now().checked_add(most))
     }
 
-    /// As [`send`](Self::send), with a deadline.
+    /// Pushes like [`send`](Self::send), with a deadline.
     ///
     /// # Errors
     ///
@@ -455,7 +445,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// One attempt to push: `None`, with the value restored, if the ring is full.
+/// `None`, with the value restored, if the ring is full.
 pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
     if end.is_disconnected() {
         return value.take().map(|value| Err(SendError::Disconnected(value)));
@@ -490,7 +480,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), with a timeout.
+    /// Pops like [`recv`](Self::recv), with a timeout.
     ///
     /// # Errors
     ///
@@ -499,7 +489,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
         self.recv_until(Instant::now().checked_add(most))
     }
 
-    /// As [`recv`](Self::recv), with a deadline.
+    /// Pops like [`recv`](Self::recv), with a deadline.
     ///
     /// # Errors
     ///
@@ -517,7 +507,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// One attempt to pop: `None` if the ring is empty.
+/// `None` if the ring is empty.
 pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
     match end.pop() {
         Ok(value) => Some(Ok(value)),
@@ -526,7 +516,6 @@ pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
     }
 }
 
-/// Another handle of an end that has several.
 impl<E: End + Clone, P: Park<E::Word>> Clone for Waiting<E, P> {
     fn clone(&self) -> Self {
         Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers), self.alone)
@@ -535,10 +524,10 @@ impl<E: End + Clone, P: Park<E::Word>> Clone for Waiting<E, P> {
 
 impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
     fn drop(&mut self) {
-        // SAFETY: once, and the end is not used after it.
+        // SAFETY: only here, and the end is not used afterwards.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
         end.leave(|word| {
-            // After the store that marks this end as closed.
+            // After the end is marked as closed.
             self.ring_at(word, self.side.other());
         });
     }

@@ -1,4 +1,4 @@
-//! `Stream` and `Sink` of messages of variable length, as `Vec<u8>`.
+//! `Stream` and `Sink` of `Vec<u8>`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use crate::wait::WaitError;
 use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) of messages. It ends when the other side was dropped, or with an error that repeats.
+    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side was dropped; an error repeats.
     pub fn into_bytes_stream(self) -> ByteStream<E, P> {
         ByteStream { waiting: self, place: Place::new() }
     }
@@ -41,12 +41,11 @@ impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteStream<E, P> {
     }
 }
 
-/// One attempt to pop a message into a vector of its length: `None` if the ring is empty.
 fn take<E: PopBytes>(end: &mut E) -> Option<Result<Vec<u8>, WaitError<PopError>>> {
     let mut bytes = Vec::new();
     loop {
         match pop(end, &mut bytes)? {
-            // It stays in the ring until it fits. No message is longer than half of its ring.
+            // The message, at most half as long as the ring, stays until it fits.
             Err(WaitError::Refused(PopError::TooSmall { needed })) if needed > bytes.len() => bytes.resize(needed, 0),
             taken => {
                 return Some(taken.map(|len| {
@@ -64,11 +63,10 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
     }
 }
 
-/// The sink of [`Waiting::into_bytes_sink`]. `poll_ready`, `poll_flush` or `poll_close` sends the message that `start_send` took. `poll_close` also
-/// drops the end; a later message is [`Disconnected`](WaitError::Disconnected). A message that failed is kept in [`refused`](Self::refused), and
-/// the next one may follow.
+/// The sink of [`Waiting::into_bytes_sink`]. Every poll sends the message that `start_send` took. `poll_close` also drops the end; later
+/// messages are [`Disconnected`](WaitError::Disconnected). A failed message is kept in [`refused`](Self::refused).
 pub struct ByteSink<E: PushBytes, P: Park<E::Word> = Os> {
-    /// `None` after it was closed.
+    /// `None` when closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     message: Option<Vec<u8>>,
@@ -102,7 +100,7 @@ impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteSink<E,
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Vec<u8>) -> Result<(), Self::Error> {
-        // `poll_ready` empties it; a caller that did not call it is refused.
+        // The caller did not call `poll_ready`.
         let refused = match (&self.waiting, &self.message) {
             (None, _) => WaitError::Disconnected,
             (Some(_), Some(_)) => WaitError::Timeout,
@@ -121,7 +119,6 @@ impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteSink<E,
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let sent = ready!(self.poll_empty(cx));
-        // Dropped together with its waker entry.
         self.waiting = None;
         Poll::Ready(sent)
     }
