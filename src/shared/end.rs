@@ -1,4 +1,4 @@
-//! [`Producer`] and [`Consumer`]: an untrusting end of the ring, the lock on it, and its memory.
+//! [`Producer`] and [`Consumer`].
 
 use std::cell::Cell;
 use std::fmt;
@@ -31,7 +31,7 @@ use crate::{HostWord, RingMessage};
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct Producer<T: RingMessage> {
-    // INVARIANT: 'static stands for the lifetime of `hold`, which outlives it: fields are dropped in this order, and no reference to the memory
+    // INVARIANT: 'static stands for the lifetime of `hold`, which outlives it: fields are dropped in order, and no reference to the memory
     // leaves this type.
     end: untrusted::Producer<'static, T>,
     hold: Hold,
@@ -44,18 +44,18 @@ pub struct Consumer<T: RingMessage> {
     hold: Hold,
 }
 
-/// The lock and the memory of an end, released after it.
+/// Released after the end.
 struct Hold {
     side: Side,
     seat: Seat,
     place: Place,
-    /// How often the other end's state was checked.
+    /// Checks of the other end's state.
     looks: Cell<u32>,
-    /// When the operating system was last asked.
+    /// The last system call.
     asked: Cell<Instant>,
-    /// The other end's owner word, if its owner was seen to be dead.
+    /// The other end's owner word, if its owner is dead.
     dead: Cell<Option<u64>>,
-    /// The generation of the other end's last owner that was seen to have left or died; 0 before.
+    /// The last generation of the other end seen to have left or died; 0 before.
     gone: Cell<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Hold {
         }
     }
 
-    /// Wakes the other end if it sleeps, so that it sees this one attach or leave.
+    /// Wakes the other end, so that it sees this one attach or leave.
     fn ring(&self) {
         wake_sleepers(self.wait_words().theirs);
     }
@@ -98,7 +98,7 @@ impl Hold {
         seat::generation(self.place.header(), self.side.other())
     }
 
-    /// Returns the generation of the other end's owner, unless it was seen to have left or died, or none has attached yet.
+    /// `None` if the last owner was seen to have left or died, or none has attached yet.
     fn peer(&self) -> Option<u64> {
         Some(self.peer_generation()).filter(|generation| *generation != self.gone.get())
     }
@@ -111,7 +111,7 @@ impl Hold {
         gone.is_some()
     }
 
-    /// Returns the word of the other end's owner, if it has left or died.
+    /// The other end's owner word, if the owner has left or died.
     fn gone(&self) -> Option<u64> {
         const EVERY: u32 = 64;
         const LOOK_AT_THE_CLOCK: u32 = 8;
@@ -136,7 +136,7 @@ impl Hold {
     }
 }
 
-/// An end that waits for a peer: a missing peer does not end the wait.
+/// An end whose wait continues without a peer.
 struct Single<'e, E>(&'e mut E);
 
 impl<E: End> End for Single<'_, E> {
@@ -154,7 +154,7 @@ impl<E: End> End for Single<'_, E> {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // The end is closed, if it was ever open. A woken waiter finds it free; the memory is unmapped last.
+        // A woken waiter finds the end free. The memory is unmapped last.
         self.seat.give_up();
         self.ring();
     }
@@ -163,16 +163,16 @@ impl Drop for Hold {
 impl<T: RingMessage> Producer<T> {
     pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
         let hold = Hold::new(file, place, Side::Producer)?;
-        // SAFETY: mapped until `hold` is dropped, by the invariant. `place` is a ring, and this program accesses it atomically only: its ends, its
-        // header and its region do.
+        // SAFETY: mapped until `hold` is dropped, by the invariant. `place` is a ring, which this program accesses atomically only, through
+        // its ends, header and region.
         let end = unsafe { untrusted::Producer::attach(place.base(), place.len())? }.announce();
         let producer = Self { end, hold };
-        // A predecessor may have died after it published and before it woke this side.
+        // A predecessor may have died before it woke this side.
         producer.hold.ring();
         Ok(producer)
     }
 
-    /// Pushes one value and publishes it.
+    /// Pushes a value.
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl<T: RingMessage> Producer<T> {
         self.end.push(value)
     }
 
-    /// Pushes as many of `values` as fit and publishes them together; returns their number.
+    /// Pushes as many of `values` as fit, and publishes them together; returns their number.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl<T: RingMessage> Producer<T> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index is out of range; this end keeps the previous value.
+    /// [`Corrupt`] if it is out of range; this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         self.end.refresh()
     }
@@ -217,7 +217,7 @@ impl<T: RingMessage> Producer<T> {
         <Waiting<_>>::sender(self, how)
     }
 
-    /// Converts to an end that waits, which can move to any thread or task.
+    /// Converts to an end that waits, on any thread or task.
     #[must_use]
     pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::sender(self, how)
@@ -235,7 +235,7 @@ impl<T: RingMessage> Consumer<T> {
         Ok(consumer)
     }
 
-    /// Pops a value and releases its slot.
+    /// Pops a value.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl<T: RingMessage> Consumer<T> {
         self.end.pop()
     }
 
-    /// Pops as many values as are available and fit, and releases their slots together; returns their number.
+    /// Pops as many available values as fit, and releases their slots together; returns their number.
     ///
     /// # Errors
     ///
@@ -258,7 +258,7 @@ impl<T: RingMessage> Consumer<T> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index is out of range; this end keeps the previous value.
+    /// [`Corrupt`] if it is out of range; this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         self.end.refresh()
     }
@@ -286,7 +286,7 @@ impl<T: RingMessage> Consumer<T> {
         <Waiting<_>>::receiver(self, how)
     }
 
-    /// Converts to an end that waits, which can move to any thread or task.
+    /// Converts to an end that waits, on any thread or task.
     #[must_use]
     pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::receiver(self, how)
@@ -296,7 +296,7 @@ impl<T: RingMessage> Consumer<T> {
 macro_rules! ends {
     ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
         impl<T: RingMessage> $end<T> {
-            /// Returns the number of messages in the ring; at most the capacity, whatever the peer writes.
+            /// Returns the number of messages, at most the capacity, whatever the peer writes.
             #[must_use]
             pub fn len(&self) -> u64 {
                 self.end.len()
@@ -320,24 +320,23 @@ macro_rules! ends {
                 self.end.capacity()
             }
 
-            /// Returns the state of the other end's owner. One system call, unless the owner has left.
+            /// Returns the state of the other end's owner. A system call, unless the owner has left.
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
                 self.hold.peer_state()
             }
 
-            /// Returns the number of owners that the other end has had.
+            /// Returns the number of owners of the other end so far.
             #[must_use]
             pub fn peer_generation(&self) -> u64 {
                 self.hold.peer_generation()
             }
 
-            /// Waits until the other end has an owner, the first one or a successor, with an optional deadline; returns its generation.
+            /// Waits until the other end has an owner; returns its generation.
             ///
-            /// Returns at once unless this end has seen the last owner leave or die, in [`is_disconnected`](Self::is_disconnected) or in a wait
-            /// that ended with `Disconnected`. It does not miss a successor that attached since, even if that one has left again.
-            ///
-            /// A process that attaches wakes this end. A process that is killed while it attaches may not: use a deadline if that can happen.
+            /// Returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait has seen the last owner leave or die. Then a
+            /// successor counts, even one that has left again. A process that is killed while it attaches may not wake this end: if that
+            /// can happen, use a deadline.
             ///
             /// # Errors
             ///
@@ -349,8 +348,8 @@ macro_rules! ends {
 
             /// Returns whether the other end's owner has left or died without a successor. Its published messages can still be popped.
             ///
-            /// A leave is seen at once. A death is known only to the operating system, which is asked at every 64th call, and at every 8th if a
-            /// millisecond has passed since the last time.
+            /// A leave is seen at once. Seeing a death takes a system call: at every 64th call, and at every 8th after a millisecond
+            /// without one.
             #[must_use]
             pub fn is_disconnected(&self) -> bool {
                 self.hold.is_disconnected()
@@ -368,7 +367,7 @@ macro_rules! ends {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let Self { end, hold } = self;
                 drop(end);
-                // A woken waiter finds the end free. The words are mapped as long as it is held.
+                // A woken waiter finds the end free. The words stay mapped.
                 hold.seat.give_up();
                 after(hold.wait_words().theirs);
             }
@@ -389,7 +388,7 @@ ends! {
     Consumer, Pop pop() -> Result<T, PopError>;
 }
 
-// An end may move to another thread; it is never shared, and exists once.
+// An end may move between threads; it is never shared.
 const _: fn() = || {
     fn is_send<E: Send>() {}
     is_send::<Producer<u64>>();

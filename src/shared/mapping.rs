@@ -1,4 +1,4 @@
-//! [`Mapping`]: a file that is mapped into this process and others.
+//! [`Mapping`] and [`Place`].
 
 use core::ptr::{self, NonNull};
 use std::io;
@@ -11,20 +11,19 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::{Error, HostWord, Result, RingHeader};
 
-/// Owns a shared mapping. Its bytes are accessed atomically only.
+/// Accessed atomically only.
 pub(super) struct Mapping {
     place: NonNull<u8>,
-    /// INVARIANT: the mapped length; at least 1.
+    /// INVARIANT: the mapped length, at least 1.
     len: usize,
 }
 
-// SAFETY: an address with provenance; accesses through it are unsafe and argued where they are made.
+// SAFETY: an address, without accesses of its own.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes, at least one.
     pub fn new(fd: BorrowedFd<'_>, len: u64) -> Result<Self> {
         let refused = |source| Error::Map { bytes: len, source };
         let size = usize::try_from(len).map_err(|_| refused(io::ErrorKind::OutOfMemory.into()))?;
@@ -46,13 +45,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`, and unmapped only here. It fails only for ranges that were never mapped.
+        // SAFETY: mapped with this length in `new`, and unmapped only here.
         let result = unsafe { munmap(self.place.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok());
     }
 }
 
-/// The place of the ring in a mapping.
 #[derive(Clone)]
 pub(super) struct Place {
     mapping: Arc<Mapping>,
@@ -62,7 +60,6 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the ring of an entry, if its header is within the mapping and aligned.
     pub fn new(mapping: Arc<Mapping>, entry: &RegionEntry<u64>) -> Result<Self, AttachError> {
         let inside = entry.offset.checked_add(entry.size).is_some_and(|end| end <= mapping.len());
         if !inside || !entry.offset.is_multiple_of(align_of::<RingHeader<HostWord>>() as u64) {
@@ -72,7 +69,7 @@ impl Place {
         if entry.size < needed {
             return Err(AttachError::TooSmall { needed, got: entry.size });
         }
-        // The mapping's length fits `usize`.
+        // No truncation: within the mapping's length.
         Ok(Self { mapping, at: entry.offset as usize, len: entry.size })
     }
 
@@ -86,8 +83,7 @@ impl Place {
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: the invariant; pages are aligned to more than a header needs. A header consists of words, valid for any bytes, and is accessed
-        // through their own operations.
+        // SAFETY: the invariant, and a mapping begins at a page boundary. A header consists of atomic words, valid for any bytes.
         unsafe { self.base().cast().as_ref() }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Memory`]: a region with one ring, in a file.
+//! [`Memory`].
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,10 +15,10 @@ use super::mapping::{Mapping, Place};
 use super::{Consumer, OwnerState, Producer, Side, seat};
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
 
-/// Memory with a table of contents and one ring, which other processes map too.
+/// Memory with one ring, which other processes map too.
 ///
-/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`: a child inherits a duplicate, for example
-/// as its standard input.
+/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`: a child inherits a duplicate, for
+/// example as its standard input.
 ///
 /// ```
 /// use ringmem::shared::{Memory, OwnerState, Side};
@@ -35,33 +35,31 @@ pub struct Memory {
     ring: Place,
 }
 
-/// The seals that prevent another process from changing the size, and from removing the seals.
+/// They prevent other processes from changing the size or the seals.
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
-/// The error for memory whose size another process can change.
 const UNSEALED: &str = "check of the memfd's seals";
 
-/// The file system of memfds with pages of normal size.
+/// The file system of memfds without huge pages.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Converts an error number to the error of a call.
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { call, path: None, answer: errno.into() }
 }
 
 impl Memory {
-    /// Creates a ring of `capacity` messages `T` in a memfd that is sealed against shrinking, growing and further seals.
+    /// Creates a ring of `capacity` messages `T` in a memfd sealed against shrinking, growing and further seals.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a capacity that is too large or not a power of two, [`Error::Size`] for a `T` aligned to more than a page of 4096
+    /// [`Error::Config`] for a capacity that is too large or not a power of two, [`Error::Align`] for a `T` aligned to more than 4096
     /// bytes, [`Error::System`] and [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = match fs::memfd_create(c"ringmem", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Before Linux 6.3; since then a system may refuse executable memfds.
+            // Before Linux 6.3. Later systems may refuse executable memfds.
             Err(Errno::INVAL) => fs::memfd_create(c"ringmem", flags),
             made => made,
         };
@@ -72,11 +70,10 @@ impl Memory {
         planned.lay_out::<T>(fd)
     }
 
-    /// Creates a ring of `capacity` messages `T` in a new file with reserved blocks, accessible to its owner only.
+    /// Creates a ring of `capacity` messages `T` in a new file with reserved blocks, for its owner only.
     ///
-    /// A file cannot be sealed: a process with write access can shrink it, and an access beyond its end then kills this process (`SIGBUS`). The
-    /// permissions of the file and its directory must prevent that. Remove the file when it is no longer needed; processes that have it open keep
-    /// it. A process that opens it before it is formatted finds no magic number.
+    /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). The permissions of
+    /// file and directory must prevent that. The caller removes the file. Opening it before it is formatted fails.
     ///
     /// # Errors
     ///
@@ -90,30 +87,30 @@ impl Memory {
         let made = fs::ftruncate(&fd, planned.plan.size())
             .map_err(failed)
             .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {
-                // If blocks cannot be reserved, a full disk raises SIGBUS.
+                // Without reserved blocks, a full disk raises SIGBUS.
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
                 Err(errno) => Err(failed(errno)),
             })
             .and_then(|()| planned.lay_out::<T>(fd));
         if made.is_err() {
-            // This call created the file. The caller gets the first error.
+            // Created by this call.
             let _ = fs::unlink(path);
         }
         made
     }
 
-    /// Opens memory that another process formatted in a file; see [`create_at`](Self::create_at) for the required trust. A path may also name a
-    /// memfd, such as `/proc/PID/fd/N`; then seals are required.
+    /// Opens memory that another process formatted in a file; see [`create_at`](Self::create_at) for the required trust. A path to a memfd,
+    /// such as `/proc/PID/fd/N`, requires seals.
     ///
     /// # Errors
     ///
-    /// [`Error::System`], [`Error::Attach`] with the values found, and [`Error::Map`].
+    /// [`Error::System`], [`Error::Attach`] with the values found, [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |errno| Error::of_file("open", path, errno);
         let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed)?;
         let stat = fs::fstat(&fd).map_err(failed)?;
-        // A file has a name. Without one it is a memfd, or a file that others could not open by its permissions.
+        // A memfd, or a file that others could not open by its permissions.
         if stat.st_nlink == 0 {
             return Self::from_fd(fd);
         }
@@ -124,8 +121,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages (`MFD_HUGETLB`),
-    /// which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::System`] and [`Error::Map`].
+    /// [`Error::System`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages
+    /// (`MFD_HUGETLB`), which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let seals = match fs::fcntl_get_seals(&fd) {
             Ok(seals) => seals,
@@ -138,9 +135,8 @@ impl Memory {
             let answer = std::io::Error::other(std::format!("missing {}", missing.join(", ")));
             return Err(Error::System { call: UNSEALED, path: None, answer });
         }
-        // Size seals do not stop a peer from punching holes. On tmpfs the next access fills a hole, like a page that was never written; the instance
-        // under memfds has no size limit. A hole in huge pages is filled only while the pool of huge pages has a free page: otherwise the access
-        // raises SIGBUS. Handling the signal was refused: its handler belongs to the program.
+        // A peer can punch holes despite the seals. tmpfs fills a hole at the next access, without a size limit under memfds. Huge pages
+        // raise SIGBUS if their pool is empty. Handling the signal was refused: its handler belongs to the program.
         if fs::fstatfs(&fd).map_err(failed("fstatfs"))?.f_type as u64 != TMPFS {
             return Err(Error::Unsupported { what: "a shared ring in a memfd of huge pages" });
         }
@@ -155,7 +151,7 @@ impl Memory {
             return Err(AttachError::TooSmall { needed: least, got: len }.into());
         }
         let mapping = Arc::new(Mapping::new(fd.as_fd(), len)?);
-        // SAFETY: that many bytes are mapped and initialised by the kernel. The region consists of words, valid for any bytes.
+        // SAFETY: that many bytes are mapped, initialised by the kernel. The region consists of words, valid for any bytes.
         let entries = unsafe { region::entries::<HostWord>(mapping.place(), len, region_abi())? };
         let Some(entry) = entries.iter().find(|entry| entry.kind == kind::SHARED_RING) else {
             return Err(AttachError::Kind { expected: kind::SHARED_RING, got: entries.first().map_or(0, |entry| entry.kind) }.into());
@@ -182,13 +178,13 @@ impl Memory {
         Consumer::new(self.fd.as_fd(), &self.ring)
     }
 
-    /// Returns the state of an end's owner, for an observer.
+    /// Returns the state of an end's owner.
     #[must_use]
     pub fn state(&self, side: Side) -> OwnerState {
         seat::state(self.ring.header(), side, self.fd.as_fd()).1
     }
 
-    /// Returns the number of owners that an end has had.
+    /// Returns the number of owners of an end so far.
     #[must_use]
     pub fn generation(&self, side: Side) -> u64 {
         seat::generation(self.ring.header(), side)
@@ -210,12 +206,11 @@ impl AsFd for Memory {
     }
 }
 
-/// The layouts of a region; the ring's own ABI covers its messages.
+/// The ring's own ABI covers its messages.
 const fn region_abi() -> u64 {
     set_hash(LAYOUTS)
 }
 
-/// The layout of the file.
 struct Planned {
     plan: Plan,
     layout: RingLayout,
@@ -225,7 +220,7 @@ struct Planned {
 impl Planned {
     fn new<T: RingMessage>(capacity: u64) -> Result<Self> {
         let layout = RingLayout::of::<T>(capacity)?;
-        // A mapping begins at a page boundary. The next multiple of a larger alignment differs between processes.
+        // The next multiple of a larger alignment differs between processes.
         if layout.align() > PAGE {
             return Err(Error::Align { asked: layout.align(), most: PAGE });
         }
@@ -234,12 +229,10 @@ impl Planned {
         Ok(Self { plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
     }
 
-    /// Writes ring and table into a file of the planned size.
     fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
         let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
-        // SAFETY: no process has attached, because the region has no magic number yet. A process that writes here anyway corrupts its own messages
-        // only.
+        // SAFETY: without a magic number, no process has attached. One that writes here anyway corrupts its own messages only.
         unsafe { ring.header().format::<T>(&self.layout, 0) };
         // SAFETY: the mapping has the plan's size; as above.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
@@ -267,7 +260,7 @@ mod tests {
             Ok::<_, Errno>(fd)
         };
         assert!(matches!(Memory::from_fd(memfd(MemfdFlags::empty()).unwrap()), Err(Error::Attach(_))), "pages of the system's size");
-        // A system without huge pages cannot create such a memfd, so no peer can send one.
+        // Without huge pages, no peer can create such a memfd.
         let Ok(fd) = memfd(MemfdFlags::HUGETLB) else { return };
         let refused = Memory::from_fd(fd).err();
         assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");
@@ -295,7 +288,7 @@ mod tests {
         for present in 0..8_usize {
             let fd = memfd();
             let mut missing = Vec::new();
-            // F_SEAL_SEAL comes last: it prevents further seals.
+            // F_SEAL_SEAL prevents further seals.
             for (place, (seal, name)) in SEALS.into_iter().enumerate() {
                 if present >> place & 1 == 1 {
                     fs::fcntl_add_seals(&fd, seal).unwrap();

@@ -1,24 +1,20 @@
-//! Rings between mutually untrusting processes.
+//! Rings between mutually untrusting processes of one Linux machine.
 //!
-//! Use it between processes of one machine. Use [`ring`](crate::ring) over a mapping of your own between processes that trust each other, and
-//! [`wait`](crate::wait) between threads.
+//! Use [`ring`](crate::ring) over your own mapping between processes that trust each other, and [`wait`](crate::wait) between threads.
 //!
-//! 1. [`Memory`] is a region with one SPSC ring, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and trust
-//!    no word that the peer writes: see [`untrusted`](crate::ring::spsc::untrusted).
-//! 2. Each end has one owner, by a lock of the operating system that is released when its process dies. The lock belongs to an open file
-//!    description of the end's own, so duplicated or inherited descriptors do not carry it. After a `fork` without `exec` both processes own the
-//!    end, and the first drop releases it for both. A child that continues without `exec` forgets its copy.
-//! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages are lost,
-//!    popped but unreleased ones are popped again.
-//! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring or a panic. It cannot remove a memfd's memory: its
-//!    size is sealed, and holes read as zeros. Holes in huge pages can raise `SIGBUS`, so memfds of huge pages are rejected.
+//! 1. [`Memory`] has one SPSC ring, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and trust no
+//!    word of the peer: see [`untrusted`](crate::ring::spsc::untrusted).
+//! 2. Each end has one owner, by a lock that the operating system releases when its process dies, and that duplicated or inherited
+//!    descriptors do not carry. After a `fork`, the first drop of an end releases it for both processes: a child that continues without
+//!    `exec` must forget its copy.
+//! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages
+//!    are lost, popped but unreleased ones are popped again.
+//! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring or a panic, or remove a memfd's memory:
+//!    its size is sealed, holes read as zeros, and huge pages, whose holes can raise `SIGBUS`, are rejected.
 //!
-//! A wait at an end whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
-//! first peer or for a successor; then the end continues.
-//!
-//! A death wakes no waiter: use a deadline with [`WaitStrategy::Sleep`](crate::wait::WaitStrategy) if the peer may be killed.
-//!
-//! Linux only: it needs memfds and open-file-description locks.
+//! A wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
+//! first peer or a successor; then the end continues. A death wakes no waiter: use a deadline with
+//! [`WaitStrategy::Sleep`](crate::wait::WaitStrategy) if the peer may be killed.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -51,7 +47,7 @@ mod seat;
 pub use end::{Consumer, Producer};
 pub use memory::Memory;
 
-/// The error of a wait for a peer: no owner attached to the other end before the deadline.
+/// The error of a wait for a peer until the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no {} attached before the deadline: {}", end.name(), state.said())]
 pub struct NoPeer {
@@ -84,7 +80,7 @@ pub enum Side {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
-    /// The end has had no owner yet.
+    /// No owner yet.
     NotYet,
     /// The owner holds the lock; it may be slow.
     Alive,
@@ -95,7 +91,6 @@ pub enum OwnerState {
 }
 
 impl OwnerState {
-    /// Returns the end of a sentence about the state.
     const fn said(self) -> &'static str {
         match self {
             Self::NotYet => "none has attached yet",

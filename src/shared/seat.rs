@@ -1,4 +1,4 @@
-//! [`Seat`]: the ownership of an end, by a lock on one byte of the file, through an open file description of its own.
+//! [`Seat`]: the ownership of an end, by a lock on one byte of the file, through its own open file description.
 
 use std::format;
 use std::io;
@@ -9,19 +9,18 @@ use rustix::fs::{self, Mode, OFlags};
 use super::{OwnerState, Side};
 use crate::{Error, HostWord, Result, RingHeader, Word};
 
-/// The state in the low 2 bits of an owner word.
+/// In the low 2 bits of an owner word.
 const STATE: u64 = 3;
 const NOBODY: u64 = 0;
 const CLOSED: u64 = 2;
 
-/// The lock of an end, held until it is dropped or its process ends.
+/// Held until dropped, or until its process ends.
 pub(super) struct Seat {
     fd: OwnedFd,
     side: Side,
 }
 
 impl Side {
-    /// The byte that is locked.
     const fn byte(self) -> libc::off_t {
         match self {
             Self::Producer => 0,
@@ -59,9 +58,8 @@ impl Side {
 }
 
 impl Seat {
-    /// Takes an end of the ring in this file.
     pub fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
-        // A duplicate would share its description, and its locks, with the original: open a new description.
+        // A duplicate descriptor would share the original's locks.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let fd = opened.map_err(|errno| Error::of_file("open", path.as_ref(), errno))?;
@@ -76,9 +74,8 @@ impl Seat {
         self.fd.as_fd()
     }
 
-    /// Releases the end.
     pub fn give_up(&self) {
-        // Closing also releases it, except while a child is between `fork` and `exec`. If unlocking fails, closing remains.
+        // Closing also unlocks, except while a child is between `fork` and `exec`.
         let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side);
     }
 }
@@ -89,7 +86,6 @@ impl Drop for Seat {
     }
 }
 
-/// Returns the owner's state and the word that it was read from.
 pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
     let mut word = owner.load_acquire();
@@ -99,12 +95,12 @@ pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<
             CLOSED => return (word, OwnerState::Left),
             _ => {}
         }
-        // If the lock cannot be queried, the owner counts as slow, not as dead.
+        // Without an answer, the owner counts as slow, not as dead.
         match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side) {
             Ok(libc::F_UNLCK) => {}
             _ => return (word, OwnerState::Alive),
         }
-        // It may have closed the end and unlocked after the word was read, or a successor may have attached.
+        // It may have closed the end meanwhile, or a successor may have attached.
         let now = owner.load_acquire();
         if now == word {
             return (word, OwnerState::Died);
@@ -115,17 +111,15 @@ pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<
     (word, OwnerState::Alive)
 }
 
-/// Returns the number of owners that an end has had.
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     generation_of(side.owner(header).load_acquire())
 }
 
-/// Returns the generation in an owner word.
 pub(super) const fn generation_of(owner: u64) -> u64 {
     owner >> 2
 }
 
-/// Returns the owner word, and the state it shows without a system call: `None` for an owner that has not closed the end.
+/// The state without a system call: `None` for an owner that has not closed the end.
 pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
     let word = side.owner(header).load_acquire();
     let said = match word & STATE {
@@ -136,14 +130,13 @@ pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<Ow
     (word, said)
 }
 
-/// Calls the lock operation of an end; returns the kind of lock in the result.
 fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, side: Side) -> io::Result<libc::c_int> {
     // SAFETY: integers, for which zero is valid. The process id must be 0.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     (lock.l_start, lock.l_len) = (side.byte(), 1);
-    // SAFETY: the descriptor is open while it is borrowed, and these commands take such a structure.
+    // SAFETY: the descriptor is open while it is borrowed, and these commands take this structure.
     let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut lock) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type.into()) }
 }
