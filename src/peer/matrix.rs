@@ -1,4 +1,4 @@
-//! [`Matrix`]: a relation between devices, per direction.
+//! [`Matrix`].
 
 use core::fmt;
 use std::boxed::Box;
@@ -6,7 +6,7 @@ use std::boxed::Box;
 use crate::backend::Backend;
 use crate::{Error, Result};
 
-/// Whether each device can access each other's memory. Directions are independent; every device accesses its own memory.
+/// The access between devices, per direction.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -26,7 +26,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Returns the access that a backend's devices could enable.
+    /// Returns the access that a backend's devices can enable.
     ///
     /// # Errors
     ///
@@ -41,7 +41,6 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// Returns a matrix without access between devices.
     pub(super) fn none(devices: u32) -> Self {
         let pairs = (0..devices).flat_map(|from| (0..devices).map(move |to| from == to)).collect();
         Self { devices, pairs }
@@ -59,13 +58,12 @@ impl Matrix {
         self.index(from, to).is_some_and(|index| self.pairs[index])
     }
 
-    /// Iterates over the pairs of different devices with access.
+    /// Iterates over pairs of different devices with access.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let pairs = (0..self.devices).flat_map(|from| (0..self.devices).map(move |to| (from, to)));
         pairs.filter(|&(from, to)| from != to && self.can_reach(from, to))
     }
 
-    /// Returns an error for an unknown device.
     pub(super) fn check(&self, device: u32) -> Result<()> {
         if device < self.devices { Ok(()) } else { Err(Error::NoDevice { asked: device, devices: self.devices }) }
     }

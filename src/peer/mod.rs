@@ -1,17 +1,15 @@
 //! [`Peers`]: copies between devices, directly if one can access the other, otherwise through pinned host memory.
 //!
-//! Use it for buffers on several devices; use [`Stream::copy`](crate::stream::Stream::copy) within one device.
+//! Use [`Stream::copy`](crate::stream::Stream::copy) within one device.
 //!
-//! 1. A [`Matrix`] holds the backend's answers about access, per direction.
-//! 2. Access in a direction is [enabled](Peers::enable) by at most one backend call, and can be [disabled](Peers::disable) and enabled again.
-//! 3. A copy between devices with enabled access in either direction uses no host memory. Other copies are staged in pinned memory, with upload and
-//!    download overlapping.
-//! 4. The strategy follows from size and link ([`Strategy::choose`]), unless the caller sets it. Streams and pinned memory are allocated per copy,
-//!    not per chunk, and bytes in flight are bounded.
-//! 5. If a call fails, both ends are returned, or no longer borrowed.
+//! 1. Access in a direction of the [`Matrix`] can be [enabled](Peers::enable) and [disabled](Peers::disable).
+//! 2. A copy between devices with enabled access in either direction uses no host memory. Others are staged in pinned memory, with
+//!    overlapping upload and download.
+//! 3. Size and link determine the strategy ([`Strategy::choose`]), unless the caller does. Streams and pinned memory are allocated per
+//!    copy, not per chunk, and bytes in flight are bounded.
+//! 4. If a call fails, both ends are returned, or no longer borrowed.
 //!
-//! Access that other code enables or disables is not seen here: a copy may then take the longer path, never a wrong one. No two GPUs have run this
-//! yet.
+//! If other code changes the access, a copy may take the longer path, never a wrong one. Not yet tested with two GPUs.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -54,35 +52,34 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 pub use matrix::Matrix;
 pub use strategy::Strategy;
 
-/// The maximum number of copies of one [`Peers`] in flight.
+/// The most copies of one [`Peers`] in flight.
 pub const MOST_COPIES: u64 = 16;
 
-/// The devices of a backend, and the resources of copies between them. Copies need a shared reference; enabling access needs an exclusive one.
+/// A backend's devices, and the resources of copies between them.
 pub struct Peers {
     backend: Arc<dyn Backend>,
     matrix: Matrix,
     enabled: Matrix,
-    /// Two streams per device: outgoing and incoming.
+    /// Outgoing and incoming, per device.
     streams: Box<[[Stream; 2]]>,
     staging: Arc<dyn Memory<Visibility = Both>>,
-    /// The line that created this.
     origin: Origin,
     rate: Option<f64>,
-    /// One unit for each copy in flight.
+    /// One unit per copy in flight.
     places: Budget,
 }
 
 /// Options of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The strategy; `None` for that of [`Peers::strategy`].
+    /// `None` for [`Peers::strategy`].
     pub strategy: Option<Strategy>,
-    /// Whether both ends are [read back and compared](Peers::verify) after the copy.
+    /// Whether to [compare](Peers::verify) both ends after the copy.
     pub verify: bool,
 }
 
 impl Peers {
-    /// Opens two streams on each device of the memory's backend. Copies through the host allocate from `staging`. Enables no peer access.
+    /// Opens two streams on each device, without enabling access. Copies through the host allocate from `staging`.
     ///
     /// # Errors
     ///
@@ -119,19 +116,19 @@ impl Peers {
         &self.matrix
     }
 
-    /// Returns whether `from` can access the memory of `to`, enabled or not.
+    /// Returns whether `from` could access the memory of `to`.
     #[must_use]
     pub fn can_reach(&self, from: u32, to: u32) -> bool {
         self.matrix.can_reach(from, to)
     }
 
-    /// Returns whether access from `from` to the memory of `to` is enabled.
+    /// Returns whether `from` can access the memory of `to` now.
     #[must_use]
     pub fn is_enabled(&self, from: u32, to: u32) -> bool {
         self.enabled.can_reach(from, to)
     }
 
-    /// Enables access from `from` to the memory of `to`. Calls the backend unless it is enabled.
+    /// Enables access from `from` to the memory of `to`.
     ///
     /// # Errors
     ///
@@ -144,7 +141,7 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// The driver's first error; earlier pairs stay enabled.
+    /// The first error; earlier pairs stay enabled.
     pub fn enable_all(&mut self) -> Result<()> {
         for from in 0..self.matrix.devices() {
             for to in 0..self.matrix.devices() {
@@ -156,7 +153,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Disables access from `from` to the memory of `to`. First wait for kernels that use it. Calls the backend if it is enabled.
+    /// Disables access from `from` to the memory of `to`. Kernels that use it must have ended.
     ///
     /// # Errors
     ///
@@ -179,7 +176,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Returns the strategy of a copy of `bytes` bytes between two devices now.
+    /// Returns the strategy of a copy of `bytes` bytes now.
     #[must_use]
     pub fn strategy(&self, from: u32, to: u32, bytes: u64) -> Strategy {
         // The device with access executes the copy.
@@ -190,8 +187,8 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] in flight, and the staging memory's
-    /// error, before any copy; the error of an incomplete operation on either buffer, or of the copy.
+    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] in flight, and the staging
+    /// memory's error, before any copy; the error of an earlier use, or of the copy.
     pub fn copy<T, A, B>(&self, from: &Buffer<T, A>, to: &mut Buffer<T, B>) -> Result<()>
     where
         T: DeviceBytes,
@@ -201,12 +198,12 @@ impl Peers {
         self.copy_with(from, to, Options::default(), |_| {})
     }
 
-    /// As [`copy`](Self::copy), with `options`. Calls `progress` for each chunk that has arrived, in order.
+    /// Copies like [`copy`](Self::copy), with `options`. Calls `progress` for each arrived chunk, in order.
     ///
     /// # Errors
     ///
-    /// As [`copy`](Self::copy); [`Size`](Error::Size) for a chunk shorter than an element, [`Unsupported`](Error::Unsupported) for a depth of 0 or
-    /// more than 8; as [`verify`](Self::verify).
+    /// As [`copy`](Self::copy) and [`verify`](Self::verify); [`Size`](Error::Size) for a chunk shorter than an element,
+    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or more than 8.
     pub fn copy_with<T, A, B>(
         &self,
         from: &Buffer<T, A>,
@@ -223,10 +220,10 @@ impl Peers {
         if options.verify { self.verify(from, to) } else { Ok(()) }
     }
 
-    /// Queues a copy of all elements of `from` to `to`: device buffers, or leases of registered ones. The copy owns both until it is complete.
+    /// Queues a copy of all elements between device buffers, or leases of registered ones. The copy owns both until it is complete.
     ///
-    /// Chunks that were not queued at once are queued by waiting or polling: with several copies in flight, poll each. A forgotten one counts as in
-    /// flight forever.
+    /// Waiting or polling queues the remaining chunks: with several copies in flight, poll each. A forgotten copy counts as in flight
+    /// forever.
     ///
     /// # Errors
     ///
@@ -251,7 +248,7 @@ impl Peers {
         let plan = self.plan(from, to, strategy)?;
         from.settle()?;
         to.settle()?;
-        // SAFETY: only read; `Ended` waits for all work queued with it, also if `progress` panics.
+        // SAFETY: only read; `Ended` waits for all work queued with it, even if `progress` panics.
         let source = unsafe { Lent::new(from) };
         // SAFETY: as above, and a `SliceMut` is exclusive.
         let target = unsafe { Lent::new(to) };
@@ -279,7 +276,7 @@ impl Peers {
         let place = self.places.reserve(1).map_err(busy)?;
         let way = match strategy {
             Strategy::Staged { .. } => {
-                // At most the size of the copy: a short copy is one chunk.
+                // A short copy is one chunk.
                 let longest = chunks.step().checked_div(size).unwrap_or(0).min(elements);
                 self.origin.around(|| Way::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0)))?
             }

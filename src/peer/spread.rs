@@ -1,18 +1,16 @@
-//! Splits one buffer over several devices, and joins them.
+//! Scatter and gather.
 
 use super::Peers;
 use crate::memory::{Buffer, DeviceOnly, Memory, end, same_size};
 use crate::{DeviceBytes, Result};
 
 impl Peers {
-    /// Copies a buffer to several others: the first elements to the first of `to`, the following ones to the second, and so on.
-    ///
-    /// Copies run one after the other, because they leave the same device through the same copy engine.
+    /// Copies a buffer to several others, in order and one after the other: they share a copy engine.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) if the lengths differ in sum, before any copy; as [`copy`](Self::copy) for the first failure. Earlier parts
-    /// have arrived; later ones are untouched.
+    /// [`Size`](crate::Error::Size) if the lengths differ in sum, before any copy; as [`copy`](Self::copy) for the first failure, without
+    /// later copies.
     pub fn scatter<T, A, B>(&self, from: &Buffer<T, A>, to: &mut [Buffer<T, B>]) -> Result<()>
     where
         T: DeviceBytes,
@@ -51,7 +49,7 @@ impl Peers {
     }
 }
 
-/// Returns the total number of elements, saturating: that many fit nowhere.
+/// Saturates: that many fit nowhere.
 fn together<T, M: Memory>(parts: &[Buffer<T, M>]) -> usize {
     parts.iter().fold(0, |sum, part| part.len().saturating_add(sum))
 }

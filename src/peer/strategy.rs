@@ -1,16 +1,13 @@
-//! [`Strategy`]: the path of a copy between devices.
+//! [`Strategy`].
 
 use crate::Result;
 use crate::copy::check_depth;
 
 const MIB: u64 = 1 << 20;
-/// From this size on, a copy is split into chunks.
 const LONG: u64 = MIB;
-/// Above this size, several chunks are queued at once.
 const VERY_LONG: u64 = 64 * MIB;
 
-/// The path of a copy between devices. Chunks are in bytes; a depth is the number of chunks queued at once, from 1 to
-/// [`MOST_DEPTH`](crate::copy::MOST_DEPTH).
+/// The path of a copy between devices. Chunks are in bytes; depths from 1 to [`MOST_DEPTH`](crate::copy::MOST_DEPTH).
 ///
 /// ```
 /// use ringmem::peer::Strategy;
@@ -24,29 +21,29 @@ const VERY_LONG: u64 = 64 * MIB;
 pub enum Strategy {
     /// One copy from device to device.
     Direct,
-    /// Chunk after chunk, so that other traffic on the link can interleave.
+    /// Chunk after chunk, so that other traffic can interleave.
     Chunked {
         /// The maximum bytes per chunk.
         chunk: u64,
     },
-    /// Chunks, several of them queued, so that the link does not wait for the host.
+    /// Several chunks queued at once, so that the link does not wait for the host.
     Pipelined {
         /// The maximum bytes per chunk.
         chunk: u64,
         /// The number of chunks queued at once.
         depth: u32,
     },
-    /// Through pinned host memory, with the download of one chunk overlapping the upload of the previous. Takes `chunk * depth` bytes.
+    /// Through pinned host memory of `chunk * depth` bytes. A chunk's download overlaps the previous upload.
     Staged {
         /// The maximum bytes per chunk.
         chunk: u64,
-        /// The number of chunks queued at once. With 1, download and upload do not overlap.
+        /// The number of chunks queued at once; 1 for no overlap.
         depth: u32,
     },
 }
 
 impl Strategy {
-    /// Chooses by the number of bytes, by whether one of the devices can access the other, and by the link's rate in bytes per ns (GB/s), if known.
+    /// Chooses by bytes, access in either direction, and the link's rate in bytes per ns (GB/s), if known.
     ///
     /// | bytes | access | no access |
     /// |---|---|---|
@@ -54,8 +51,8 @@ impl Strategy {
     /// | to 64 MiB | `Chunked` | `Staged` |
     /// | above | `Pipelined` | `Staged` |
     ///
-    /// A chunk is the longest of 4, 8, 16 and 32 MiB that takes about a millisecond, in which a link's latency is negligible; 4 MiB if the rate is
-    /// unknown. The depth is the number of chunks of the copy, at most 4.
+    /// A chunk of 4 (without a rate), 8, 16 or 32 MiB takes about a millisecond, in which a link's latency is negligible. The depth is the
+    /// number of chunks, at most 4.
     ///
     /// ```
     /// use ringmem::peer::Strategy;
@@ -81,7 +78,6 @@ impl Strategy {
         }
     }
 
-    /// Returns the chunk size of a copy of `bytes` bytes with elements of `element` bytes, and the depth.
     pub(super) fn parts(self, bytes: u64, element: u64) -> Result<(u64, usize)> {
         let (chunk, depth) = match self {
             Self::Direct => (bytes.max(element).max(1), 1),

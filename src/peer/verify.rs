@@ -1,4 +1,4 @@
-//! Verification of copies: compares every byte.
+//! Verification of copies.
 
 use ringmem_layouts::message::crc32c;
 
@@ -12,13 +12,13 @@ use crate::{DeviceBytes, Error, Result};
 const CHUNK: u64 = 4 << 20;
 
 impl Peers {
-    /// Compares two buffers by the CRC-32C of each chunk of 4 MiB, both read back from their devices, not from memory that the copy used. Detects
-    /// every change within 32 adjacent bits of a chunk; others are missed with a probability of 2^-32.
+    /// Compares two buffers by the CRC-32C of each chunk of 4 MiB, read back from the devices. Detects every change within 32 adjacent bits
+    /// of a chunk, and misses others with a probability of 2^-32.
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) with the first chunk that differs; [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), the staging
-    /// memory's error; the error of an incomplete operation on either buffer.
+    /// [`Corrupted`](Error::Corrupted) with the first chunk that differs; [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), the
+    /// staging memory's error; the error of an earlier use.
     pub fn verify<T, A, B>(&self, from: &Buffer<T, A>, to: &Buffer<T, B>) -> Result<()>
     where
         T: DeviceBytes,
