@@ -1,4 +1,4 @@
-//! [`Failed`]: the number and the error of a frame that was refused or lost.
+//! [`Failed`].
 
 use crate::Error;
 
@@ -6,9 +6,9 @@ use crate::Error;
 #[derive(Debug, thiserror::Error)]
 #[error("frame {sequence}: {error}")]
 pub struct Failed {
-    /// Its number. The next frame gets the number of a refused one.
+    /// Its number, which the next frame reuses after a refused one.
     pub sequence: u64,
-    /// Why.
+    /// The error.
     #[source]
     pub error: Error,
 }

@@ -1,18 +1,19 @@
 //! Rotating pinned buffers between a running computation and the host: device to host with [`pair`], host to device with [`Uploads`].
 //!
-//! Use it if the host reads or fills one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for one buffer that both sides change,
-//! [`streaming`](crate::streaming) for data larger than device memory, and [`Chunked`](crate::copy::Chunked) for a single copy.
+//! Use it if the host reads or fills one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for one buffer that
+//! both sides change, [`streaming`](crate::streaming) for data larger than device memory, and [`Chunked`](crate::copy::Chunked) for a
+//! single copy.
 //!
-//! 1. A reader sees complete frames only: the elements of one [`start`](Writer::start), with its sequence number, which increases with each read.
-//! 2. A copy is ordered after all uses that its source lists, on any stream: copies and fills are listed automatically, launches by
-//!    [`used_by`](crate::memory::Buffer::used_by). The source lists the copy in turn, so that a later resize, write or free is ordered after it.
+//! 1. A reader sees complete frames only: the elements of one [`start`](Writer::start), with increasing sequence numbers.
+//! 2. A copy is ordered after all listed uses of its source, on any stream, and is a listed use itself. List launches by
+//!    [`used_by`](crate::memory::Buffer::used_by).
 //! 3. The writer waits for the reader only under [`Policy::Every`]. A frame that the reader holds is never overwritten.
 //! 4. The host copies nothing. Nothing is allocated after each slot has a buffer of the frame's length.
-//! 5. A failed copy loses its own frame only: the reader gets [`Failed`] with its number, and the slot is free again.
+//! 5. A failed copy loses its own frame only: the reader gets [`Failed`] with its number.
 //! 6. Either half can be dropped or forgotten with copies in flight: memory is freed after its uses, or never.
 //!
-//! It does not order kernels: a launch that writes a source again must be ordered after the copy of it, by [`ready_on`](crate::memory::Buffer::ready_on). A simulation
-//! that works in place alternates between two buffers, or queues a copy on the device first, which is much faster than one to the host.
+//! It does not order kernels: a launch that writes a source again must come after its copy, by
+//! [`ready_on`](crate::memory::Buffer::ready_on). Two alternating sources, or a fast copy on the device first, avoid that wait.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -75,21 +76,21 @@ pub use writer::Writer;
 
 use slots::Slots;
 
-/// The overflow policy: what happens to a new frame if all slots are in use.
+/// The overflow policy, while all slots are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Overwrites the oldest complete unread frame, except the newest: a reader always finds that one. If all others are held or in flight, the new frame is
-    /// refused. No call waits. With three slots, only frames that are started faster than they are copied are refused. A failed frame is overwritten like any other,
-    /// and its error is counted as unreported.
+    /// Overwrites the oldest complete or failed unread frame, never the newest complete one; refuses the new frame if there is none. No
+    /// call waits. With three slots, only frames started faster than they are copied are refused. The error of an overwritten frame is
+    /// counted as unreported.
     Newest,
-    /// Keeps every frame: `start` waits for the reader to release one, and then refuses the new frame.
+    /// Keeps every frame: `start` waits for a release, and then refuses the new frame.
     Every {
-        /// How long `start` waits; zero if one thread has both halves.
+        /// The longest wait of `start`; zero if one thread has both halves.
         wait: Duration,
     },
 }
 
-/// Creates a writer and a reader with `slots` slots and an internal stream. Buffers of `memory` are allocated on first use.
+/// Creates a writer and a reader with an internal stream. Slots are allocated in `memory` on first use.
 ///
 /// # Errors
 ///
@@ -105,7 +106,7 @@ where
     Ok((Writer::new(memory, Origin::here(), stream, policy, Arc::clone(&slots)), Reader::new(slots)))
 }
 
-/// An internal stream for copies: a synchronize of a shared stream would take the errors that are the reader's.
+/// Internal: a synchronize of a shared stream would take the reader's errors.
 fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     if slots == 0 {
         return Err(Error::Unsupported { what: "a frame without a slot" });
@@ -113,7 +114,6 @@ fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     Stream::new(memory.backend(), memory.device())
 }
 
-/// Returns the slot's buffer if it has the length, else frees it and allocates another.
 fn fitting<T: DeviceBytes, H: Memory + Clone>(slot: Option<Buffer<T, H>>, memory: &H, origin: &Origin, len: usize) -> Result<Buffer<T, H>> {
     match slot {
         Some(slot) if slot.len() == len => Ok(slot),

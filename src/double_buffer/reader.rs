@@ -1,4 +1,4 @@
-//! [`Reader`]: the half that reads frames.
+//! [`Reader`] and [`Frame`].
 
 use core::fmt;
 use core::mem;
@@ -11,14 +11,14 @@ use super::slots::{Slots, Transfer, Unread};
 use crate::memory::{Buffer, HostReadable, Memory, Pinned};
 use crate::{DeviceBytes, Rejected};
 
-/// Reads complete frames, one at a time and in order. It holds the slot of the last one until its next use.
+/// Reads complete frames in order, and holds the last one until its next use.
 pub struct Reader<T, H: Memory = Pinned> {
     slots: Arc<Slots<T, H>>,
-    /// The last frame and its number.
+    /// The last frame.
     held: Option<(u64, Buffer<T, H>)>,
 }
 
-/// A complete frame, in the memory that it was copied to.
+/// A complete frame, where it was copied to.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Reader<T, H: Memory = Pinned> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame<'a, T> {
-    /// Its number, as returned by [`start`](super::Writer::start).
+    /// Its number from [`start`](super::Writer::start).
     pub sequence: u64,
     /// Its elements.
     pub elements: &'a [T],
@@ -48,12 +48,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         Self { slots, held: None }
     }
 
-    /// Returns the newest complete frame: the held one if there is no newer, `None` if there is neither. Skips older frames. Never waits.
+    /// Returns the newest complete frame, or else the held one, and skips older frames. Never waits.
     ///
     /// # Errors
     ///
-    /// [`Failed`], once for each frame whose copy failed since the last read, before any later frame. [`Busy`](crate::Error::Busy) inside for managed
-    /// memory that the host may not access now: the frame is kept.
+    /// [`Failed`] once for each frame whose copy failed since the last read, before any later frame. [`Busy`](crate::Error::Busy) inside
+    /// while the host may not access managed memory: the frame is kept.
     pub fn latest(&mut self) -> Result<Option<Frame<'_, T>>, Failed> {
         let held = &mut self.held;
         self.slots.change_settled(|books| {
@@ -74,12 +74,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Releases the held frame and returns the next one in order. Waits for its copy no longer than `timeout`, and returns `None` then.
+    /// Releases the held frame and returns the next one; `None` after `timeout`, or without a writer.
     ///
     /// # Errors
     ///
-    /// [`Failed`] in place of a frame whose copy failed; the next call returns the one after it. As [`latest`](Self::latest) for managed memory: that returns the
-    /// frame later.
+    /// [`Failed`] in place of a frame whose copy failed. As [`latest`](Self::latest) for managed memory, and `latest` returns the frame
+    /// later.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame<'_, T>>, Failed> {
         self.release();
         let until = Instant::now().checked_add(timeout);
@@ -113,7 +113,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Waits for an unread frame and takes the oldest out, so that only this thread waits for its copy. Returns `None` at the deadline, or if there is no writer.
+    /// Takes the oldest unread frame out, so that only this thread waits for its copy.
     fn oldest(&self, until: Option<Instant>) -> Option<Unread<T, H>> {
         let mut books = self.slots.look();
         loop {
@@ -138,7 +138,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     }
 }
 
-/// Marks the reader as holding no frame on drop, also after a panic, until it holds the one that it has taken out.
+/// Unless forgotten, marks the reader as holding no frame, even after a panic.
 struct Out<'a, T, H: Memory>(&'a Slots<T, H>);
 
 impl<T, H: Memory> Drop for Out<'_, T, H> {
@@ -148,7 +148,7 @@ impl<T, H: Memory> Drop for Out<'_, T, H> {
 }
 
 impl<T, H: Memory> Reader<T, H> {
-    /// Releases the held frame, if there is one: its slot is free again.
+    /// Releases the held frame's slot.
     pub fn release(&mut self) {
         if let Some((_, buffer)) = self.held.take() {
             self.slots.change(|books| {
@@ -158,7 +158,7 @@ impl<T, H: Memory> Reader<T, H> {
         }
     }
 
-    /// Whether the writer was dropped and all its frames were read.
+    /// Returns whether the writer was dropped and its frames were read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let books = self.slots.look();

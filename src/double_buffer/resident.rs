@@ -1,10 +1,10 @@
-//! [`Resident`]: elements that a frame is copied from or to, and that list the copy as a use.
+//! [`Resident`].
 
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 
-/// Elements that stay with their owner while a copy of them is queued, and list it as a use: a [`Buffer`], a named buffer's
-/// [`LeaseMut`](crate::manager::LeaseMut), a registered buffer's [`LeaseMut`](crate::registry::LeaseMut).
+/// Elements that stay with their owner while a queued copy uses them: a [`Buffer`], or the [`LeaseMut`](crate::manager::LeaseMut) of a
+/// named or [registered](crate::registry::LeaseMut) buffer.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` lists no transfers",
     label = "what is done with it next would not come after the frame",
@@ -25,18 +25,16 @@ pub(crate) mod sealed {
 
         fn elements(&self) -> Slice<'_, T, Self::Memory>;
 
-        /// Returns an error if the elements must not be used this way.
         fn may_queue(&self) -> Result<()> {
             Ok(())
         }
 
-        /// Lists an operation that is ordered after all listed uses.
+        /// The operation is ordered after all listed uses.
         fn used(&mut self, ticket: Ticket);
 
-        /// Counts a queued operation.
         fn count(&mut self) {}
 
-        /// Lists an operation by an event behind it, so that a later use of these elements does not take its error.
+        /// Lists an event behind the operation, so that a later use of these elements does not take its error.
         fn used_in_silence(&mut self, ticket: Ticket, stream: &Stream) {
             self.count();
             // Until there is an event: recording it may panic in a user's clock.

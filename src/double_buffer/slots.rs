@@ -1,4 +1,4 @@
-//! [`Slots`]: the state that writer and reader share: free slots, and unread frames in order.
+//! [`Slots`]: free slots and unread frames.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,37 +9,33 @@ use crate::memory::{Buffer, Memory};
 use crate::stream::Pending;
 use crate::{DeviceBytes, Rejected};
 
-/// The slots, shared by both halves.
-///
-/// Under the lock, the driver is only asked whether copies are complete: no call there waits or frees. The outcome of a copy is taken outside the lock, by one half,
-/// since its error is reported once.
+/// Under the lock, no call waits or frees: the driver is only asked whether copies are complete. One half takes a copy's outcome, outside
+/// the lock, since its error is reported once.
 pub(super) struct Slots<T, H: Memory> {
     books: Mutex<Books<T, H>>,
     changed: Condvar,
 }
 
 pub(super) struct Books<T, H: Memory> {
-    /// Number of slots. A slot that is not free, unread or held has no buffer yet, has lost it to a failed allocation, or is with the writer.
+    /// Slots that are not free, unread or held have no buffer, or are with the writer.
     count: usize,
     pub free: Vec<Buffer<T, H>>,
-    /// In order of sequence numbers.
+    /// By sequence number.
     pub unread: VecDeque<Unread<T, H>>,
-    /// The reader holds a frame.
     pub is_held: bool,
-    /// One half takes the outcome of a copy, whose frame is not among the unread meanwhile.
+    /// One half takes the outcome of a copy, whose frame is not in `unread` meanwhile.
     is_asking: bool,
     pub has_writer: bool,
     pub has_reader: bool,
 }
 
-/// An unread frame.
 pub(super) struct Unread<T, H: Memory> {
     pub sequence: u64,
     pub transfer: Transfer<T, H>,
 }
 
 pub(super) enum Transfer<T, H: Memory> {
-    /// In flight, as far as was polled.
+    /// In flight at the last poll.
     Flying(Pending<Buffer<T, H>>),
     Whole(Buffer<T, H>),
     Lost(Rejected<Buffer<T, H>>),
@@ -69,14 +65,12 @@ impl<T, H: Memory> Slots<T, H> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and wakes the other half.
     pub fn change<R>(&self, change: impl FnOnce(&mut Books<T, H>) -> R) -> R {
         let changed = change(&mut self.look());
         self.changed.notify_all();
         changed
     }
 
-    /// As [`change`](Self::change), after [`settle`](Self::settle).
     pub fn change_settled<R>(&self, change: impl FnOnce(&mut Books<T, H>) -> R) -> R
     where
         T: DeviceBytes,
@@ -86,7 +80,7 @@ impl<T, H: Memory> Slots<T, H> {
         changed
     }
 
-    /// Waits for a change. Returns `None` at the deadline.
+    /// Waits for a change; `None` at the deadline.
     pub fn wait<'a>(&'a self, books: MutexGuard<'a, Books<T, H>>, until: Option<Instant>) -> Option<MutexGuard<'a, Books<T, H>>> {
         let Some(until) = until else { return Some(self.wait_for_change(books)) };
         let left = until.saturating_duration_since(Instant::now());
@@ -110,9 +104,10 @@ impl<T, H: Memory> Slots<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Slots<T, H> {
-    /// Takes the outcomes of complete copies, oldest first. Else a failed frame older than a complete one would count as in flight, and its error would be lost.
+    /// Takes the outcomes of complete copies, oldest first. Otherwise a failed frame before a complete one would count as in flight, and
+    /// its error would be lost.
     ///
-    /// Taking an outcome may run deferred frees and drop kept values, such as the other half: so the lock is released meanwhile.
+    /// Taking an outcome may drop kept values, such as the other half: so the lock is released.
     pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         loop {
             books = self.whole(books);
@@ -121,7 +116,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
             drop(books);
             let mut asking = Asking { slots: self, told: None };
             let told = asking.told.insert(over.settled());
-            // The backend took back that it is complete: a later call tries again.
+            // The copy is incomplete after all: a later call tries again.
             let is_flying = matches!(told.transfer, Transfer::Flying(_));
             drop(asking);
             books = self.look();
@@ -151,7 +146,7 @@ impl<T, H: Memory> Drop for Asking<'_, T, H> {
 }
 
 impl<T, H: Memory> Books<T, H> {
-    /// Takes a free slot, with its buffer if it has one; `None` if all are in use.
+    /// `Some(None)` is a slot without a buffer.
     pub fn take_free(&mut self) -> Option<Option<Buffer<T, H>>> {
         let in_use = self.free.len() + self.unread.len() + usize::from(self.is_held) + usize::from(self.is_asking);
         if in_use < self.count && self.free.is_empty() { Some(None) } else { self.free.pop().map(Some) }
@@ -159,19 +154,18 @@ impl<T, H: Memory> Books<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Books<T, H> {
-    /// Takes out the oldest frame in flight, if its copy is complete. If it is not, no later one is.
+    /// If the oldest copy in flight is not complete, no later one is.
     fn take_over(&mut self) -> Option<Unread<T, H>> {
         let mut flying = self.unread.iter().enumerate();
         let (place, pending) = flying.find_map(|(place, unread)| unread.flying().map(|pending| (place, pending)))?;
         if pending.is_done() { self.unread.remove(place) } else { None }
     }
 
-    /// Position of the newest complete frame.
     pub fn newest(&self) -> Option<usize> {
         self.unread.iter().rposition(|unread| matches!(unread.transfer, Transfer::Whole(_)))
     }
 
-    /// Takes out the oldest complete or failed frame, unless it is the newest complete one.
+    /// Takes out the oldest complete or failed frame, except the newest complete one.
     pub fn take_older(&mut self) -> Option<Unread<T, H>> {
         let oldest = self.unread.iter().position(|unread| !matches!(unread.transfer, Transfer::Flying(_)))?;
         if self.newest() == Some(oldest) { None } else { self.unread.remove(oldest) }
@@ -191,7 +185,7 @@ impl<T: DeviceBytes, H: Memory> Unread<T, H> {
         Self { transfer, ..self }
     }
 
-    /// Returns the slot's buffer, for a copy that is ordered after the one in flight. An error is counted as unreported.
+    /// Returns the buffer, for a copy ordered after the one in flight.
     pub fn into_slot(self) -> Buffer<T, H> {
         match self.transfer {
             Transfer::Flying(pending) => pending.ordered(),

@@ -1,4 +1,4 @@
-//! [`Uploads`]: frames from the host to a device.
+//! [`Uploads`].
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -11,7 +11,7 @@ use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::{Pending, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Slots that the host fills in turn, each while the others are copied to the device.
+/// Slots that the host fills in turn, while the others are copied to the device.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -35,20 +35,18 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Uploads<T, H: Memory = Pinned> {
     memory: H,
-    /// The line that created this.
     origin: Origin,
     stream: Stream,
     slots: usize,
     wait: Duration,
-    /// Number of the last frame.
     sequence: u64,
     free: Vec<Buffer<T, H>>,
-    /// In order of sequence numbers. Slots that are neither here nor free have no buffer.
+    /// By sequence number. Slots neither here nor free have no buffer.
     flying: VecDeque<(u64, Pending<Buffer<T, H>>)>,
 }
 
 impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> {
-    /// Creates `slots` slots and an internal stream. Buffers of `memory` are allocated on first use. A call waits for a slot no longer than `wait`.
+    /// Creates an internal stream, and slots that are allocated in `memory` on first use. A call waits for a slot no longer than `wait`.
     ///
     /// # Errors
     ///
@@ -59,17 +57,16 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         Ok(Self { memory, origin: Origin::here(), stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
     }
 
-    /// Calls `fill` with a slot and queues a copy of it to elements of `target`, after all uses that `target` lists. Returns the frame's number, from 1.
-    /// `target` lists the copy, so its next use is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
-    ///
-    /// The slot's content before `fill` is unspecified. If all slots are in flight, this waits for the oldest. A later call returns the error of this copy; the next
-    /// use of `target` does not.
+    /// Calls `fill` with a slot of unspecified contents and queues its copy to elements of `target`, after all uses that `target` lists.
+    /// Returns the frame's number, from 1. The next use of `target` is ordered after the copy; for launches see
+    /// [`ready_on`](Buffer::ready_on). If all slots are in flight, this waits for the oldest.
     ///
     /// # Errors
     ///
-    /// [`Failed`] of an earlier frame whose copy failed, once; of this one: [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range),
-    /// [`OtherBackend`](Error::OtherBackend), [`Unsupported`](Error::Unsupported) for a named buffer that is not configured for queued transfers, and the
-    /// error of an allocation. Nothing was queued, and the next frame gets this number.
+    /// [`Failed`] of an earlier frame whose copy failed, once; the next use of `target` does not report it. Of this one:
+    /// [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend),
+    /// [`Unsupported`](Error::Unsupported) for a named buffer not configured for queued transfers, and the error of an allocation. Nothing
+    /// was queued, and the next frame gets this number.
     pub fn send(
         &mut self,
         target: &mut impl Resident<T>,
@@ -84,10 +81,10 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         let mut slot = fitting(slot, &self.memory, &self.origin, part.len()).map_err(refused)?;
         fill(slot.as_mut_slice().map_err(refused)?);
         let queued = target.elements().slice(part).and_then(|to| {
-            // SAFETY: two buffers that are exclusively borrowed here; both list the copy below, before any other use.
+            // SAFETY: two buffers, exclusively borrowed; both list the copy below, before any other use.
             unsafe { self.stream.queue_copy(slot.as_view(), to, [None; 2]) }
         });
-        // The slot lists the copy first, and then the target: what may panic comes after both.
+        // The slot lists the copy first: what may panic comes after both.
         match self.stream.pending(queued, slot) {
             Ok(pending) => {
                 if let Some(ticket) = pending.ticket() {
@@ -108,7 +105,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
     ///
     /// # Errors
     ///
-    /// [`Failed`] of the first whose copy failed, once: the next call continues after it. [`Busy`](Error::Busy) inside for one that is still in flight.
+    /// [`Failed`] of the first whose copy failed, once: the next call continues after it. [`Busy`](Error::Busy) inside for one in flight.
     pub fn settle(&mut self) -> Result<(), Failed> {
         while let Some((sequence, pending)) = self.flying.pop_front() {
             let slot = self.landed(sequence, pending, sequence)?;
@@ -117,7 +114,6 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         Ok(())
     }
 
-    /// Takes a slot, with its buffer if it has one.
     fn slot(&mut self) -> Result<Option<Buffer<T, H>>, Failed> {
         if let Some(slot) = self.free.pop() {
             return Ok(Some(slot));
@@ -129,7 +125,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         self.landed(sequence, pending, self.sequence + 1).map(Some)
     }
 
-    /// Waits for a copy on behalf of the frame `waits`. Returns its slot.
+    /// On behalf of frame `waits`.
     fn landed(&mut self, sequence: u64, pending: Pending<Buffer<T, H>>, waits: u64) -> Result<Buffer<T, H>, Failed> {
         match pending.wait_timeout(self.wait) {
             Ok(Ok(slot)) => Ok(slot),

@@ -1,4 +1,4 @@
-//! [`Writer`]: the half that starts the copies of frames.
+//! [`Writer`].
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -11,7 +11,7 @@ use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Starts the copies of frames, in order.
+/// Starts the copies of frames.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,11 +30,9 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Writer<T, H: Memory = Pinned> {
     memory: H,
-    /// The line that created the frames.
     origin: Origin,
     stream: Stream,
     policy: Policy,
-    /// Number of the last frame.
     sequence: u64,
     slots: Arc<Slots<T, H>>,
 }
@@ -44,23 +42,23 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         Self { memory, origin, stream, policy, sequence: 0, slots }
     }
 
-    /// Queues a copy of elements of `source` to a slot, after all uses that `source` lists. Returns the frame's number, from 1. `source` lists the copy, so its next use
-    /// is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
+    /// Queues a copy of elements of `source` to a slot, after all uses that `source` lists. Returns the frame's number, from 1. The next
+    /// use of `source` is ordered after the copy; for launches see [`ready_on`](Buffer::ready_on).
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Closed`](Error::Closed) if it was dropped, [`Unsupported`](Error::Unsupported) for a named buffer that is not
-    /// configured for queued transfers, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), and the error of an allocation. Nothing was queued, and the next
-    /// frame gets the same number.
+    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Closed`](Error::Closed) if the reader was dropped,
+    /// [`Unsupported`](Error::Unsupported) for a named buffer not configured for queued transfers, [`Range`](Error::Range),
+    /// [`OtherBackend`](Error::OtherBackend), and the error of an allocation. Nothing was queued, and the next frame gets the same number.
     pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
         source.may_queue()?;
         let part = range::<T>(part, source.elements().len())?;
         let slot = fitting(self.slot()?, &self.memory, &self.origin, part.len())?;
         let queued = source.elements().slice(part).and_then(|from| {
-            // SAFETY: two buffers that are exclusively borrowed here; both list the copy below, before any other use.
+            // SAFETY: two buffers, exclusively borrowed; both list the copy below, before any other use.
             unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }
         });
-        // The slot lists the copy first, and then the source: what may panic comes after both.
+        // The slot lists the copy first: what may panic comes after both.
         match self.stream.pending(queued, slot) {
             Ok(pending) => {
                 if let Some(ticket) = pending.ticket() {
@@ -78,7 +76,6 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         }
     }
 
-    /// Takes a slot for the next frame, by the policy.
     fn slot(&self) -> Result<Option<Buffer<T, H>>> {
         let busy = Error::Busy { what: "every slot is held, unread or in flight" };
         let mut books = self.slots.look();
@@ -110,7 +107,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
 }
 
 impl<T, H: Memory> Writer<T, H> {
-    /// Whether the reader still exists.
+    /// Returns whether the reader still exists.
     #[must_use]
     pub fn has_reader(&self) -> bool {
         self.slots.look().has_reader
