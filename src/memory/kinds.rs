@@ -68,13 +68,59 @@ macro_rules! kinds {
 
 kinds! {
     /// Device memory.
+    ///
+    /// ```
+    /// use ringmem::memory::{Buffer, Device};
+    ///
+    /// # use ringmem::backend::host::HostBackend;
+    /// # let backend = HostBackend::builder().build()?;
+    /// let buffer = Buffer::<f32, _>::from_slice(Device::new(&backend, 0), &[1.0, 2.0])?;
+    /// assert!(buffer.device_address().is_some()); // for a kernel
+    /// assert_eq!(buffer.to_vec()?, [1.0, 2.0]); // a copy: the host cannot borrow it
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
     Device: DeviceOnly;
     /// Page-locked host memory that devices can access.
+    ///
+    /// ```
+    /// use ringmem::memory::{Buffer, Pinned};
+    ///
+    /// # use ringmem::backend::host::HostBackend;
+    /// # let backend = HostBackend::builder().build()?;
+    /// let mut buffer = Buffer::<u32, _>::new(Pinned::new(&backend, 0), 4)?;
+    /// buffer.as_mut_slice()?.fill(7); // without a copy
+    /// assert_eq!(buffer.as_slice()?, [7; 4]);
+    /// assert!(buffer.device_address().is_some()); // a kernel can read it too
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
     #[doc(alias = "HostAllocator")]
     Pinned: Both;
     /// Managed memory: one address for host and devices, with migrating pages.
+    ///
+    /// ```
+    /// use ringmem::memory::{Buffer, Unified};
+    ///
+    /// # use ringmem::backend::host::HostBackend;
+    /// # let backend = HostBackend::builder().build()?;
+    /// let mut buffer = Buffer::<u32, _>::new(Unified::new(&backend, 0), 4)?;
+    /// buffer.as_mut_slice()?.fill(7);
+    /// let (host, device) = (buffer.as_ptr().unwrap(), buffer.device_address().unwrap());
+    /// assert_eq!(host.addr().get() as u64, device.get()); // one address
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
     #[doc(alias = "UnifiedAllocator")]
     Unified: Both;
     /// Pageable host memory, whose transfers are staged.
+    ///
+    /// ```
+    /// use ringmem::memory::{Buffer, Host};
+    ///
+    /// # use ringmem::backend::host::HostBackend;
+    /// # let backend = HostBackend::builder().build()?;
+    /// let buffer = Buffer::<u32, _>::from_slice(Host::new(&backend, 0), &[1, 2, 3])?;
+    /// assert_eq!(buffer.as_slice()?, [1, 2, 3]);
+    /// assert!(!buffer.is_pinned());
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
     Host: HostOnly;
 }

@@ -74,6 +74,20 @@ pub struct Scope {
 }
 
 /// A quantity over time.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, Statistics};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Statistics::new(Device::new(&backend, 0));
+/// let kept = Buffer::<u8, _>::new(memory.clone(), 100)?;
+/// drop(Buffer::<u8, _>::new(memory.clone(), 900)?);
+/// let bytes = memory.overall().bytes;
+/// assert_eq!((bytes.live, bytes.peak, bytes.total), (100, 1000, 1000));
+/// # drop(kept);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The change since the start of the scope; may be negative.

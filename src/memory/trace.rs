@@ -44,6 +44,15 @@ pub struct Trace {
 }
 
 /// An event of a trace.
+///
+/// ```
+/// use ringmem::memory::{Event, Trace};
+///
+/// let trace = Trace::parse("alloc 0 4096 256\nfree 0 after 1\n")?;
+/// assert_eq!(trace.events()[0], Event::Alloc { block: 0, size: 4096, align: 256, on: None });
+/// assert_eq!(trace.events()[1], Event::Free { block: 0, after: [1].into() });
+/// # Ok::<(), ringmem::memory::TraceError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A successful allocation.
@@ -76,6 +85,17 @@ pub enum Event {
 }
 
 /// The outcome of a replayed event.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, Outcome, Trace};
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let trace = Trace::parse("alloc 0 4096 256\nalloc 1 2097152 256\nfree 0\nfree 1\n")?;
+/// let outcomes = trace.replay(&Device::new(&backend, 0), &[])?; // block 1 does not fit
+/// assert!(matches!(outcomes[..], [Outcome::Allocated, Outcome::Refused(_), Outcome::Freed, Outcome::NotLive]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub enum Outcome {
     /// An allocation succeeded. If it failed in the trace, it was freed at once.
@@ -91,6 +111,14 @@ pub enum Outcome {
 }
 
 /// The error of a trace that cannot be parsed.
+///
+/// ```
+/// use ringmem::memory::{Trace, TraceError};
+///
+/// let error = Trace::parse("alloc 0 4096 256\nfree\n").unwrap_err();
+/// assert!(matches!(error, TraceError::Line { line: 2, .. }));
+/// assert_eq!(error.to_string(), "line 2 is not `free BLOCK [after STREAM ...]`");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {

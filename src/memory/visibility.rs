@@ -4,6 +4,19 @@
 pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 
 /// Memory with host slices.
+///
+/// ```
+/// use ringmem::memory::{Buffer, HostReadable, Memory, Pinned};
+///
+/// fn sum<M: Memory<Visibility: HostReadable>>(buffer: &Buffer<u32, M>) -> ringmem::Result<u32> {
+///     Ok(buffer.as_slice()?.iter().sum())
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// assert_eq!(sum(&Buffer::from_slice(Pinned::new(&backend, 0), &[1, 2, 3])?)?, 6);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "the host cannot read this memory",
     label = "only a device can: copy it to the host",
@@ -12,6 +25,20 @@ pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 pub trait HostReadable: Visibility {}
 
 /// Memory with a device address.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, DeviceReadable, Memory};
+///
+/// /// The argument of a launch.
+/// fn argument<M: Memory<Visibility: DeviceReadable>>(buffer: &Buffer<u32, M>) -> u64 {
+///     buffer.device_address().map_or(0, |address| address.get())
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// assert_ne!(argument(&Buffer::new(Device::new(&backend, 0), 100)?), 0);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(message = "no device sees this memory", label = "only the host does: copy it to a device")]
 pub trait DeviceReadable: Visibility {}
 

@@ -12,6 +12,22 @@ use crate::memory::Memory;
 /// Declare it first in `main`, so that it is dropped last, even by a panic. `std::process::exit` and an abort report nothing: `atexit`
 /// functions would race with threads that still allocate. A panic of the clock or the callback propagates, unless the thread is already
 /// panicking.
+///
+/// ```
+/// use std::sync::mpsc;
+///
+/// use ringmem::memory::{Buffer, Device, Tracked};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Tracked::new(Device::new(&backend, 0));
+/// let (sender, reported) = mpsc::channel();
+/// let at_exit = memory.at_exit(move |report| sender.send(report.bytes).unwrap());
+/// std::mem::forget(Buffer::<u8, _>::new(memory, 100)?);
+/// drop(at_exit); // as at the end of `main`
+/// assert_eq!(reported.recv(), Ok(100));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[must_use = "dropped at once, it reports at once"]
 pub struct AtExit {
     report: Option<Box<dyn FnOnce() + Send>>,

@@ -51,6 +51,20 @@ pub struct Leak {
 }
 
 /// All live blocks of one name.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, Tracked};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Tracked::new(Device::new(&backend, 0));
+/// let frames = memory.named("frame");
+/// let live = [Buffer::<u8, _>::new(frames.clone(), 100)?, Buffer::new(frames, 300)?];
+/// let names = memory.report().names();
+/// assert_eq!((names[0].name.as_deref(), names[0].blocks, names[0].bytes), (Some("frame"), 2, 400));
+/// # drop(live);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Named {
