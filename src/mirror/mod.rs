@@ -87,6 +87,19 @@ use queue::Flights;
 ///
 /// `H` is pinned or pageable memory; `D` is device memory or a pool of it. Called `UnifiedBuffer` in PyDotCompute, unlike
 /// [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer), which is managed memory without a second copy.
+///
+/// ```
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::MirroredBuffer;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
+/// mirror.host_mut()?.copy_from_slice(&[1, 2, 3, 4]);
+/// mirror.device_mut()?.slice(..2)?.fill(7)?; // copies to the device first
+/// assert_eq!(mirror.host()?, [7, 7, 3, 4]); // copies to the host
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host_memory: H,
     device_memory: D,

@@ -3,6 +3,20 @@
 use core::fmt;
 
 /// One of the two copies.
+///
+/// ```
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::{MirroredBuffer, Side, State};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
+/// mirror.fill(7)?;
+/// mirror.compact(Side::Device)?; // updates the device's copy and frees the host's
+/// assert_eq!(mirror.state(), State::DeviceOnly);
+/// assert_eq!(backend.counters().pinned_live.bytes, 0);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// The host's.

@@ -33,6 +33,21 @@ pub struct Statistics {
 }
 
 /// The successful transfers in one direction.
+///
+/// ```
+/// use ringmem::memory::{Device, Pinned};
+/// use ringmem::mirror::MirroredBuffer;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
+/// mirror.fill(7)?;
+/// mirror.sync_to_device()?;
+/// let up = mirror.statistics().to_device;
+/// assert_eq!((up.count, up.bytes), (1, 4000));
+/// println!("{} GB/s", up.bytes as f64 / up.ns as f64);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
     /// Queued transfers are counted when a later call waits for them.
