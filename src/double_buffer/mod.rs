@@ -77,6 +77,23 @@ pub use writer::Writer;
 use slots::Slots;
 
 /// The overflow policy, while all slots are in use.
+///
+/// ```
+/// use ringmem::double_buffer::{self, Policy};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 3, Policy::Newest)?;
+/// let mut source = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1)?;
+/// for step in 1..=10 {
+///     source.fill(step)?; // waits for the copy of the frame before
+///     writer.start(&mut source, ..)?;
+/// }
+/// source.settle()?;
+/// assert_eq!(reader.latest()?.map(|frame| frame.elements[0]), Some(10)); // skips the others
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Overwrites the oldest complete or failed unread frame, never the newest complete one; refuses the new frame if there is none. No

@@ -12,6 +12,27 @@ use crate::memory::{Buffer, HostReadable, Memory, Pinned};
 use crate::{DeviceBytes, Rejected};
 
 /// Reads complete frames in order, and holds the last one until its next use.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::double_buffer::{self, Policy};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 2, Policy::Every { wait: Duration::ZERO })?;
+/// let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+/// writer.start(&mut source, ..1)?;
+/// writer.start(&mut source, 1..)?;
+/// drop(writer);
+/// let mut lengths = Vec::new();
+/// while let Some(frame) = reader.next(Duration::from_secs(10))? {
+///     lengths.push(frame.elements.len());
+/// }
+/// assert!(lengths == [1, 2] && reader.is_over());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Reader<T, H: Memory = Pinned> {
     slots: Arc<Slots<T, H>>,
     /// The last frame.

@@ -5,6 +5,22 @@ use crate::memory::{Buffer, Memory};
 
 /// Elements that stay with their owner while a queued copy uses them: a [`Buffer`], or the [`LeaseMut`](crate::manager::LeaseMut) of a
 /// named or [registered](crate::registry::LeaseMut) buffer.
+///
+/// ```
+/// use ringmem::double_buffer::{self, Policy, Resident, Writer};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+///
+/// /// Starts a frame of a buffer, or of a lease.
+/// fn publish(writer: &mut Writer<u32>, source: &mut impl Resident<u32>) -> ringmem::Result<u64> {
+///     writer.start(source, ..)
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let (mut writer, _reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 3, Policy::Newest)?;
+/// assert_eq!(publish(&mut writer, &mut GpuBuffer::new(Device::new(&backend, 0), 100)?)?, 1);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` lists no transfers",
     label = "what is done with it next would not come after the frame",
