@@ -10,6 +10,16 @@ use crate::ring::{End, Follow, Pop, PopError, Publish, Push, PushError, WaitWord
 use crate::{CacheLineAligned, HostWord, RmwWord};
 
 /// A writer with its readers' wait word. It never waits.
+///
+/// ```
+/// use ringmem::ring::mailbox::Mailbox;
+/// use ringmem::wait::{WaitStrategy, broadcast};
+///
+/// let (writer, reader) = Mailbox::<u64>::new().into_ends();
+/// let (mut sender, mut receiver) = broadcast(writer, reader, WaitStrategy::default());
+/// (0..1000).for_each(|number| sender.send(number).unwrap()); // never waits for a reader
+/// assert_eq!(receiver.recv().map(|new| new.value), Ok(999)); // the latest
+/// ```
 pub struct Publisher<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
@@ -18,6 +28,19 @@ pub struct Publisher<E, W = HostWord> {
 }
 
 /// A reader with its wait word. Clone it for another reader, if the reader is `Clone`.
+///
+/// ```
+/// use ringmem::ring::mailbox::Mailbox;
+/// use ringmem::wait::{WaitStrategy, broadcast};
+///
+/// let (writer, reader) = Mailbox::<u64>::new().into_ends();
+/// let (mut sender, first) = broadcast(writer, reader, WaitStrategy::default());
+/// let second = first.clone();
+/// sender.send(7).unwrap();
+/// for mut reader in [first, second] {
+///     assert_eq!(reader.recv().map(|new| new.value), Ok(7)); // each gets it
+/// }
+/// ```
 pub struct Follower<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,

@@ -69,6 +69,20 @@ pub enum RecvError {
 }
 
 /// An error of [`wait`](super::Waiting::wait).
+///
+/// ```
+/// use ringmem::ring::framed::{PopError, PushError, Ring};
+/// use ringmem::wait::{WaitError, WaitStrategy, pair};
+///
+/// let mut ring = Ring::<64>::new();
+/// let (producer, consumer) = ring.split();
+/// let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::default());
+/// assert!(matches!(sender.send_bytes(&[0; 1000]), Err(WaitError::Refused(PushError::TooLarge { .. }))));
+/// sender.send_bytes(b"hello")?;
+/// let small = receiver.recv_bytes(&mut [0; 2]);
+/// assert_eq!(small, Err(WaitError::Refused(PopError::TooSmall { needed: 5 })));
+/// # Ok::<(), WaitError<PushError>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError<R> {
     /// The deadline passed.

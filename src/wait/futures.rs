@@ -29,6 +29,17 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
 }
 
 /// The stream of [`Waiting::into_stream`].
+///
+/// ```
+/// use futures::StreamExt;
+/// use ringmem::wait;
+///
+/// let (mut sender, receiver) = wait::bounded::<u32>(16);
+/// (1..=3).for_each(|number| sender.send(number).unwrap());
+/// drop(sender); // ends the stream
+/// let messages: Vec<_> = futures::executor::block_on(receiver.into_stream().collect());
+/// assert_eq!(messages, [Ok(1), Ok(2), Ok(3)]);
+/// ```
 pub struct MessageStream<E: Pop, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
     place: Place,
@@ -53,6 +64,21 @@ impl<E: Pop, P: Park<E::Word>> Drop for MessageStream<E, P> {
 
 /// The sink of [`Waiting::into_sink`]. Every poll sends the value that `start_send` took. `poll_close` also drops the end; later values are
 /// returned in [`Disconnected`](SendError::Disconnected).
+///
+/// ```
+/// use futures::SinkExt;
+/// use ringmem::wait;
+///
+/// let (sender, receiver) = wait::bounded::<u32>(16);
+/// let mut sink = sender.into_sink();
+/// futures::executor::block_on(async {
+///     sink.feed(1).await?; // stays in the sink until the next call
+///     sink.send(2).await?;
+///     sink.close().await
+/// })?;
+/// assert_eq!(receiver.into_iter().collect::<Vec<_>>(), [1, 2]);
+/// # Ok::<(), wait::SendError<u32>>(())
+/// ```
 pub struct MessageSink<E: Push, P: Park<E::Word> = Os> {
     /// `None` when closed.
     waiting: Option<Waiting<E, P>>,

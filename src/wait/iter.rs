@@ -27,6 +27,13 @@ impl<E: Pop, P: Park<E::Word>> IntoIterator for Waiting<E, P> {
 }
 
 /// The iterator of a receiver.
+///
+/// ```
+/// let (mut sender, receiver) = ringmem::wait::bounded::<u32>(16);
+/// (1..=3).for_each(|number| sender.send(number).unwrap());
+/// drop(sender); // without this, the iterator waits for more
+/// assert_eq!(receiver.into_iter().sum::<u32>(), 6);
+/// ```
 #[derive(Debug)]
 pub struct IntoIter<E: Pop, P: Park<E::Word>> {
     receiver: Waiting<E, P>,

@@ -25,6 +25,19 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
 }
 
 /// The stream of [`Waiting::into_bytes_stream`].
+///
+/// ```
+/// use futures::StreamExt;
+/// use ringmem::ring::framed;
+/// use ringmem::wait::{WaitStrategy, pair};
+///
+/// let mut ring = framed::Ring::<64>::new();
+/// let (producer, consumer) = ring.split();
+/// let (mut sender, receiver) = pair(producer, consumer, WaitStrategy::default());
+/// sender.send_bytes(b"hello").unwrap();
+/// let mut messages = receiver.into_bytes_stream();
+/// assert_eq!(futures::executor::block_on(messages.next()), Some(Ok(b"hello".to_vec())));
+/// ```
 pub struct ByteStream<E: PopBytes, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
     place: Place,
@@ -65,6 +78,21 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
 
 /// The sink of [`Waiting::into_bytes_sink`]. Every poll sends the message that `start_send` took. `poll_close` also drops the end; later
 /// messages are [`Disconnected`](WaitError::Disconnected). A failed message is kept in [`refused`](Self::refused).
+///
+/// ```
+/// use futures::SinkExt;
+/// use ringmem::ring::framed;
+/// use ringmem::wait::{WaitStrategy, pair};
+///
+/// let mut ring = framed::Ring::<64>::new();
+/// let (producer, consumer) = ring.split();
+/// let (sender, mut receiver) = pair(producer, consumer, WaitStrategy::default());
+/// let mut sink = sender.into_bytes_sink();
+/// let too_long = futures::executor::block_on(sink.send(vec![0; 1000]));
+/// assert!(too_long.is_err() && sink.refused().is_some_and(|message| message.len() == 1000));
+/// futures::executor::block_on(sink.send(b"hello".to_vec())).unwrap();
+/// assert_eq!(receiver.recv_bytes(&mut [0; 64]), Ok(5));
+/// ```
 pub struct ByteSink<E: PushBytes, P: Park<E::Word> = Os> {
     /// `None` when closed.
     waiting: Option<Waiting<E, P>>,
