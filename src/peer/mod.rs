@@ -56,6 +56,20 @@ pub use strategy::Strategy;
 pub const MOST_COPIES: u64 = 16;
 
 /// A backend's devices, and the resources of copies between them.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+/// use ringmem::peer::Peers;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// let backend = HostBackend::builder().devices(2).build()?; // without access to each other
+/// let peers = Peers::new(Pinned::new(&backend, 0))?;
+/// let from = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[7; 1000])?;
+/// let mut to = GpuBuffer::<u32>::new(Device::new(&backend, 1), 1000)?;
+/// peers.copy(&from, &mut to)?; // over the host
+/// assert_eq!((to.to_vec()?, backend.counters().peer_copies.count), (vec![7; 1000], 0));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Peers {
     backend: Arc<dyn Backend>,
     matrix: Matrix,
@@ -70,6 +84,22 @@ pub struct Peers {
 }
 
 /// Options of a copy.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer, Pinned};
+/// use ringmem::peer::{Options, Peers, Strategy};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().devices(2).build()?;
+/// let peers = Peers::new(Pinned::new(&backend, 0))?;
+/// let from = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[7; 1000])?;
+/// let mut to = GpuBuffer::<u32>::new(Device::new(&backend, 1), 1000)?;
+/// let options = Options { strategy: Some(Strategy::Staged { chunk: 1500, depth: 2 }), verify: true };
+/// let mut done = Vec::new();
+/// peers.copy_with(&from, &mut to, options, |progress| done.push(progress.done))?;
+/// assert_eq!(done, [1500, 3000, 4000]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// `None` for [`Peers::strategy`].
