@@ -38,6 +38,20 @@ pub struct Producer<T: RingMessage> {
 }
 
 /// The consumer's end. Dropping it closes the end.
+///
+/// ```
+/// use ringmem::shared::Memory;
+///
+/// let memory = Memory::create::<u64>(4)?;
+/// let (mut producer, mut consumer) = (memory.producer::<u64>()?, memory.consumer::<u64>()?);
+/// producer.push_slice(&[1, 2, 3]).unwrap();
+/// assert_eq!((consumer.pop(), consumer.len()), (Ok(1), 2));
+/// drop(producer);
+/// assert!(consumer.is_disconnected());
+/// let mut rest = [0; 4];
+/// assert_eq!((consumer.pop_slice(&mut rest), rest), (Ok(2), [2, 3, 0, 0])); // still there
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Consumer<T: RingMessage> {
     // INVARIANT: as in `Producer`.
     end: untrusted::Consumer<'static, T>,

@@ -48,6 +48,20 @@ pub use end::{Consumer, Producer};
 pub use memory::Memory;
 
 /// The error of a wait for a peer until the deadline.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// use ringmem::shared::{Memory, NoPeer, OwnerState, Side};
+/// use ringmem::wait::WaitStrategy;
+///
+/// let memory = Memory::create::<u64>(4)?;
+/// let mut producer = memory.producer::<u64>()?;
+/// let deadline = Instant::now() + Duration::from_millis(10);
+/// let waited = producer.wait_for_peer(WaitStrategy::default(), Some(deadline));
+/// assert_eq!(waited, Err(NoPeer { end: Side::Consumer, state: OwnerState::NotYet }));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no {} attached before the deadline: {}", end.name(), state.said())]
 pub struct NoPeer {
@@ -58,6 +72,17 @@ pub struct NoPeer {
 }
 
 /// An end of a ring.
+///
+/// ```
+/// use ringmem::shared::{Memory, OwnerState, Side};
+///
+/// let memory = Memory::create::<u64>(4)?;
+/// drop(memory.producer::<u64>()?);
+/// let _successor = memory.producer::<u64>()?;
+/// assert_eq!(memory.generation(Side::Producer), 2);
+/// assert_eq!(memory.state(Side::Consumer), OwnerState::NotYet);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The producer.
