@@ -46,6 +46,20 @@ use metrics::{Meter, Work};
 ///
 /// The drop of the last clone waits for queued operations, unless a kernel is queued or running here or on a stream that this one waits
 /// for. They are executed in any case.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let [one, two] = [(); 2].map(|()| GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000));
+/// let one = stream.fill(one?, .., 7)?.ordered(); // queued; the next operation comes after it
+/// let (_, two) = stream.copy(one, two?)?.wait()?; // returns both
+/// assert_eq!(two.to_vec()?, [7; 1000]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone)]
 #[doc(alias = "StreamHandle")]
 pub struct Stream {

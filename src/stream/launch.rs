@@ -13,6 +13,20 @@ use crate::memory::{DeviceReadable, Memory};
 use sealed::Shown;
 
 /// The operands of a launch: device-readable buffers and leases, alone or in nested pairs.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Module, Stream};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let bytes = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+/// // SAFETY: `increment` uses 3 bytes, which the launch owns.
+/// let bytes = unsafe { Stream::new(&backend, 0)?.launch_with(&module, "increment", bytes, &[3]) }?.wait()?;
+/// assert_eq!(bytes.to_vec()?, [2, 3, 4]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a launch",
     label = "the stream takes it by value and gives it back",

@@ -53,6 +53,23 @@ pub struct Metrics {
 }
 
 /// Operations that move or set bytes.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// stream.measure()?;
+/// let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 4096)?;
+/// stream.copy(pinned, GpuBuffer::new(Device::new(&backend, 0), 4096)?)?.wait()?;
+/// stream.synchronize()?;
+/// let uploads = stream.metrics().expect("measured").uploads;
+/// assert_eq!((uploads.count, uploads.bytes), (1, 4096));
+/// println!("{:?} GB/s", uploads.bandwidth());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Count.
@@ -64,6 +81,24 @@ pub struct Traffic {
 }
 
 /// Kernels.
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Module, Stream};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let stream = Stream::new(&backend, 0)?;
+/// stream.measure()?;
+/// let bytes = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1; 100])?;
+/// // SAFETY: `increment` uses 100 bytes, which the launch owns.
+/// unsafe { stream.launch_with(&module, "increment", bytes, &[100]) }?.wait()?;
+/// stream.synchronize()?;
+/// let kernels = stream.metrics().expect("measured").kernels;
+/// assert_eq!((kernels.count, kernels.last().len()), (1, 1));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {
     /// Count.

@@ -18,6 +18,23 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 }
 
 /// A source: a [`Buffer`], a [`Lease`](crate::registry::Lease) or a [`LeaseMut`](crate::registry::LeaseMut).
+///
+/// ```
+/// use ringmem::memory::{Device, DeviceOnly, GpuBuffer, Memory, Pinned, PinnedBuffer};
+/// use ringmem::stream::{Source, Stream};
+///
+/// /// Copies a buffer, or a lease, to a new buffer on the stream's device.
+/// fn upload<A: Source>(stream: &Stream, from: A, len: usize) -> ringmem::Result<GpuBuffer<A::Element>> {
+///     let target = GpuBuffer::new(Device::new(stream.backend(), stream.device()), len)?;
+///     Ok(stream.copy(from, target)?.wait()?.1)
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pinned = PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &[1, 2, 3])?;
+/// assert_eq!(upload(&Stream::new(&backend, 0)?, pinned, 3)?.to_vec()?, [1, 2, 3]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and gives it back",
@@ -26,6 +43,22 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 pub trait Source: Operand {}
 
 /// A target: a [`Buffer`] or a [`LeaseMut`](crate::registry::LeaseMut).
+///
+/// ```
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Stream, Target};
+///
+/// /// Fills a buffer, or a lease, and returns it.
+/// fn ones<B: Target<Element = f32>>(stream: &Stream, target: B) -> ringmem::Result<B> {
+///     Ok(stream.fill(target, .., 1.0)?.wait()?)
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let buffer = ones(&Stream::new(&backend, 0)?, GpuBuffer::new(Device::new(&backend, 0), 3)?)?;
+/// assert_eq!(buffer.to_vec()?, [1.0; 3]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued to be written",
     label = "the stream takes it by value and gives it back",

@@ -5,6 +5,17 @@ use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// The kind of a failure.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::Kind;
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let error = GpuBuffer::<u8>::new(Device::new(&backend, 0), 2 << 20).unwrap_err();
+/// assert_eq!(Kind::of(&error), Kind::Memory);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -19,6 +30,14 @@ pub enum Kind {
 }
 
 /// The reaction to a failure.
+///
+/// ```
+/// use ringmem::stream::{Action, ErrorGuard, ErrorPolicy, Kind};
+///
+/// let mut guard = ErrorGuard::new(ErrorPolicy::default());
+/// let reactions = [Kind::Memory, Kind::Memory, Kind::Misuse].map(|kind| guard.failed(kind));
+/// assert_eq!(reactions, [Action::Retry, Action::Fallback, Action::Abort]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
@@ -73,6 +92,21 @@ pub struct ErrorGuard {
 }
 
 /// The outcome of a guarded operation.
+///
+/// ```
+/// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Action, ErrorGuard, ErrorPolicy, Guarded};
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let mut guard = ErrorGuard::new(ErrorPolicy::default());
+/// match guard.run(|| GpuBuffer::<u8>::new(Device::new(&backend, 0), 2 << 20)) {
+///     Guarded::Failed(Error::OutOfMemory { .. }, Action::Fallback) => {} // do it on the host
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Guarded<T> {
     /// It succeeded.

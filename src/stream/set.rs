@@ -62,6 +62,21 @@ pub struct StreamSet {
 }
 
 /// The errors of a set's streams, at least one.
+///
+/// ```
+/// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+/// use ringmem::memory::{Device, GpuBuffer};
+/// use ringmem::stream::{Role, StreamSet};
+///
+/// let faults = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed());
+/// let backend = HostBackend::builder().faults(faults).build()?;
+/// let streams = StreamSet::new(&backend, 0, 2)?;
+/// let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100)?;
+/// drop(streams.role(Role::Memory).fill(buffer, .., 7)?); // nobody waits for it
+/// let failures = streams.synchronize().unwrap_err();
+/// assert!(failures.iter().map(|(index, _)| index).eq([1])); // the second stream of `iter`
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Failures(Vec<(usize, Error)>);
 
