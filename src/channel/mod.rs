@@ -66,6 +66,22 @@ pub use kernel::Closed;
 pub use options::Options;
 
 /// A running kernel that pops messages `I` and pushes answers `O`.
+///
+/// ```
+/// use ringmem::channel::Channel;
+/// use ringmem_kernels::echo::{ECHO, Echo};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::open(&backend, 0, ECHO)?;
+/// for id in 0..3 {
+///     channel.send(Echo { words: [id; 8] })?;
+/// }
+/// let answers: Vec<u64> = channel.iter().take(3).map(|answer| answer.words[0]).collect();
+/// assert_eq!(answers, [0, 1, 2]);
+/// assert_eq!(channel.close()?.control.processed, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Channel<I: RingMessage, O: RingMessage> {
     sender: Sender<I>,
     receiver: Receiver<O>,

@@ -6,6 +6,22 @@ use crate::bridge::{Placement, TransferStrategy};
 use crate::telemetry::STUCK_AFTER_NS;
 
 /// Settings of a channel, with the kernel of [`open_raw`](super::Channel::open_raw).
+///
+/// ```
+/// use ringmem::channel::{Channel, Options};
+/// use ringmem::stream::Module;
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let options = Options { input_capacity: 64, batch: 16, ..Options::new("echo") };
+/// // SAFETY: `echo` takes no further arguments.
+/// let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }?;
+/// channel.send(Echo { words: [7; 8] })?;
+/// assert_eq!(channel.recv()?.words, [7; 8]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// Entry point in the image.
