@@ -8,6 +8,13 @@ use crate::stream::{Pending, Stream};
 use crate::{MemoryVisibility, Rejected, Result};
 
 /// Bytes copied, and the time.
+///
+/// ```
+/// use ringmem::copy::Rate;
+///
+/// assert_eq!(Rate { bytes: 1 << 30, ns: 1 << 26 }.gb_per_s(), Some(16.0));
+/// assert_eq!(Rate { bytes: 100, ns: 0 }.gb_per_s(), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes.
@@ -105,6 +112,15 @@ pub const LEAST_GB_PER_S: u64 = 2;
 const FEW: u64 = 1 << 20;
 
 /// Conditions of a measurement.
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+/// use ringmem::copy::{Circumstances, Diagnosis, Rate, Suggestion, diagnose};
+///
+/// let circumstances = Circumstances { is_pinned: false, visibility: MemoryVisibility::SystemScope };
+/// let slow = diagnose(Rate { bytes: 64 << 20, ns: 100_000_000 }, circumstances);
+/// assert_eq!(slow, Diagnosis::Slow(vec![Suggestion::Pin]));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
     /// The host's memory was locked.
@@ -114,6 +130,16 @@ pub struct Circumstances {
 }
 
 /// A possible cause of a low rate.
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+/// use ringmem::copy::{Circumstances, Diagnosis, Rate, Suggestion, diagnose};
+///
+/// let circumstances = Circumstances { is_pinned: true, visibility: MemoryVisibility::SystemScope };
+/// let Diagnosis::Slow(suggestions) = diagnose(Rate { bytes: 4096, ns: 10_000 }, circumstances) else { panic!("0.4 GB/s") };
+/// assert_eq!(suggestions, [Suggestion::Join]);
+/// println!("{}", suggestions[0]); // what to do
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suggestion {
@@ -141,6 +167,14 @@ impl fmt::Display for Suggestion {
 }
 
 /// The verdict on a rate.
+///
+/// ```
+/// use ringmem::MemoryVisibility;
+/// use ringmem::copy::{Circumstances, Diagnosis, Rate, diagnose};
+///
+/// let circumstances = Circumstances { is_pinned: true, visibility: MemoryVisibility::SystemScope };
+/// assert_eq!(diagnose(Rate { bytes: 64 << 20, ns: 5_000_000 }, circumstances), Diagnosis::Fine); // 13 GB/s
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Diagnosis {
     /// The rate is not low.

@@ -19,6 +19,21 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 pub const MOST_DEPTH: u32 = 8;
 
 /// Progress of a copy, in bytes.
+///
+/// ```
+/// use ringmem::copy::{Chunked, Progress};
+/// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 5000)?;
+/// let device = GpuBuffer::<u8>::new(Device::new(&backend, 0), 5000)?;
+/// let mut last = None;
+/// Chunked::new(&Stream::new(&backend, 0)?, pinned, device, 4096, 2)?.wait_with(|progress| last = Some(progress))?;
+/// assert_eq!(last, Some(Progress { done: 5000, bytes: 5000 }));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that have arrived, from the beginning.
