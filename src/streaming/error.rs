@@ -37,6 +37,17 @@ pub struct Interrupted {
 }
 
 /// Why a job stopped. Sizes and offsets are in bytes.
+///
+/// ```
+/// use ringmem::streaming::{Cause, Job, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let stopped = streamer.run(Job::new(&mut &[7_u8; 1000][..]).expect(0), &mut Through).unwrap_err();
+/// assert!(matches!(stopped.cause, Cause::Checksum { expected: 0, .. }));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {

@@ -29,6 +29,24 @@ pub struct Job<'a> {
 }
 
 /// Progress of a job.
+///
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use ringmem::streaming::{Job, Progress, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let mut last = None;
+/// let mut report = |progress| {
+///     last = Some(progress);
+///     ControlFlow::Continue(())
+/// };
+/// streamer.run(Job::new(&mut &[7_u8; 100_000][..]).on_progress(&mut report), &mut Through)?;
+/// assert_eq!(last, Some(Progress { done: 100_000, end: Some(100_000), chunks: 2 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the source that are done.
@@ -40,6 +58,18 @@ pub struct Progress {
 }
 
 /// The result of a job.
+///
+/// ```
+/// use ringmem::streaming::{Job, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let mut sink = Vec::new();
+/// let streamed = streamer.run(Job::new(&mut &[7_u8; 100_000][..]).to(&mut sink).checksums(), &mut Through)?;
+/// assert!(streamed.read.is_some() && streamed.read == streamed.written); // unchanged by `Through`
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Streamed {

@@ -16,6 +16,28 @@ use crate::watchdog::Verdict;
 use crate::{Error, Rejected, Result};
 
 /// The messages of each chunk.
+///
+/// ```
+/// use ringmem::streaming::{Cause, Chunk, Dialogue};
+/// use ringmem_kernels::transform::{Applied, Apply, Operation};
+///
+/// struct Add(u8);
+///
+/// impl Dialogue for Add {
+///     type Question = Apply;
+///     type Answer = Applied;
+///
+///     fn ask(&mut self, chunk: &Chunk) -> Apply {
+///         Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(self.0).word() }
+///     }
+///     fn number(answer: &Applied) -> u64 {
+///         answer.id
+///     }
+///     fn answered(&mut self, chunk: &Chunk, answer: Applied) -> Result<(), Cause> {
+///         if answer.status == 0 { Ok(()) } else { Err(chunk.refused()) }
+///     }
+/// }
+/// ```
 pub trait Dialogue {
     /// The message to the kernel.
     type Question: RingMessage;
@@ -40,6 +62,40 @@ pub trait Dialogue {
 ///
 /// After an interruption while it has chunks, later jobs fail with [`Busy`](Error::Busy), since a late answer would be taken for
 /// another chunk's. Open a new one then.
+///
+/// ```
+/// # use ringmem::streaming::{Cause, Chunk, Dialogue};
+/// # use ringmem_kernels::transform::{Applied, Apply, Operation};
+/// # struct Add(u8);
+/// # impl Dialogue for Add {
+/// #     type Question = Apply;
+/// #     type Answer = Applied;
+/// #     fn ask(&mut self, chunk: &Chunk) -> Apply {
+/// #         Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(self.0).word() }
+/// #     }
+/// #     fn number(answer: &Applied) -> u64 {
+/// #         answer.id
+/// #     }
+/// #     fn answered(&mut self, chunk: &Chunk, answer: Applied) -> Result<(), Cause> {
+/// #         if answer.status == 0 { Ok(()) } else { Err(chunk.refused()) }
+/// #     }
+/// # }
+/// use ringmem::channel::Options;
+/// use ringmem::stream::Module;
+/// use ringmem::streaming::{Job, Persistent, Streamer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(4096).build()?;
+/// let options = Options { arguments: &[streamer.address(), streamer.size()], ..Options::new("transform") };
+/// // SAFETY: the arguments are the streamer's memory. `transform` uses only chunks that were requested and that it has not answered.
+/// let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(1))? }; // the dialogue of `Dialogue`'s example
+/// let mut sink = Vec::new();
+/// streamer.run(Job::new(&mut &[7_u8; 10_000][..]).to(&mut sink), &mut kernel)?;
+/// assert_eq!(sink, [8; 10_000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
     /// User's messages and results.

@@ -6,14 +6,60 @@ use super::{Cause, Chunk};
 use crate::stream::{Pending, Stream};
 
 /// The work on a chunk in device memory: [`Through`], [`Queued`] or [`Persistent`](super::Persistent).
+///
+/// ```
+/// use ringmem::streaming::{Interrupted, Job, Stage, Streamer, Through};
+///
+/// /// Streams memory through any stage.
+/// fn run(streamer: &mut Streamer, bytes: &[u8], stage: &mut impl Stage) -> Result<Vec<u8>, Interrupted> {
+///     let (mut source, mut sink) = (bytes, Vec::new());
+///     streamer.run(Job::new(&mut source).to(&mut sink), stage)?;
+///     Ok(sink)
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// assert_eq!(run(&mut streamer, &[7; 1000], &mut Through)?, [7; 1000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Stage: sealed::Stage {}
 
 /// No work: copies to the device and back.
+///
+/// ```
+/// use ringmem::streaming::{Job, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// let mut sink = Vec::new();
+/// streamer.run(Job::new(&mut &[7_u8; 1000][..]).to(&mut sink), &mut Through)?;
+/// assert_eq!(sink, [7; 1000]); // was on the device
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Through;
 
 /// Operations queued for each chunk. The closure gets the chunk and the stream, after the upload; an error of its operation stops the job.
 /// Kernels end by themselves, and access only the chunk's bytes and their own.
+///
+/// ```
+/// use ringmem::stream::{Module, Stream};
+/// use ringmem::streaming::{Chunk, Job, Queued, Streamer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let mut stage = Queued(|chunk: &Chunk, stream: &Stream| {
+///     // SAFETY: `increment` uses the chunk's bytes only, and ends.
+///     Ok(unsafe { stream.launch(&module, "increment", &[chunk.address.get(), chunk.length]) }?)
+/// });
+/// let mut sink = Vec::new();
+/// Streamer::builder(&backend, 0).chunk(4096).build()?.run(Job::new(&mut &[7_u8; 10_000][..]).to(&mut sink), &mut stage)?;
+/// assert_eq!(sink, [8; 10_000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Queued<F>(pub F);
 

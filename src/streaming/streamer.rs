@@ -15,6 +15,24 @@ use crate::stream::Stream;
 use crate::{Error, Result};
 
 /// A chunk in device memory.
+///
+/// ```
+/// use ringmem::stream::{Module, Stream};
+/// use ringmem::streaming::{Chunk, Job, Queued, Streamer};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// # let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+/// let mut chunks = Vec::new();
+/// let mut stage = Queued(|chunk: &Chunk, stream: &Stream| {
+///     chunks.push((chunk.index, chunk.offset, chunk.length));
+///     // SAFETY: `increment` uses the chunk's bytes only, and ends.
+///     Ok(unsafe { stream.launch(&module, "increment", &[chunk.address.get(), chunk.length]) }?)
+/// });
+/// Streamer::builder(&backend, 0).chunk(4096).build()?.run(Job::new(&mut &[7_u8; 10_000][..]), &mut stage)?;
+/// assert_eq!(chunks, [(0, 0, 4096), (1, 4096, 4096), (2, 8192, 1808)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Chunk {

@@ -8,6 +8,28 @@ use std::vec::Vec;
 pub use file::FileSink;
 
 /// The target of a stream's bytes, in order without a gap. After a failure, bytes may be written again.
+///
+/// ```
+/// use std::io;
+///
+/// use ringmem::streaming::{Job, Sink, Streamer, Through};
+///
+/// struct Sum(u64);
+///
+/// impl Sink for Sum {
+///     fn write_at(&mut self, bytes: &[u8], _at: u64) -> io::Result<usize> {
+///         self.0 += bytes.iter().copied().map(u64::from).sum::<u64>();
+///         Ok(bytes.len())
+///     }
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut sum = Sum(0);
+/// Streamer::builder(&backend, 0).chunk(4096).build()?.run(Job::new(&mut &[1_u8; 10_000][..]).to(&mut sum), &mut Through)?;
+/// assert_eq!(sum.0, 10_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Sink {
     /// Writes some bytes at offset `at`. Returns how many, at least one.
     ///

@@ -11,6 +11,23 @@ use super::{Cause, Source};
 
 /// A file mapped one chunk at a time, which alone counts as the process's memory. Use it where mapping is faster than `pread`; else
 /// [`FileSource`](super::FileSource), which is safe.
+///
+/// ```
+/// use std::io::Write;
+///
+/// use ringmem::streaming::{Job, Mapped, Streamer, Through};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut file = tempfile::tempfile()?;
+/// file.write_all(&[7; 100_000])?;
+/// // SAFETY: no other process has the file.
+/// let mut source = unsafe { Mapped::new(file)? };
+/// let mut sink = Vec::new();
+/// Streamer::builder(&backend, 0).chunk(64 << 10).build()?.run(Job::new(&mut source).to(&mut sink), &mut Through)?;
+/// assert_eq!(sink, [7; 100_000]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Mapped {
     file: File,

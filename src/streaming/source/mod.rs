@@ -15,6 +15,31 @@ pub use mapped::Mapped;
 pub use sequential::Sequential;
 
 /// The origin of a stream's bytes.
+///
+/// ```
+/// use std::io;
+///
+/// use ringmem::streaming::{Job, Source, Streamer, Through};
+///
+/// struct Zeros(u64);
+///
+/// impl Source for Zeros {
+///     fn length(&self) -> Option<u64> {
+///         Some(self.0)
+///     }
+///     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+///         let count = buffer.len().min((self.0 - at) as usize);
+///         buffer[..count].fill(0);
+///         Ok(count)
+///     }
+/// }
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
+/// assert_eq!(streamer.run(Job::new(&mut Zeros(100_000)), &mut Through)?.bytes, 100_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Source {
     /// Returns the length in bytes, if known.
     fn length(&self) -> Option<u64>;
