@@ -12,6 +12,20 @@ use crate::ring::{ConsumerLine, ProducerLine};
 use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 
 /// Device addresses of a ring, for its kernel.
+///
+/// ```
+/// use ringmem::bridge::{Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Async);
+/// let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// let [input, output] = opened.bridge.addresses()?;
+/// let arguments = [input.own, input.peer, input.slots, output.own, output.peer, output.slots]; // of a launch
+/// assert!(!arguments.contains(&0));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
     /// Header that the kernel polls.

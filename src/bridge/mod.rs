@@ -96,6 +96,20 @@ pub use pump::{Pump, Stopped};
 pub use strategy::TransferStrategy;
 
 /// Moves messages `I` from a host's ring to a kernel's, and answers `O` back.
+///
+/// ```
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Sync);
+/// let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// sender.push_slice(&[Echo { words: [7; 8] }; 10]).expect("a valid index");
+/// assert_eq!(bridge.pending(), [10, 0]);
+/// assert_eq!(bridge.poll()?, [10, 0]); // ten messages up, no answers
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     up: Way<Consumer<'static, I, Host>>,
     down: Way<Producer<'static, O, Host>>,
@@ -105,6 +119,22 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
 }
 
 /// A new bridge and the user's ends of its rings.
+///
+/// ```
+/// use std::thread;
+///
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Sync);
+/// let Opened { mut sender, receiver, mut bridge } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// thread::spawn(move || sender.push(Echo { words: [7; 8] }).expect("room")).join().unwrap(); // each can move to its own thread
+/// assert_eq!(bridge.flush_to_device()?, 1);
+/// # drop(receiver);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Opened<I: RingMessage, O: RingMessage> {
     /// Pushes messages.
     pub sender: Sender<I>,

@@ -148,6 +148,21 @@ pub struct Sender<T: RingMessage> {
 }
 
 /// The user's end of the output ring: pops messages from the kernel.
+///
+/// ```
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem::wait::{RecvError, WaitStrategy, Waiting};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Sync);
+/// let Opened { receiver, bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// let mut receiver = <Waiting<_>>::receiver(receiver, WaitStrategy::default()); // waits for answers
+/// drop(bridge);
+/// assert_eq!(receiver.recv().err(), Some(RecvError::Disconnected));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct Receiver<T: RingMessage> {
     // INVARIANT: as in `Sender`.
     end: Taking<T>,
@@ -155,9 +170,42 @@ pub struct Receiver<T: RingMessage> {
 }
 
 /// Publishes in batches: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
+///
+/// ```
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Sync);
+/// let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// let mut batch = sender.batch(4);
+/// (0..3).for_each(|id| batch.push(Echo { words: [id; 8] }).expect("room"));
+/// assert_eq!(bridge.flush_to_device()?, 1); // only the first, into an empty ring, is published yet
+/// batch.flush();
+/// assert_eq!(bridge.flush_to_device()?, 2);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 pub struct BatchSender<'s, T: RingMessage>(Either<spsc::BatchProducer<'s, 'static, T, Host>, flagged::BatchProducer<'s, 'static, T, Host>>);
 
 /// Releases in batches: see [`spsc::BatchConsumer`] and [`flagged::BatchConsumer`].
+///
+/// ```
+/// use ringmem::channel::Channel;
+/// use ringmem_kernels::echo::{ECHO, Echo};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::open(&backend, 0, ECHO)?;
+/// for id in 0..6 {
+///     channel.send(Echo { words: [id; 8] })?;
+/// }
+/// channel.drain()?; // all answers have arrived
+/// let mut batch = channel.recv_batch(4);
+/// let answers: Vec<u64> = std::iter::from_fn(|| batch.pop().ok()).map(|answer| answer.words[0]).collect();
+/// assert_eq!(answers, [0, 1, 2, 3, 4, 5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct BatchReceiver<'r, T: RingMessage>(
     Either<spsc::BatchConsumer<'r, 'static, T, Host>, flagged::BatchConsumer<'r, 'static, T, Host>>,
 );

@@ -4,6 +4,19 @@ use super::TransferStrategy;
 use crate::backend::MemoryLocation;
 
 /// The memory of a kernel's ring.
+///
+/// ```
+/// use ringmem::bridge::{Options, Placement, RingBufferBridge, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let placement = [Placement::SPLIT, Placement::DEVICE];
+/// let options = Options { placement, ..Options::new(TransferStrategy::Sync) };
+/// let [input, output] = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?.bridge.addresses()?;
+/// assert!(input.own != input.peer && output.own == output.peer); // two headers, and one
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Slots, and the header that the kernel polls.

@@ -43,6 +43,23 @@ pub struct Pump<I: RingMessage, O: RingMessage> {
 }
 
 /// The result of a stopped pump.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ringmem::bridge::{Opened, Options, RingBufferBridge, Stopped, TransferStrategy};
+/// use ringmem_kernels::echo::Echo;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let options = Options::new(TransferStrategy::Sync);
+/// let Opened { mut sender, bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+/// let pump = bridge.pump()?;
+/// sender.push(Echo { words: [7; 8] }).expect("room");
+/// let Stopped { outcome, left, .. } = pump.stop(Duration::from_secs(10))?;
+/// assert!(outcome.is_ok() && left == [0, 0]); // all has arrived
+/// # Ok::<(), ringmem::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Stopped<I: RingMessage, O: RingMessage> {
     /// Can be flushed, or pumped again.
