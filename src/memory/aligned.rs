@@ -8,10 +8,9 @@ use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Raises the alignment of each request, and optionally its size: for texture rows, huge pages, or upstream memories with few sizes.
+/// Raises the alignment of each request, and optionally its size, as texture rows and huge pages need it.
 ///
-/// A pool or an arena above keeps the alignment, but divides the rounded blocks at its own sizes. A buffer has the requested length and the
-/// raised alignment, for a [cast](super::Buffer::cast) to larger elements.
+/// A pool or an arena above keeps the alignment, not the sizes. A buffer keeps the requested length.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {

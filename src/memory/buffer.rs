@@ -21,7 +21,7 @@ use crate::{Error, Rejected, Result};
 
 /// `len` elements in a memory, freed after the drop of the buffer and its uses.
 ///
-/// A queued operation takes the buffer by value and returns it. No borrow outlives a call, so forgetting any value is sound.
+/// Queued operations take it by value and return it.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -244,7 +244,7 @@ impl<T, M: Memory> Buffer<T, M> {
         outcome
     }
 
-    /// Makes later operations of a stream wait for the buffer's uses, for a launch, which gets memory by address.
+    /// Makes later operations of a stream wait for the buffer's uses, for a launch, which gets an address.
     ///
     /// # Errors
     ///
@@ -255,8 +255,8 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
     }
 
-    /// Lists the operations queued on a stream so far as a use, for a launch, which gets memory by address: the memory outlives them, and
-    /// later operations on the buffer wait for them.
+    /// Lists the operations queued on a stream so far as a use, for a launch, which gets an address: the memory outlives them, and later
+    /// operations on the buffer wait for them.
     ///
     /// Blocking copies then wait for a persistent kernel to end. Give memory that it shares to
     /// [`Channel::keep_alive`](crate::channel::Channel::keep_alive) instead.

@@ -59,7 +59,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) if a cast left elements at an address that is not a multiple of their size.
+    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast left misaligned.
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.as_view_mut().fill(value)
     }

@@ -1,11 +1,5 @@
 //! Closures over elements as a host slice: the memory itself if the host can read it, otherwise a copy.
 //!
-//! | form | before the closure | after it |
-//! |---|---|---|
-//! | `read` | copied to the host | |
-//! | `write` | nothing | copied to the device |
-//! | `update` | copied to the host | copied to the device |
-//!
 //! All wait for the buffer's uses first. If the closure panics, nothing is written to a device.
 
 use core::slice;
@@ -73,7 +67,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Calls `look` with the elements.
+    /// Calls `look` with the elements: the memory itself if the host can read it, otherwise a copy.
     ///
     /// # Errors
     ///
@@ -91,7 +85,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view_mut().write(make)
     }
 
-    /// Calls `change` to read and write the elements.
+    /// Calls `change` to read and write the elements, copied from and to a device if the host cannot access them.
     ///
     /// # Errors
     ///

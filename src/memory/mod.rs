@@ -131,8 +131,8 @@ pub unsafe trait Memory: Send + Sync + 'static {
 
     /// Allocates at least one byte. With a stream, the block may be used there at once, and elsewhere after [`Block::ready`].
     ///
-    /// Every implementation is `#[track_caller]`. An adaptor that calls its upstream memory outside any closure forwards the caller's
-    /// location, as does `dyn Memory`.
+    /// Every implementation is `#[track_caller]`: an adaptor forwards the caller's location if it calls its upstream memory outside
+    /// closures.
     ///
     /// # Errors
     ///

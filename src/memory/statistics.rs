@@ -13,7 +13,7 @@ use crate::stream::Stream;
 /// Counts allocations and frees in nested scopes. Clones share the counts.
 ///
 /// 1. Figures are exact with any number of threads.
-/// 2. A block counts until its free, even if the upstream memory waits for its uses first.
+/// 2. A block counts until its free, even if the upstream memory then waits for its uses.
 /// 3. A scope belongs to the memory, not to a thread. Scopes nest as in RMM's `statistics_resource_adaptor`.
 ///
 /// ```

@@ -14,8 +14,7 @@ use crate::{Error, Result};
 
 /// The calls to a [`Logged`](super::Logged) memory.
 ///
-/// The text form has one line per event, also the last with a line feed. Sizes and alignments are in bytes; numbers of blocks and streams
-/// start at 0:
+/// The text form has a line per event. Sizes and alignments are in bytes; blocks and streams are numbered from 0:
 ///
 /// ```text
 /// alloc BLOCK SIZE ALIGN [on STREAM]      a block was given; its number is above that of every block before

@@ -7,7 +7,7 @@ use super::{Report, Tracked};
 use crate::backend::panic::at_most_one;
 use crate::memory::Memory;
 
-/// A guard that reports live blocks, if any, on drop. Created by [`Tracked::report_at_exit`] and [`Tracked::at_exit`].
+/// A guard that reports live blocks, if any, on drop, from [`Tracked::report_at_exit`] or [`Tracked::at_exit`].
 ///
 /// Declare it first in `main`, so that it is dropped last, even by a panic. `std::process::exit` and an abort report nothing: `atexit`
 /// functions would race with threads that still allocate. A panic of the clock or the callback propagates, unless the thread is already
