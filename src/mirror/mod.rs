@@ -1,12 +1,12 @@
 //! [`MirroredBuffer`]: a host copy and a device copy of the same elements. A stale side is updated when it is used.
 //!
-//! Use it for data that both sides change in turn, [`double_buffer`](crate::double_buffer) for frames that overlap with computation, and
-//! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory with a single copy.
+//! Use it for data that both sides change in turn, [`double_buffer`](crate::double_buffer) for frames during computation, and
+//! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory.
 //!
 //! 1. A read returns the last write of either side.
 //! 2. Memory is allocated at first use. Valid copies, and copies about to be overwritten, are not updated.
 //! 3. A failed call leaves [`state`](MirroredBuffer::state) unchanged and frees what it allocated.
-//! 4. Writes of both sides are never merged or silently lost: the call returns [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
+//! 4. Writes of both sides are never merged or lost silently: the call returns [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
 //!    until [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device) drops one side's.
 //! 5. A mirror may be dropped or forgotten with work queued: its memory is freed after its uses, or never. The host has no slice of memory
 //!    in use by queued work.

@@ -104,7 +104,7 @@ where
         Ok(address)
     }
 
-    /// Lists the work queued on a stream as a use of the device's copy, for launches, which get memory by address.
+    /// Lists the work queued on a stream as a use of the device's copy, for launches, which get an address.
     ///
     /// # Errors
     ///
