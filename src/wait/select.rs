@@ -16,7 +16,7 @@ use crate::ring::Pop;
 /// Waits until one of several receivers has a message, is disconnected or corrupt. Returns its index and the result of
 /// [`recv`](Waiting::recv); `None` at the deadline, or without receivers.
 ///
-/// Each call starts at another receiver, so none starves. Receivers whose sender is in another process are polled in a loop.
+/// Each call starts at another receiver, so none starves. Receivers with a sender in another process are polled in a loop.
 ///
 /// ```
 /// use ringmem::wait;

@@ -149,14 +149,14 @@ impl<E: End> Waiting<E>
 where
     Os: Park<E::Word>,
 {
-    /// Wraps an end whose peer is elsewhere, for example in another process. The futures of both poll repeatedly.
+    /// Wraps a producer whose consumer is elsewhere, for example in another process. The futures of both poll repeatedly.
     #[must_use]
     pub fn sender(producer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
         Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
-    /// Wraps an end whose peer is elsewhere, for example in another process. The futures of both poll repeatedly.
+    /// Wraps a consumer whose producer is elsewhere, for example in another process. The futures of both poll repeatedly.
     #[must_use]
     pub fn receiver(consumer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
@@ -183,8 +183,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         &self.end
     }
 
-    /// Runs `act` on the end without waiting, then wakes the sleepers of both sides: a grant that `act` dropped makes room for this side's
-    /// other handles. All wake even if `act` panics; a waker's second panic does not abort the process.
+    /// Runs `act` on the end, then wakes the sleepers of both sides: a grant that `act` dropped makes room for this side's other handles.
+    /// All wake even if `act` or a waker panics.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
