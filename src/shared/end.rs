@@ -348,9 +348,9 @@ macro_rules! ends {
 
             /// Waits until the other end has an owner; returns its generation.
             ///
-            /// Returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait has seen the last owner leave or die. Then a
-            /// successor counts, even one that has left again. A process that is killed while it attaches may not wake this end: if that
-            /// can happen, use a deadline.
+            /// If it has had one, returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait has seen the last one leave
+            /// or die. Then a successor counts, even one that has left again. A process that is killed while it attaches may not wake this
+            /// end: if that can happen, use a deadline.
             ///
             /// # Errors
             ///

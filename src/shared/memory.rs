@@ -17,7 +17,7 @@ use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash}
 
 /// Memory with one ring, which other processes map too.
 ///
-/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`: a child inherits a duplicate, for
+/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`; a child inherits a duplicate, for
 /// example as its standard input.
 ///
 /// ```
