@@ -9,7 +9,7 @@
 //!    copy, not per chunk, and bytes in flight are bounded.
 //! 4. If a call fails, both ends are returned, or no longer borrowed.
 //!
-//! If other code changes the access, a copy may take the longer path, never a wrong one. Not yet tested with two GPUs.
+//! Access that other code changes is not seen: a copy may take the longer path. Not yet tested with two GPUs.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
