@@ -1,8 +1,8 @@
 //! Rotating pinned buffers between a running computation and the host: device to host with [`pair`], host to device with [`Uploads`].
 //!
-//! Use it if the host reads or fills one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for one buffer that
-//! both sides change, [`streaming`](crate::streaming) for data larger than device memory, and [`Chunked`](crate::copy::Chunked) for a
-//! single copy.
+//! Use it if the host works on one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for one buffer that both
+//! sides change, [`streaming`](crate::streaming) for data larger than device memory, and [`Chunked`](crate::copy::Chunked) for a single
+//! copy.
 //!
 //! 1. A reader sees complete frames only: the elements of one [`start`](Writer::start), with increasing sequence numbers.
 //! 2. A copy is ordered after all listed uses of its source, on any stream, and is a listed use itself. List launches by
@@ -97,8 +97,8 @@ use slots::Slots;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// Overwrites the oldest complete or failed unread frame, never the newest complete one; refuses the new frame if there is none. No
-    /// call waits. With three slots, only frames started faster than they are copied are refused. The error of an overwritten frame is
-    /// counted as unreported.
+    /// call waits. With three slots, only frames started faster than copied are refused. The error of an overwritten frame is counted as
+    /// unreported.
     Newest,
     /// Keeps every frame: `start` waits for a release, and then refuses the new frame.
     Every {

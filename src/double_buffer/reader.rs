@@ -95,7 +95,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Releases the held frame and returns the next one; `None` after `timeout`, or without a writer.
+    /// Releases the held frame and returns the next one; `None` after `timeout`, or if the writer was dropped and its frames were read.
     ///
     /// # Errors
     ///
