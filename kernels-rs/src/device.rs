@@ -298,6 +298,7 @@ pub mod rust_cuda {
 
     use super::Device;
 
+    /// A shared word at system scope, as Rust-CUDA's atomics.
     #[repr(transparent)]
     pub struct DeviceWord(UnsafeCell<u64>);
 
