@@ -1,4 +1,4 @@
-//! The C header: compiled by C and C++ compilers, with every field read and written by name on both sides.
+//! The C header: every field read and written by name in C, C++ and Rust.
 #![cfg(feature = "std")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::thread;
 use ringmem::{Abi, ControlBlock, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
 use zerocopy::FromBytes;
 
-/// Not in the set by itself: the header must declare it all the same, and before what contains it.
+/// Not in the set itself, but contained: the header must declare it first.
 #[derive(FromBytes)]
 #[repr(C)]
 struct Pair {
@@ -101,7 +101,6 @@ fn value(turn: u64, path: &str, index: usize) -> u64 {
     hash.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// The value as the bytes of a type, little end first.
 fn bytes(turn: u64, path: &str, index: usize, number: &LayoutDescriptor) -> Vec<u8> {
     let value = value(turn, path, index);
     match number.name {
@@ -112,7 +111,6 @@ fn bytes(turn: u64, path: &str, index: usize, number: &LayoutDescriptor) -> Vec<
     }
 }
 
-/// All bytes of a layout at a turn.
 fn fill(turn: u64, layout: &LayoutDescriptor, path: &str, index: usize) -> Vec<u8> {
     match layout.shape {
         Shape::Number => bytes(turn, path, index, layout),
@@ -144,7 +142,7 @@ fn what_rust_writes_c_reads_by_name_and_back() {
 
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        // Concurrent with reading its output, because neither pipe holds all of it.
+        // Concurrently, because neither pipe holds all of it.
         let writer = thread::spawn(move || drop(input.write_all(&all(1))));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -158,7 +156,6 @@ fn what_rust_writes_c_reads_by_name_and_back() {
             assert_eq!(output.stdout[begin..end], expected[begin..end], "{compiler} {standard}: {}", layout.name);
             begin = end;
         }
-        // The same through the structs themselves.
         let before: usize = ABI.layouts.iter().take_while(|layout| layout.name != "ControlBlock").map(|layout| layout.size).sum();
         let block = ControlBlock::<u64>::read_from_prefix(&output.stdout[before..]).unwrap().0;
         assert_eq!(block.command, value(2, "ControlBlock.command", 0));

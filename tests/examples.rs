@@ -29,7 +29,6 @@ fn a_kernel_answers_a_thousand_messages_and_shows_what_it_does() {
 
 #[test]
 fn a_kernel_of_one_s_own_runs_on_the_host_through_the_same_channel() {
-    // 1 to 100, and 2.5 for each.
     assert_eq!(printed("07_own_kernel", &[]), "100 orders filled for 12625.00\n");
 }
 
@@ -45,7 +44,7 @@ fn pools_say_what_is_used_available_and_there() {
             used
         })
         .collect();
-    // Nothing; 40 MiB in a slab of their own; a slab for the batches; the same; nothing.
+    // Nothing; 40 MiB in their own slab; a slab for the batches; the same; nothing.
     assert_eq!(shown, [0.0, 40.0, 72.0, 72.0, 0.0], "{text}");
     assert!(text.contains("a batch of 1 GiB becomes 102.4 MiB"), "{text}");
     assert!(text.contains("100 batches: 1 allocation"), "{text}");
@@ -93,7 +92,6 @@ fn simulate(most: usize, arguments: &[&str]) {
     assert_eq!(words[0], (3 * most).to_string(), "{text}");
     assert!(words[3].parse::<u64>().expect("slabs") > 0, "the pool gave some back first: {text}");
 
-    // Both are rounded, the bars up.
     let limit = most as f64 * 105.0 * 3.6 / f64::from(1 << 20);
     for row in rows {
         let [live, kept] = row.mib;

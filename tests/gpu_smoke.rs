@@ -1,4 +1,4 @@
-//! The first-light program where there is no driver, and on the driver double: it answers, and leaves nothing.
+//! The first-light program without a driver, and on the driver double.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod example;

@@ -15,7 +15,6 @@ use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
 
 thread_local! {
-    /// Of this thread: allocations so far, and bytes held.
     static HEAP: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
 }
 
@@ -24,15 +23,15 @@ struct Counting;
 // SAFETY: the system's allocator, counted.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Not where a thread is ending.
+        // Unavailable on a thread that is ending.
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0 + 1, heap.get().1 + layout.size() as i64)));
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0, heap.get().1 - layout.size() as i64)));
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -40,7 +39,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Heap allocations of some work, and bytes that it still holds.
 fn heap<T>(work: impl FnOnce() -> T) -> (u64, i64, T) {
     let (count, bytes) = HEAP.get();
     let value = work();
@@ -57,7 +55,7 @@ fn bare(backend: &Arc<HostBackend>, location: MemoryLocation) -> u64 {
     let request = Request { location, device: 0, layout, options: Options::empty() };
     let once = || {
         let block = backend.allocate(&request, None).expect("room");
-        // SAFETY: just given, and no code uses it.
+        // SAFETY: just allocated, unused.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("live");
     };
     once();
@@ -111,7 +109,6 @@ fn a_hundred_buffers_of_an_arena_are_one_allocation_and_2_kib_of_metadata() {
     let mut buffers = Vec::with_capacity(COUNT);
     let (_, held, ()) = heap(|| buffers.extend((0..COUNT).map(|_| Buffer::<u8, _>::new(arena.clone(), 256).expect("room"))));
     assert!(held <= 2048, "{held} bytes");
-    // At its worst, with a hole between any two.
     let mut kept = Vec::with_capacity(COUNT);
     let (_, held, ()) = heap(|| kept.extend(buffers.drain(..).enumerate().filter(|(number, _)| number % 2 == 0).map(|(_, buffer)| buffer)));
     assert!(held <= 2048, "{held} bytes");

@@ -1,4 +1,4 @@
-//! A copy and a buffer cost no heap memory beyond that of the backend's own call.
+//! Copies and buffers allocate no more heap memory than the backend's own call.
 #![cfg(feature = "std")]
 
 #[path = "suite/clean.rs"]
@@ -18,7 +18,6 @@ use ringmem::memory::{Arena, Device, DeviceOnly, GpuBuffer, Memory, Pinned, Pinn
 use ringmem::mirror::MirroredBuffer;
 use ringmem_kernels::echo::Echo;
 
-/// Counts what this thread asks the heap for, and refuses it longer blocks than it may have.
 struct Counting;
 
 thread_local! {
@@ -26,19 +25,19 @@ thread_local! {
     static LONGEST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-// SAFETY: the system's allocator does the work.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() > LONGEST.get() {
             return null_mut();
         }
         BYTES.set(BYTES.get() + layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { System.dealloc(place, layout) }
     }
 }
@@ -126,7 +125,7 @@ fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
         // SAFETY: just allocated, and nothing uses it.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
     };
-    // Once, so that the backend's tables have their first nodes.
+    // Allocates the first nodes of the backend's tables.
     let kept = GpuBuffer::<u64>::new(memory.clone(), 1).expect("room");
     let (expected, ()) = heap_bytes(bare);
     let (bytes, ()) = heap_bytes(|| drop(GpuBuffer::<u64>::new(memory.clone(), 100).expect("room")));
@@ -156,7 +155,6 @@ fn a_hundred_small_buffers_are_one_allocation_with_less_than_2_kb_of_metadata_ea
     let (bytes, buffers) =
         heap_bytes(|| (0..100).map(|_| ringmem::memory::Buffer::<u8, _>::new(Arc::clone(&arena), 1000).expect("room")).collect::<Vec<_>>());
     assert_eq!(backend.counters().device_allocations.count, 1);
-    // The buffers themselves are in the vector, which has grown to hold them.
     assert!(bytes <= 100 * 2048, "{bytes} bytes for {} buffers", buffers.len());
     drop(buffers);
     assert_eq!(backend.counters().device_frees.count, 0, "the arena keeps it");

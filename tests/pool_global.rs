@@ -1,4 +1,4 @@
-//! The process's own pools. One test, since there is one process.
+//! The process's global pools: one test, because there is one process.
 #![cfg(feature = "std")]
 
 #[path = "suite/clean.rs"]
@@ -30,7 +30,6 @@ fn they_are_configured_once_and_the_same_for_everybody() {
     let backend = Clean::build(HostBackend::builder().devices(2));
     backend.forgets();
     assert!(pool::global().is_none());
-    // What makes no sense configures nothing.
     assert!(matches!(pool::configure(&backend, 0, &Config::host().with_pool_bytes(0)), Err(Error::Config(_))));
     assert!(pool::global().is_none());
 

@@ -1,6 +1,7 @@
 //! Programs that must not compile, and their messages.
 //!
-//! 1. `tests/ui/NAME.rs` compiles. `tests/ui/NAME.cases` changes lines of it, and each changed program is rejected with one phrase:
+//! 1. `tests/ui/NAME.rs` compiles. `tests/ui/NAME.cases` changes lines of it, and each changed program is
+//!    rejected with one phrase:
 //!
 //!    ```text
 //!    name_of_the_case: phrase
@@ -10,8 +11,7 @@
 //!    ```
 //! 2. A case changes at most four lines, so it is rejected for this change.
 //!
-//! One phrase and not the whole message, because messages change with the compiler. One package with a program per case compiles the dependencies
-//! once.
+//! One phrase, because whole messages change with the compiler.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -24,7 +24,6 @@ use serde_json::Value;
 struct Case {
     name: String,
     program: Vec<String>,
-    /// A phrase of the error; `None` for a program that compiles.
     phrase: Option<String>,
     line: Option<String>,
 }
@@ -53,7 +52,6 @@ fn cases() -> Vec<Case> {
 fn changed(text: &str, program: &[&str]) -> Case {
     let (head, changes) = text.split_once('\n').unwrap();
     let (name, phrase) = head.split_once(": ").unwrap_or_else(|| panic!("no phrase: {head}"));
-    // Lines to be replaced, and the lines in their place.
     let mut hunks: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
     let mut line = None;
     for change in changes.lines() {
@@ -69,7 +67,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
     }
     assert!(hunks.iter().map(|(old, _)| old.len()).sum::<usize>() <= 4, "{name} changes more than four lines");
     let mut lines = program.to_vec();
-    // From the last to the first, so that an earlier hunk does not move or repeat the lines of a later one.
+    // Backwards, so that an earlier hunk does not move or repeat the lines of a later one.
     for (old, new) in hunks.iter().rev() {
         let places: Vec<usize> = lines.windows(old.len()).enumerate().filter(|(_, window)| window == old).map(|(place, _)| place).collect();
         let [place] = places[..] else { panic!("{name}: the program has these lines {} times: {old:#?}", places.len()) };
@@ -113,10 +111,9 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
         // A full build: constants of generic types are evaluated at code generation.
         .args(["build", "--offline", "--keep-going", "--bins", "--message-format=json"])
         .current_dir(&package)
-        // Reuses the dependencies of this build: the same directory and the same profile.
+        // Reuses this build's dependencies: same directory and profile.
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join(".."))
         .env("CARGO_PROFILE_DEV_DEBUG", env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into()))
-        // Flags that a sanitizer run was built with are none of these programs' business.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()

@@ -1,6 +1,5 @@
-//! A user's package, `examples/workspace`: it runs, and a host that was compiled with other structs rejects its kernels.
-//!
-//! The tests work on copies with this repository's versions of dependencies, so nothing is downloaded.
+//! A user's package, `examples/workspace`: it runs, and a host with other structs rejects its kernels. Tests
+//! work offline on copies.
 #![cfg(feature = "std")]
 
 use std::fmt::Write as _;
@@ -40,7 +39,6 @@ fn package(name: &str) -> PathBuf {
     copy
 }
 
-/// Without a compiler for GPUs, which would be called for each copy.
 fn cargo(workspace: &Path, arguments: &[&str]) -> Output {
     command(workspace, arguments).env("RINGMEM_RUSTC", "/none").output().unwrap()
 }
@@ -51,10 +49,9 @@ fn command(workspace: &Path, arguments: &[&str]) -> Command {
         .args(arguments)
         .arg("--offline")
         .current_dir(workspace)
-        // Reuses the dependencies of this build: the same directory and the same profile.
+        // Reuses this build's dependencies: same directory and profile.
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join(".."))
         .env("CARGO_PROFILE_DEV_DEBUG", env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into()))
-        // Flags that a sanitizer run was built with are none of these programs' business.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     command
@@ -75,7 +72,6 @@ fn the_example_and_its_test_run() {
     let output = cargo(&package, &["run", "--quiet"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "Particle { position: [0.5, 1.0, 0.0], velocity: [0.5, 0.0, -2.0] }\n");
-    // Without a compiler for GPUs, one warning of the build script and no other.
     assert!(text(&output.stderr).lines().all(|line| line.starts_with("warning: particles@")), "{}", text(&output.stderr));
     let output = cargo(&package, &["test", "--quiet"]);
     assert!(output.status.success() && text(&output.stdout).contains("1 passed"), "{}", text(&output.stderr));
@@ -85,13 +81,11 @@ fn the_example_and_its_test_run() {
 fn its_kernel_is_compiled_for_a_gpu() {
     let package = package("compiled");
     let out = package.join("out");
-    // The file is copied to where this test finds it.
     let build = fs::read_to_string(package.join("build.rs")).unwrap();
     let copied = format!(
         "?; std::fs::copy(std::path::Path::new(&std::env::var_os(\"OUT_DIR\").unwrap()).join(\"kernels.ptx\"), {out:?}).ok(); Ok(()) }} //"
     );
     write(package.join("build.rs"), &(replaced(&build, " // for the GPU", &copied).replace("\n}\n", "\n")));
-    // The kernel panics for one value.
     let kernels = fs::read_to_string(package.join("src/lib.rs")).unwrap();
     let panics = "assert!(now.velocity[1] < 1000.0);\n        *then = *now;";
     write(package.join("src/lib.rs"), &replaced(&kernels, "*then = *now;", panics));
@@ -105,15 +99,12 @@ fn its_kernel_is_compiled_for_a_gpu() {
         return;
     }
     assert!(ptx.contains(".visible .entry step(") && ptx.contains(".visible .global .align 8 .b8 RINGMEM_ABI[8]"), "{ptx}");
-    // Its own alone.
     assert_eq!(ptx.matches(".entry ").count(), 1);
-    // The same program on the driver double, which executes this PTX.
     let manifest = fs::read_to_string(package.join("Cargo.toml")).unwrap();
     write(package.join("Cargo.toml"), &replaced(&manifest, "features = [\"std\"]", "features = [\"cuda\"]"));
     let main = fs::read_to_string(package.join("src/main.rs")).unwrap();
     let main = replaced(&main, "backend::host::HostBackend", "backend::cuda::CudaBackend");
     let main = replaced(&main, "HostBackend::builder().build()?", "CudaBackend::open()?");
-    // Of two launches of one module, the one that panics reports it.
     let two = "
     let mut other = Channel::open(&backend, 0, STEP)?;
     channel.send(Particle { position: [0.0; 3], velocity: [0.0, 1001.0, 0.0] })?;
@@ -138,7 +129,7 @@ fn its_kernel_is_compiled_for_a_gpu() {
     assert!(!text(&output.stderr).contains("PTX line"), "{}", text(&output.stderr));
 }
 
-/// A change of the struct, and lines of the error where the other side has not changed. `*` stands for a hash.
+/// A change of the struct, and lines of the error for the unchanged side. `*` stands for a hash.
 const CHANGES: [(&str, &str, &str, &[&str]); 6] = [
     (
         "type",
@@ -195,7 +186,6 @@ fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
             copy.join("Cargo.toml"),
             &manifest_of_copy.replace("\n[workspace]\n", "").replace("name = \"particles\"", &format!("name = {name:?}")),
         );
-        // A library alone.
         fs::remove_file(copy.join("src/main.rs")).unwrap();
         writeln!(manifest, "{name} = {{ path = {copy:?} }}").unwrap();
         if case.is_empty() {
@@ -226,7 +216,6 @@ fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
         for line in expected {
             assert!(lines.iter().any(|said| said == line), "{case}: `{line}` is missing:\n{}", lines.join("\n"));
         }
-        // The same facts with the sides exchanged.
         let other = about(&format!("{case}, the other way"));
         assert!(other[0].starts_with("the image was compiled with other layouts: ABI 0x"), "{case}: {other:?}");
         assert_eq!(other.len(), lines.len(), "{case}:\n{}\n\n{}", lines.join("\n"), other.join("\n"));

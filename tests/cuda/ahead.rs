@@ -1,4 +1,4 @@
-//! The backend allocates its own resources before a kernel is launched, because a driver that allocates may wait for the kernel.
+//! A driver that allocates may wait for a kernel, so the backend allocates before a launch.
 
 use std::thread;
 
@@ -14,7 +14,6 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{self, Double, alone};
 
-/// More threads than a device does things at once for.
 const THREADS: u64 = 8;
 const LEN: usize = (2 << 20) + 7;
 
@@ -22,13 +21,12 @@ fn allocations(double: &Double) -> Vec<(&'static str, u64)> {
     ALLOCATORS.map(|symbol| (symbol, double.calls(symbol))).into()
 }
 
-/// All kinds of work concurrent with a kernel that runs from before it until after it.
 fn beside_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
     let (one, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let options = Options { strategy: Some(TransferStrategy::Async), ..Options::new("echo") };
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     let mut channel: Channel<Echo, Echo> = unsafe { Channel::open_raw(&backend, 0, &module, &options) }.expect("a channel");
     let before = allocations(&double);
     for round in 0..3 {
@@ -63,7 +61,6 @@ fn there_and_back(backend: &std::sync::Arc<CudaBackend>, one: &Stream, other: &S
     }
 }
 
-/// Elements of eight bytes that are filled, and words that are published, behind each other.
 fn words(backend: &std::sync::Arc<CudaBackend>, stream: &Stream) {
     let buffer = Buffer::<u64, _>::new(Device::new(backend, 0), 100).expect("room");
     let address = buffer.device_address().expect("it has one");
@@ -101,7 +98,7 @@ alone! {
         let (backend, double) = (rig::open(), Double::new());
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let streams = [(); 40].map(|()| Stream::new(&backend, 0).expect("a stream"));
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         let channel: Channel<Echo, Echo> = unsafe { Channel::open_raw(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
         let mut ends = (Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), Buffer::<u8, _>::new(Host::new(&backend, 0), 100).expect("room"));
         let before = allocations(&double);
@@ -118,7 +115,6 @@ alone! {
     }
 }
 
-/// What a driver may load at its first use.
 const LAZY: &str = "cuMemsetD8Async:1,cuMemsetD32Async:1,cuMemcpyDtoDAsync_v2:1,cuMemcpyHtoDAsync_v2:1,cuMemcpyDtoHAsync_v2:1,\
                     cuStreamWriteValue64_v2:1,cuLaunchHostFunc:1,cuMemAllocFromPoolAsync:1,cuMemFreeAsync:1";
 

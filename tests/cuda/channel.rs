@@ -1,4 +1,4 @@
-//! Persistent kernels: messages by every strategy, and other work while a kernel runs.
+//! Persistent kernels: messages, and other work while they run.
 
 use std::sync::Arc;
 use std::thread;
@@ -22,7 +22,7 @@ const FEWER: &[Entry] = IMAGE.host.split_at(1).0;
 
 fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Channel<Echo, Echo> {
     let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     unsafe { Channel::open_raw(backend, 0, &module, options) }.expect("a channel")
 }
 
@@ -62,7 +62,6 @@ alone! {
             [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
         let ways = strategies.map(|strategy| (strategy, "echo")).into_iter().chain([(TransferStrategy::Flagged, "echo_flagged")]);
         for (strategy, kernel) in ways {
-            // Small rings wrap and fill up.
             let options =
                 Options { strategy: Some(strategy), input_capacity: 16, output_capacity: 8, start: u64::MAX - 20, ..Options::new(kernel) };
             let mut channel = open(&backend, &options);
@@ -109,7 +108,7 @@ alone! {
             let mut channel = open(&backend, &Options::new("echo"));
             exchange(&mut channel, 0, 10);
             let before = backend.waiting();
-            // A call that waited for the kernel would end the process: the double has a deadline for those.
+            // The double aborts if a call waits for the kernel.
             let stream = Stream::new(&backend, 0).expect("a stream");
             for round in 0..10_u8 {
                 let mut gpu = GpuBuffer::<u8>::new(Device::new(&backend, 0), 5000).expect("room");
@@ -122,11 +121,11 @@ alone! {
                 drop(Module::load(&backend, &IMAGE, &ABI).expect("it is loaded already"));
                 drop(other);
             }
-            // What only a synchronising call frees waits for the kernel: the pinned buffers, and without a pool the others.
+            // Pinned buffers, and without a pool all others, are freed only by a synchronising call, which
+            // waits for the kernel.
             let expected = if stream_ordered { 10 } else { 20 };
             assert_eq!(backend.waiting() - before, expected);
             channel.close().expect("it ends as told");
-            // The backend's thread may be freeing them.
             backend.extension().free_deferred();
             assert_eq!(backend.waiting(), 0);
         }

@@ -14,7 +14,6 @@ use ringmem_kernels::{ABI, IMAGE};
 use crate::rig::{self, Alone, Double, alone};
 use crate::rights;
 
-/// A library of the system's that is no driver.
 fn no_driver() -> Option<&'static str> {
     ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/usr/lib64/libm.so.6", "/usr/lib/libm.so.6"]
         .into_iter()
@@ -69,7 +68,7 @@ alone! {
         buffer.fill(1).expect("a fill");
         let double = Double::new();
         let before = double.all_calls();
-        // SAFETY: the child calls nothing but this library, whose locks no code holds, and leaves at once.
+        // SAFETY: the child only calls this library, whose locks are free, and exits at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = [
@@ -82,7 +81,7 @@ alone! {
             let all = refused.iter().flatten().filter(|error| matches!(error, Error::Driver { code: 3, .. })).count();
             drop((buffer, stream, backend));
             let is_silent = double.all_calls() == before;
-            // SAFETY: ends the child, and nothing of the parent's is run.
+            // SAFETY: ends the child without the parent's destructors.
             unsafe { libc::_exit(if all >= 4 && is_silent { 0 } else { 1 }) };
         }
         let mut status = 0;
@@ -134,7 +133,7 @@ fn while_a_process_ends_nothing_reaches_the_driver() {
         assert_eq!(said.matches("code: 4, name: \"CUDA_ERROR_DEINITIALIZED\"").count(), 2, "{said}");
         return;
     }
-    // Registered before the driver, so called after it has gone.
+    // Registered before the driver's handler, so called after it.
     assert_eq!(atexit(at_the_end), 0);
     let backend = rig::open();
     let buffer = Buffer::new(Device::new(&backend, 0), 100).expect("room");

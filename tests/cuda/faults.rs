@@ -1,5 +1,4 @@
-//! Each function of the driver that a workload calls fails, at its first calls and at some of the later ones: nothing panics, nothing hangs,
-//! and nothing is left with the driver.
+//! Each driver function of a workload fails, at its first calls and some later ones.
 
 use std::sync::Arc;
 
@@ -15,7 +14,6 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{Alone, Double};
 
-/// What gives something back. Where it fails that stays with the driver, which has said so.
 const RELEASES: [&str; 10] = [
     "cuMemFree_v2",
     "cuMemFreeAsync",
@@ -25,9 +23,9 @@ const RELEASES: [&str; 10] = [
     "cuEventDestroy_v2",
     "cuModuleUnload",
     "cuDevicePrimaryCtxRelease_v2",
-    // A context that cannot be bound where none is: nothing in it can be given back.
+    // Without a bound context nothing in it can be freed.
     "cuCtxSetCurrent",
-    // Which call fails depends on which thread is first: the backend's or the test's.
+    // Which call fails depends on which thread is first.
     "cuCtxGetCurrent",
 ];
 
@@ -45,7 +43,7 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     let (gpu, pinned) = other.copy(gpu, pinned).map_err(Rejected::into_error)?.ordered();
     let mut gpu = stream.fill(gpu, 1..100, 0x0102_0304_0506_0708).map_err(Rejected::into_error)?.ordered();
     let address = gpu.device_address().map_or(0, |address| address.get());
-    // SAFETY: the buffer's bytes, and it lists the launch.
+    // SAFETY: the buffer's bytes, and it records the launch.
     drop(unsafe { stream.launch(&module, "increment", &[address, 1000]) }?);
     gpu.used_by(&stream)?;
     let unified = Buffer::<u64, _>::new(Unified::new(&backend, 0), 1000)?;
@@ -58,10 +56,9 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     unified.close()?;
     word(&backend)?;
     for strategy in [TransferStrategy::Unified, TransferStrategy::Async] {
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         let mut channel: Channel<Echo, Echo> =
             unsafe { Channel::open_raw(&backend, 0, &module, &Options { strategy: Some(strategy), ..Options::new("echo") }) }?;
-        // A full ring and a broken kernel show in the close.
         let _ = channel.try_send(Echo { words: [1; 8] });
         channel.close()?;
     }
@@ -73,7 +70,7 @@ fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
     let stream = Stream::new(backend, 0)?;
     let Some(address) = words.device_address() else { return Ok(()) };
     let place = Place::Device(address);
-    // SAFETY: the buffer's first word, which no other code uses, until the stream has been waited for.
+    // SAFETY: the buffer's first word, otherwise unused until the wait.
     unsafe {
         backend.publish_now(place, 3)?;
         backend.fill_now(&Fill { to: place, pattern: 5, size: 8, count: 1 })?;
@@ -96,7 +93,6 @@ fn every_call_in_turn(stream_ordered: bool) {
     assert!(counts.len() > 30, "{counts:?}");
     let mut failures = 0;
     for (symbol, calls) in counts {
-        // Polls are as many as it takes; the first of them and the last stand for the others.
         let most = calls.min(60);
         for number in (1..=most).filter(|number| *number <= 12 || number % 7 == 0 || *number == most) {
             for code in [1, 2, 999] {
@@ -112,7 +108,6 @@ fn every_call_in_turn(stream_ordered: bool) {
                     );
                 }
                 let expected = if symbol == "cuCtxSetCurrent" { 100 } else { u64::from(RELEASES.contains(&symbol)) };
-                // Deferred frees of the previous call may have completed meanwhile.
                 let left = double.settled(before + expected).saturating_sub(before);
                 assert!(left <= expected, "call {number} of {symbol} answered {code}: {left} left");
             }

@@ -1,4 +1,4 @@
-//! A kernel that holds a stream up.
+//! A kernel that blocks a stream.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -11,7 +11,6 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::LIMIT;
 
-/// A kernel that runs until this is dropped.
 pub struct Held {
     words: PinnedBuffer<u64>,
     _pending: Pending<()>,
@@ -27,7 +26,7 @@ impl Held {
         let mut words = PinnedBuffer::<u64>::new(memory, 2).expect("room");
         let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
         let address = words.device_address().expect("it has one").get();
-        // SAFETY: two words that both sides use as atomics; they list the launch.
+        // SAFETY: two words, atomics on both sides; they record the launch.
         let _pending = unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("its own stream");
         let held = Self { words, _pending };
@@ -44,7 +43,7 @@ impl Held {
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: one of two aligned words that are atomics on both sides.
+        // SAFETY: one of two aligned words, atomics on both sides.
         unsafe { self.words.as_ptr().expect("two words").add(index).cast().as_ref() }
     }
 }

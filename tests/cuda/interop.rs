@@ -68,7 +68,7 @@ alone! {
         backend.memory_info(0).expect("device 0");
         assert_eq!(Arc::strong_count(&keeps), 1, "the backend has let go of it");
         for (refused, device) in [(0, 0), (1, 0), (2, 0), (raw.addr(), 7)] {
-            // SAFETY: refused before the handle is used.
+            // SAFETY: rejected before the handle is used.
             let error = unsafe { backend.adopt_raw_stream(device, std::ptr::without_provenance_mut(refused), Box::new(())) };
             assert!(matches!(error, Err(Error::Unsupported { .. } | Error::NoDevice { .. })), "{refused} on {device}");
         }
@@ -89,7 +89,7 @@ alone! {
         stream.synchronize().expect("done");
         let address = DeviceAddress::new(slice.device_ptr(&stream).0);
         let keeps = Box::new(slice);
-        // SAFETY: the slice's bytes, which it keeps, and no other code touches.
+        // SAFETY: the slice's bytes, which it owns, otherwise unused.
         let block = unsafe { backend.adopt(0, address, Layout::new::<[u8; 64]>(), keeps) }.expect("it is new");
         let mut bytes = [0_u8; 64];
         let copy = Copy { to: Place::Host(std::ptr::NonNull::from(&mut bytes).cast()), from: Place::Device(address), bytes: 64 };
@@ -98,7 +98,7 @@ alone! {
         assert_eq!(bytes, [8; 64]);
         // SAFETY: nothing uses it.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
-        // SAFETY: refused.
+        // SAFETY: rejected.
         assert!(matches!(unsafe { backend.copy_now(&copy) }, Err(Error::Foreign { layouts: None, .. })));
     }
 }

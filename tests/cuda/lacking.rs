@@ -1,4 +1,4 @@
-//! A driver that lacks functions, or devices: each of its functions in turn is not there, and nothing crashes.
+//! A driver that lacks devices, or each of its functions in turn.
 
 use std::alloc::Layout;
 use std::cell::{Cell, OnceCell};
@@ -54,7 +54,6 @@ fn without_a_function_that_it_may_lack_everything_works_or_the_function_is_named
             Ok(()) => eprintln!("it works"),
             Err(error) => eprintln!("it says {error}"),
         }
-        // The last to hold the backend may be a thread of its own.
         Double::new().settled(0);
         return;
     }
@@ -100,7 +99,7 @@ fn unsupported<T>(outcome: Result<T, Error>, symbol: &str) {
 }
 
 lacking! {
-    /// A thread that queues a copy to pageable memory holds its stream's lock. A thread that makes that stream wait for an event keeps the event
+    /// A copy to pageable memory holds its stream's lock; a thread that orders that stream keeps the event
     /// meanwhile.
     fn an_event_that_somebody_still_has_is_not_recorded_anew() without("cuLaunchHostFunc") {
         let (backend, double) = (rig::open(), Double::new());

@@ -1,4 +1,4 @@
-//! Launches: the per-thread state that they use and restore.
+//! The per-thread state of launches.
 
 use ringmem::Error;
 use ringmem::backend::{Backend, Launch, ModuleId, StreamId, Ticket};
@@ -7,7 +7,6 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{self, Double, alone};
 
-/// Launches a kernel that touches no byte.
 fn launched(backend: &dyn Backend, module: ModuleId, name: &str, arguments: &[u64], on: StreamId) -> Result<Ticket, Error> {
     // SAFETY: a count of 0.
     unsafe { backend.launch(&Launch { module, name, arguments, groups: 1, stays: false, operands: &[] }, on) }
@@ -31,7 +30,6 @@ alone! {
         }
         let few = launched(&*backend, first, text(&name), &[address], stream);
         assert!(matches!(few, Err(Error::Arguments { name: "increment", expected: 2, got: 1 })), "{few:?}");
-        // The same bytes of this stack, and as many.
         name[0] = b'o';
         let unknown = launched(&*backend, first, text(&name), &[address, 0], stream);
         assert!(matches!(unknown, Err(Error::NotFound { what: "kernel", .. })), "{unknown:?}");

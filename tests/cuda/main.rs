@@ -1,4 +1,4 @@
-//! The CUDA backend on the driver double. No GPU takes part, and no figure comes of it.
+//! The CUDA backend on the driver double, not on a GPU.
 #![cfg(all(feature = "cuda", feature = "testing", target_os = "linux"))]
 
 mod ahead;

@@ -47,9 +47,9 @@ impl Drop for Slow {
 
 /// # Safety
 ///
-/// The offset in bytes is within the buffer.
+/// The byte offset is within the buffer.
 unsafe fn backend_place(words: &PinnedBuffer<u64>, offset: usize) -> Place {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     Place::Host(unsafe { words.as_ptr().expect("host memory").cast::<u8>().add(offset) })
 }
 
@@ -136,7 +136,7 @@ alone! {
         free(&backend, &block).expect("a live block");
         assert!(matches!(free(&backend, &block), Err(Error::Foreign { call: "free", layouts: None, .. })));
         let place = Place::Device(block.device_address.expect("it had one"));
-        // SAFETY: refused.
+        // SAFETY: rejected.
         let error = unsafe { backend.copy_now(&Copy { to: place, from: place, bytes: 1 }) }.expect_err("it is gone");
         assert!(matches!(error, Error::Foreign { call: "copy", layouts: None, .. }), "{error}");
     }
@@ -160,12 +160,11 @@ alone! {
         let word = unsafe { backend_place(&words, 8) };
         let stream = Stream::new(&backend, 0).expect("a stream");
         let since = backend.mark(stream.id()).expect("a mark");
-        // SAFETY: the second word, which no other code uses.
+        // SAFETY: the second word, otherwise unused.
         let ticket = unsafe { backend.publish(word, 9, since, stream.id()) }.expect("queued");
         backend.wait(ticket, None).expect("done");
         assert_eq!(words.to_vec().expect("a copy"), [7, 9, 7, 7]);
 
-        // A kernel writes one word and polls the other.
         let held = Held::with(&stream, memory);
         held.release();
         stream.synchronize().expect("the kernel has seen the word");
@@ -181,7 +180,7 @@ alone! {
         assert!(matches!(error, Error::Driver { call: "cuMemFree_v2", code: 999, name: "CUDA_ERROR_UNKNOWN", .. }), "{error}");
         assert_eq!(backend.counters().device_live.bytes, 0);
         let address = block.device_address.expect("it had one").get();
-        // Frees a block of the double without the backend. SAFETY: the signature, and an address that no code uses.
+        // Frees a block of the double behind the backend. SAFETY: the signature; an unused address.
         let said = unsafe {
             let library = libloading::Library::new("libcuda.so.1").expect("the double");
             library.get::<unsafe extern "C" fn(u64) -> u32>(b"cuMemFree_v2\0").expect("a symbol")(address)
@@ -288,7 +287,6 @@ alone! {
             Err(Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: 10_000 }) if asked == bytes as u64 => used,
             other => panic!("{bytes} bytes: {other:?}"),
         };
-        // Sixteen bytes are its words'.
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
         let block = pinned(6000).expect("within");
@@ -300,7 +298,7 @@ alone! {
         eventually("all is given back", || backend.waiting() == 0);
         let block = pinned(10_000).expect("all of it");
         let mut bytes = [0_u8; 100];
-        // SAFETY: refused.
+        // SAFETY: rejected.
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect_err("it would be locked too");
         assert!(matches!(registered, Error::Limit { of: LimitOf::Pinned, requested: 100, used: 10_000, .. }), "{registered}");
         free(&backend, &block).expect("a live block");
@@ -312,7 +310,7 @@ alone! {
         double.fail("cuMemHostAlloc", 1, 2);
         assert!(matches!(pinned(10_000), Err(Error::Map { .. })));
         double.fail("cuMemHostRegister_v2", 1, 2);
-        // SAFETY: refused.
+        // SAFETY: rejected.
         assert!(unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.is_err());
         free(&backend, &pinned(10_000).expect("all of it")).expect("a live block");
     }
@@ -322,9 +320,9 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut bytes = vec![7_u8; 10_000];
         let place = NonNull::from(&mut bytes[..]).cast::<u8>();
-        // SAFETY: the vector outlives the registration, and all that is queued is waited for.
+        // SAFETY: the vector outlives the registration; queued work is waited for.
         let registered = unsafe { backend.register(0, place, bytes.len()) }.expect("it can be locked");
-        // SAFETY: as above; refused.
+        // SAFETY: as above; rejected.
         let again = unsafe { backend.register(0, place, 1) }.expect_err("it is known");
         assert!(matches!(again, Error::Unsupported { .. }), "{again}");
         let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), 10_000).expect("room");
@@ -431,7 +429,6 @@ alone! {
             let held = Held::on(&stream);
             let mut whole = Buffer::<u8, _>::new(limited.clone(), 1000).expect("the limit");
             whole.used_by(&stream).expect("its backend's");
-            // Over no sooner than the buffer's use, and first in the row.
             backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a ticket")), None);
             drop(whole);
             drop(held);
@@ -453,7 +450,6 @@ alone! {
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
         let asker = thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 1 << 20).map(drop)));
-        // Time to be refused, if it is not to wait.
         let early = receiver.recv_timeout(Duration::from_millis(50));
         drop(held);
         let got = early.unwrap_or_else(|_| receiver.recv_timeout(rig::LIMIT).expect("in time"));

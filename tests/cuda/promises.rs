@@ -1,4 +1,4 @@
-//! Properties that a driver does not promise, and whose violation it does not report: alignment, the time of host reads, implicit waits.
+//! Properties that a driver neither promises nor reports.
 
 use std::alloc::Layout;
 use std::sync::atomic::AtomicBool;
@@ -36,7 +36,6 @@ alone! {
             for align in [8, 256, 512, 1024, 4096, 8192] {
                 let block = backend.allocate(&request(location, 4096, align, Options::empty()), None).expect("room");
                 let other = backend.allocate(&request(MemoryLocation::Device, 4096, 8, Options::empty()), None).expect("room");
-                // The driver knows where its allocation ends.
                 for copy in [Copy { to: place(&other), from: place(&block), bytes: 4096 }, Copy { to: place(&block), from: place(&other), bytes: 4096 }] {
                     // SAFETY: both live, waited for.
                     let ticket = unsafe { backend.copy(&copy, stream.id()) }.unwrap_or_else(|error| panic!("{location:?}, {align}: {error}"));
@@ -54,7 +53,7 @@ alone! {
         let block = backend.allocate(&request(MemoryLocation::Unified, 16, 8, Options::empty()), None).expect("room");
         let host = block.host.expect("the host sees it").cast::<u64>();
         let since = backend.mark(stream.id()).expect("a ticket");
-        // SAFETY: a live word, waited for; then read by no code else.
+        // SAFETY: a live word, waited for; otherwise unused.
         let read = unsafe {
             backend.publish_now(place(&block), 4).expect("stored");
             let first = host.read();
@@ -95,7 +94,6 @@ alone! {
             });
             for _ in 0..ROUNDS {
                 let held = Held::on(&stream);
-                // Two, so that one at least began after the kernel.
                 for _ in 0..2 {
                     freed.1.recv_timeout(rig::LIMIT).expect("a free that does not wait for the kernel");
                 }
@@ -171,13 +169,13 @@ alone! {
         while double.calls("cuMemFreeHost") == before {
             thread::yield_now();
         }
-        // SAFETY: the child calls nothing but this library, and leaves at once; or it is ended.
+        // SAFETY: the child only calls this library, and exits at once or is killed.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: takes an integer.
             unsafe { libc::alarm(5) };
             drop((other, filled, stream, backend));
-            // SAFETY: ends the child, and nothing of the parent's is run.
+            // SAFETY: ends the child without the parent's destructors.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
@@ -189,11 +187,11 @@ alone! {
 
     fn a_fork_is_told_that_it_has_no_driver_also_where_none_would_be_asked() {
         let backend = rig::open();
-        // SAFETY: the child calls nothing but this library, and leaves at once.
+        // SAFETY: the child only calls this library, and exits at once.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_told = tried_in_a_fork(&backend);
-            // SAFETY: ends the child, and nothing of the parent's is run.
+            // SAFETY: ends the child without the parent's destructors.
             unsafe { libc::_exit(i32::from(!is_told)) };
         }
         let mut status = 0;
@@ -229,7 +227,7 @@ fn tried_in_a_fork(backend: &CudaBackend) -> bool {
     let _ = backend.counters();
     let refused = [
         backend.allocate(&request(MemoryLocation::Host, 8, 8, Options::empty()), None).err(),
-        // SAFETY: a word of this function's at each end.
+        // SAFETY: a local word at each end.
         unsafe { backend.copy_now(&Copy { to, from, bytes: 8 }) }.err(),
         // SAFETY: as above.
         unsafe { backend.fill_now(&Fill { to, pattern: 0, size: 8, count: 1 }) }.err(),

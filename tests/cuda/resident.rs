@@ -1,4 +1,4 @@
-//! Resident kernels: the room that they leave on a device.
+//! The room that resident kernels leave on a device.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -19,12 +19,11 @@ use crate::rig::{self, LIMIT, alone};
 
 const MOST: u64 = 64;
 
-/// Groups that stay until the second word is 1.
 fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
     let arguments = [words.device_address().expect("it has one").get()];
     let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[] };
-    // SAFETY: two words that both sides use as atomics, which outlive the kernel.
+    // SAFETY: two words that outlive the kernel, atomics on both sides.
     unsafe { backend.launch(&launch, stream.id()) }
 }
 
@@ -33,7 +32,7 @@ fn words(backend: &Arc<CudaBackend>) -> PinnedBuffer<u64> {
 }
 
 fn word(words: &PinnedBuffer<u64>, index: usize) -> &AtomicU64 {
-    // SAFETY: one of two aligned words that are atomics on both sides.
+    // SAFETY: one of two aligned words, atomics on both sides.
     unsafe { words.as_ptr().expect("two words").add(index).cast().as_ref() }
 }
 
@@ -53,17 +52,15 @@ alone! {
         let first = stay(&backend, &held, 40, &streams[0]).expect("it fits");
         assert_eq!(refused(stay(&backend, &held, 25, &streams[1])), [25, 24, MOST, 40]);
         let second = stay(&backend, &held, 24, &streams[1]).expect("it just fits");
-        // Nothing more, also of those that would leave by themselves: their groups would wait for these.
+        // Kernels that would exit are rejected too: their groups would wait for these.
         assert_eq!(refused(stay(&backend, &held, 1, &streams[2])), [1, 0, MOST, 64]);
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         // SAFETY: no byte is touched.
         assert_eq!(refused(unsafe { streams[2].launch(&module, "increment", &[0, 0]) }), [1, 0, MOST, 64]);
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         assert_eq!(refused(unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("echo")) }), [1, 0, MOST, 64]);
-        // Behind one it comes when that has left, and has the place of that one.
         assert_eq!(refused(stay(&backend, &held, 41, &streams[0])), [41, 40, MOST, 24]);
         let behind = stay(&backend, &held, 40, &streams[0]).expect("it comes after the first");
-        // Of the two of a stream one runs at a time.
         assert_eq!(refused(stay(&backend, &held, 1, &streams[2])), [1, 0, MOST, 64]);
         word(&held, 1).store(1, Release);
         for ticket in [first, second, behind] {
@@ -101,13 +98,13 @@ alone! {
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
         let unused = words(&backend);
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 63, MOST, 1]);
         channel.close().expect("it ends as told");
         let held = Held::on(&stream);
-        // Without a control block it ends at once, but waits for the kernel before it, which is not marked as resident. SAFETY: it accesses
-        // nothing.
+        // Without a control block it exits at once, but waits for the non-resident kernel before it. SAFETY:
+        // it accesses nothing.
         let queued = unsafe { stream.start(&module, &ECHO.kernel(), (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 59, MOST, 5]);
         drop(held);

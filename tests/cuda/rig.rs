@@ -1,4 +1,4 @@
-//! Every test here runs in a process of its own, whose driver is the double, so that tests do not affect each other.
+//! Runs each test in its own process, whose driver is the double.
 
 use std::env;
 use std::ffi::{CString, c_char};
@@ -33,7 +33,6 @@ impl Alone {
         env::var(CHILD).is_ok_and(|name| name == self.name)
     }
 
-    /// Runs the test in a child, which must end well.
     pub fn run(&self) -> String {
         let output = self.output();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -51,7 +50,6 @@ impl Alone {
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
         let begun = Instant::now();
-        // A child writes little: its pipes do not fill.
         while child.try_wait().expect("a child").is_none() {
             if begun.elapsed() > LIMIT {
                 child.kill().expect("a child");
@@ -63,7 +61,6 @@ impl Alone {
     }
 }
 
-/// Runs `body` in a child that must leave nothing with the driver.
 pub fn clean(alone: &Alone, body: impl FnOnce()) {
     if alone.is_here() {
         body();
@@ -114,13 +111,12 @@ impl Double {
         unsafe { self.0.get::<unsafe extern "C" fn()>(b"ringmem_double_reset\0").expect("it has it")() }
     }
 
-    /// How much was made and not given back.
     pub fn live(&self) -> u64 {
         // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"ringmem_double_live\0").expect("it has it")() }
     }
 
-    /// The same, when it is no more than `most`, or does not become so in time: the last to hold a backend may be a value that its own thread drops.
+    /// Waits until at most `most` are live: a thread of the backend may drop the last ones.
     pub fn settled(&self, most: u64) -> u64 {
         soon(|| self.live() <= most);
         self.live()
@@ -135,7 +131,6 @@ pub fn soon(is_so: impl Fn() -> bool) -> bool {
     is_so()
 }
 
-/// Tests that each run in a child and leave nothing: `name` or `name with "VARIABLE" = value`.
 macro_rules! alone {
     ($($(#[$attribute:meta])* fn $name:ident() $(with($($variable:literal = $value:expr),+))? $body:block)+) => {
         $(

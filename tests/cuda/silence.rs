@@ -1,4 +1,4 @@
-//! A driver that stops reporting completion: waiters get its error, and memory that may be in use stays allocated.
+//! A driver that stops reporting completion: memory that may be in use stays allocated.
 
 use ringmem::backend::{Backend, Copy, Place};
 use ringmem::manager::{BufferConfig, MemoryManager};
@@ -11,7 +11,6 @@ use ringmem::{Error, Rejected};
 use crate::held::Held;
 use crate::rig::{self, Double, alone};
 
-/// More often than the backend asks.
 const OFTEN: u64 = 5000;
 
 fn silence(double: &Double) {

@@ -20,7 +20,6 @@ use ringmem_kernels::{ABI, IMAGE};
 use crate::held::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
 
-/// Sends five messages across the end of a ring in device memory: how often the driver copied, wrote a word and was waited for.
 fn flushed() -> [u64; 3] {
     let (backend, double) = (rig::open(), Double::new());
     let options = Options { placement: [Placement::DEVICE; 2], capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
@@ -34,11 +33,10 @@ fn flushed() -> [u64; 3] {
     let read = |address| {
         let mut words = [0_u64; 8];
         let (to, from) = (Place::Host(NonNull::from(&mut words).cast()), Place::Device(DeviceAddress::new(address)));
-        // SAFETY: within the ring, which no code writes now.
+        // SAFETY: within the ring, which is not written now.
         unsafe { backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         words
     };
-    // The tail is the header's first word.
     assert_eq!(read(input.own)[0], 11);
     assert_eq!([6, 7, 0, 1, 2].map(|slot| read(input.slots + slot * 64)), messages.map(|message| message.words));
     calls
@@ -63,7 +61,7 @@ impl Answers {
         let [_, ring] = bridge.addresses().expect("addresses");
         let answers = Self { backend, receiver, bridge, ring };
         answers.write(0);
-        // SAFETY: the tail of a live ring, whose kernel this test is.
+        // SAFETY: the tail of a live ring; this test is its kernel.
         unsafe { answers.backend.publish_now(Place::Device(DeviceAddress::new(ring.peer)), 11) }.expect("live");
         answers
     }
@@ -72,7 +70,7 @@ impl Answers {
         for (number, slot) in [6, 7, 0, 1, 2].into_iter().enumerate() {
             let words = [first + number as u64; 8];
             let (to, from) = (Place::Device(DeviceAddress::new(self.ring.slots + slot * 64)), Place::Host(NonNull::from(&words).cast()));
-            // SAFETY: a slot of a live ring, which no other code touches now.
+            // SAFETY: a slot of a live ring, otherwise unused.
             unsafe { self.backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
         }
     }
@@ -132,7 +130,6 @@ alone! {
         assert_eq!((backend.waiting(), backend.counters().device_live.bytes), (0, 0), "{live} bytes were live");
         frees(3, "all");
 
-        // A driver that refuses: freed later.
         let held = Held::on(&stream);
         double.reset();
         double.fail("cuMemFreeAsync", 1, 999);
@@ -201,7 +198,7 @@ alone! {
         let (gpu, target) = stream.copy(gpu, Buffer::<u8, _>::new(Host::new(&backend, 0), LEN).expect("room")).expect("as many").ordered();
         let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
         let copied = stream.copy(target, pinned).expect("as many");
-        // SAFETY: the operation keeps the memory, and the kernel in front of it keeps everybody from reading it.
+        // SAFETY: the operation owns the memory, and the kernel before it delays all readers.
         unsafe { first.write_bytes(2, LEN) };
         drop(held);
         let (target, pinned) = copied.wait().expect("done");
@@ -219,11 +216,10 @@ alone! {
         let mut word = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
         let place = Place::Host(word.as_ptr().expect("a word").cast());
         double.reset();
-        // The pattern is written, and not spread.
         double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
         let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made");
         let since = Ticket { stream: stream.id(), number: 1 };
-        // SAFETY: a word of a live buffer that no other code uses.
+        // SAFETY: a word of a live buffer, otherwise unused.
         let refused = unsafe { backend.publish(place, 7, since, stream.id()) }.expect("it is queued");
         assert!(matches!(backend.wait(refused, Some(LIMIT)), Err(Error::Operation { what: OperationFault::Unpublished, number: 1, .. })));
         assert!(backend.wait(refused, Some(LIMIT)).expect("told once"));
@@ -244,7 +240,6 @@ alone! {
         let gpu = |len| Buffer::<u64, _>::new(Device::new(&backend, 0), len).expect("room");
         let (first, second) = (gpu(100), gpu(100));
         double.reset();
-        // The pattern is written, and not spread.
         double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
         let failed = stream.fill(first, .., 0x0102_0304_0506_0708).expect("its first call was made");
         let filled = stream.fill(second, .., 0x0102_0304_0506_0708).expect("it does not fail");
@@ -253,7 +248,6 @@ alone! {
         let rejected = failed.wait().expect_err("half of it");
         assert!(matches!(rejected.error, Error::Operation { what: OperationFault::AlreadyReported, number: 1, .. }), "{rejected}");
         assert_eq!(filled.wait().expect("nothing of its own failed").to_vec().expect("a copy"), [0x0102_0304_0506_0708; 100]);
-        // A half-written buffer cannot be read until it is written again.
         let half = rejected.value;
         for _ in 0..2 {
             let error = half.to_vec().expect_err("half of it");
@@ -307,7 +301,6 @@ alone! {
 
     fn answers_whose_slots_were_given_back_have_arrived_whatever_the_wait_said() {
         let double = Double::new();
-        // A wait that fails is tried again as long as something is under way.
         let mut answers = loop {
             let mut answers = Answers::new();
             double.reset();
@@ -319,7 +312,6 @@ alone! {
             }
         };
         assert_eq!(answers.released(), 11);
-        // They are the kernel's.
         answers.write(100);
         assert_eq!(answers.bridge.flush_to_host().expect("no fault"), 5);
         assert!(answers.have_arrived());
@@ -412,7 +404,7 @@ alone! {
 
 const STOCK: usize = 28;
 
-/// Under a kernel, with a driver that creates and destroys streams only when no kernel runs, and with 32 hardware queues that streams share.
+/// The driver creates and destroys streams only without kernels, and has 32 hardware queues.
 fn many_streams_under_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let first = Stream::new(&backend, 0).expect("a stream");

@@ -1,14 +1,13 @@
-//! The examples of `ringmem` as programs, for the tests that run them.
+//! The examples of `ringmem` as programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// Returns the example's program. If all tests are built, cargo has built it next to them. If one test is run alone, it may be missing or older
-/// than its sources: then it is built with all features.
+/// Cargo builds all examples with all tests. For a single test the program may be missing or stale: then it
+/// is built here.
 pub fn program(name: &str) -> PathBuf {
-    // A test lies in `target/debug/deps`.
     let test = std::env::current_exe().expect("this test's program");
     let [profile, target] = [2, 3].map(|nth| test.ancestors().nth(nth).expect("a folder of cargo's"));
     let program = profile.join("examples").join(name);
@@ -27,7 +26,7 @@ fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     let (Some(built), Ok(list)) = (changed(program), fs::read_to_string(program.with_extension("d"))) else { return false };
     let sources = list.split_once(": ").map_or("", |(_, sources)| sources);
-    // A blank within a name has a backslash before it; a file that is gone is a change.
+    // A blank in a name is escaped; a missing file is a change.
     let sources = sources.replace("\\ ", "\0");
     sources.split_whitespace().all(|source| changed(Path::new(&source.replace('\0', " "))).unwrap_or(SystemTime::now()) <= built)
 }

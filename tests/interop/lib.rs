@@ -1,4 +1,4 @@
-//! What the tests of both libraries share. `.ci/run interop` runs them on the driver double; on a machine with a GPU `cargo test` runs them on that.
+//! Shared by the tests of both libraries. `.ci/run interop` runs them on the driver double.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -14,7 +14,7 @@ pub const ELEMENTS: usize = 16;
 ///
 /// # Errors
 ///
-/// Those of [`CudaBackend::open`].
+/// As [`CudaBackend::open`].
 pub fn open() -> Result<Arc<CudaBackend>> {
     CudaBackend::open()
 }
@@ -23,33 +23,33 @@ pub fn open() -> Result<Arc<CudaBackend>> {
 ///
 /// # Errors
 ///
-/// Those of [`Backend::fill`].
+/// As [`Backend::fill`].
 pub fn queue_fill(backend: &CudaBackend, stream: StreamId, address: u64, value: u32) -> Result<()> {
     let fill = Fill::of(Place::Device(DeviceAddress::new(address)), value, ELEMENTS as u64);
-    // SAFETY: the caller's memory, which nothing else uses until the caller has waited.
+    // SAFETY: the caller's memory, otherwise unused until the caller has waited.
     unsafe { backend.fill(&fill, stream) }.map(drop)
 }
 
-/// Adopts `ELEMENTS` words of another library, adds one to each through the host, and frees the block, which drops `keeps`.
+/// Adopts `ELEMENTS` words of another library, adds one to each, and frees the block, which drops `keeps`.
 ///
 /// # Errors
 ///
-/// Those of the backend.
+/// The backend's.
 pub fn increment(backend: &CudaBackend, address: u64, keeps: Box<dyn Send + Sync>) -> Result<Vec<u32>> {
     let mut words = vec![0_u32; ELEMENTS];
     let host = Place::Host(NonNull::from(words.as_mut_slice()).cast());
     let device = Place::Device(DeviceAddress::new(address));
     let bytes = size_of_val(words.as_slice()) as u64;
-    // SAFETY: `keeps` owns the memory, which nothing else uses.
+    // SAFETY: `keeps` owns the memory, otherwise unused.
     let block = unsafe { backend.adopt(0, DeviceAddress::new(address), Layout::for_value(words.as_slice()), keeps) }?;
-    // SAFETY: both are live, and copied at once.
+    // SAFETY: both are live; a blocking copy.
     unsafe { backend.copy_now(&Copy { to: host, from: device, bytes }) }?;
     for word in &mut words {
         *word += 1;
     }
     // SAFETY: as above.
     unsafe { backend.copy_now(&Copy { to: device, from: host, bytes }) }?;
-    // SAFETY: a live block of this backend, unused.
+    // SAFETY: a live, unused block of this backend.
     unsafe { backend.free(&block, &Uses::NONE) }?;
     Ok(words)
 }

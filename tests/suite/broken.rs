@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The clock, and what says that it panics. It stands at 7.
 pub fn broken() -> (impl Fn() -> u64 + Send + Sync + 'static, Arc<AtomicBool>) {
     let is_broken = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&is_broken);

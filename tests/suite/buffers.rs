@@ -1,4 +1,4 @@
-//! Buffers and views over memories of every kind: against a model, and with memories of this test.
+//! Buffers and views over memories of every kind, against a model.
 use crate::clean;
 
 use std::alloc::Layout;
@@ -26,11 +26,8 @@ fn transfers(counters: &Counters) -> [u64; 5] {
     [counters.uploads, counters.downloads, counters.device_copies, counters.host_copies, counters.fills].map(|tally| tally.count)
 }
 
-// The model.
-
 const LEN: usize = 24;
 
-/// An operation on elements of two buffers. Positions and lengths may be outside.
 #[derive(Clone, Debug)]
 enum Op {
     CopyFromAt(usize, Vec<u16>),
@@ -75,7 +72,6 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Where so many elements at a place are, if they are within.
 fn at(place: usize, len: usize) -> Option<Range<usize>> {
     place.checked_add(len).filter(|&end| end <= LEN).map(|end| place..end)
 }
@@ -144,7 +140,6 @@ fn apply<M: Memory>(op: &Op, stream: &Stream, buffers: [Buffer<u16, M>; 2]) -> (
         Op::Queued(..) | Op::QueuedFill(..) => Ok(()),
     })();
     match op {
-        // Not waited for: what comes next is ordered after it.
         Op::Queued(range, at) => match stream.copy_range(other, range.clone(), ours, *at) {
             Ok(pending) => {
                 let (other, ours) = pending.ordered();
@@ -195,7 +190,6 @@ fn follows_the_model<M: Memory + Clone>(backend: &Arc<HostBackend>, memory: &M, 
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -216,8 +210,6 @@ proptest! {
         prop_assert_eq!(counters.unreported, 0);
     }
 }
-
-// Memories.
 
 #[test]
 fn which_memory_is_chosen_at_run_time_and_who_may_touch_it_is_not() {
@@ -252,7 +244,7 @@ unsafe impl Memory for Broken {
         if self.gives { self.memory.alloc(layout, on) } else { Err(Error::Injected { call: "alloc", number: 1 }) }
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { self.memory.free(block, uses) }?;
         Err(Error::Injected { call: "free", number: self.frees.fetch_add(1, Relaxed) + 1 })
     }
@@ -313,8 +305,6 @@ fn an_arena_s_block_is_free_again_after_its_uses_and_goes_last() {
         assert!(matches!(error, Error::Size { asked: 0, .. } | Error::Align { asked: 3, .. }), "{error}");
     }
 }
-
-// What ends when.
 
 #[test]
 fn a_buffer_is_never_seen_freed_before_the_work_that_was_queued_on_it_is_done() {

@@ -148,7 +148,6 @@ fn rounds(failing: usize, is_there: bool) {
                 for round in 0..5000 {
                     together.wait();
                     let _ = cache.get_or_try_insert_with(&1, |_| {
-                        // Time for the others to wait for this one; or to come when it leaves.
                         if round % 2 == 0 {
                             thread::yield_now();
                         }

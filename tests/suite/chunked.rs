@@ -1,4 +1,4 @@
-//! Copies in chunks: every byte once, whatever an element and a chunk measure, and never more of them queued than was said.
+//! Chunked copies: every byte once, and no more queued than allowed.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use crate::clean;
@@ -49,7 +49,6 @@ where
     copy.wait_timeout(LIMIT).expect("in time").expect("no fault")
 }
 
-/// Elements of `N` bytes, copied.
 fn copied<const N: usize>(len: usize, chunk: u64, depth: u32) {
     let backend = backend();
     let (from, to) = ends::<[u8; N]>(&backend, len);
@@ -200,7 +199,6 @@ fn whichever_call_fails_both_ends_come_back_and_what_was_told_has_arrived() {
                 let backend = backend();
                 let (other, stream) = (stream(&backend), stream(&backend));
                 let (from, to) = ends::<u8>(&backend, 1000);
-                // Something to come after.
                 let to = other.fill(to, .., 0).expect("it is queued").ordered();
                 let fault = Fault::nth(nth);
                 backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
@@ -218,14 +216,13 @@ fn whichever_call_fails_both_ends_come_back_and_what_was_told_has_arrived() {
                 };
                 let bytes = to.slice(..arrived as usize).expect("within").to_vec().expect("what arrived is valid");
                 assert!(bytes == pattern(1000)[..arrived as usize], "{verb:?} {nth}: {arrived}");
-                // A failed wait of one stream for another has no waiter to report to, and the stream has waited anyway.
+                // A failed wait between streams has no waiter to report to, and the stream has waited anyway.
                 assert!(stream.synchronize().is_ok() || verb == Verb::After, "each failure was told");
                 let (_, to) = done(Chunked::new(&stream, from, to, 100, 3).expect("no fault any more"));
                 assert!(to.to_vec().expect("a download") == pattern(1000));
             }
         }
     }
-    // Ten chunks copied and ten waited for, each at the call and when executed, and the order after earlier work.
     assert!((41..=42).contains(&struck), "{struck}");
 }
 
@@ -269,7 +266,6 @@ fn a_copy_that_is_dropped_does_no_more_than_is_queued_and_one_that_is_forgotten_
         let (held, before) = (Held::new(&backend, &stream), backend.counters().uploads.count);
         let copy = Chunked::new(&stream, from, to, 100, 3).expect("it is queued");
         if forgotten {
-            // Both ends, for ever.
             (0..2).for_each(|_| backend.forgets());
             forget(copy);
         } else {

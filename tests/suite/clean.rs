@@ -1,4 +1,4 @@
-//! A backend that a test must leave as it found it.
+//! A backend that a test must leave without live memory.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{Builder, Counters, HostBackend};
 
-/// A backend that must hold no live memory when this is dropped. Declared first in a test, so dropped last. Not checked after a panic.
+/// Checks when dropped, unless panicking. Declared first in a test, so dropped last.
 pub struct Clean {
     backend: Arc<HostBackend>,
     patience: Duration,
@@ -43,7 +43,6 @@ impl Deref for Clean {
     }
 }
 
-/// Blocks that are live, and bytes.
 fn live(counters: &Counters) -> (u64, u64) {
     let Counters { device_allocations, pinned_allocations, unified_allocations, host_allocations, .. } = counters;
     let Counters { device_frees, pinned_frees, unified_frees, host_frees, .. } = counters;

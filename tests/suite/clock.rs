@@ -1,6 +1,5 @@
-//! A hybrid logical clock between processes: one word in memory that all of them map, and no stamp twice.
-//!
-//! The other processes are this program again, with their number in the environment: [`child_role`].
+//! A hybrid logical clock shared by processes. The others are this program, with their number in the
+//! environment: [`child_role`].
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::io::stdin;
@@ -32,9 +31,9 @@ struct Shared {
 
 fn map(fd: BorrowedFd<'_>) -> &'static Shared {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: a new mapping, where the system likes.
+    // SAFETY: a new mapping at any address.
     let place = unsafe { mmap(null_mut(), size_of::<Shared>(), protection, flags, fd, 0) }.unwrap();
-    // SAFETY: page-aligned, as long as it is mapped, never unmapped, and words that are shared by their own accesses.
+    // SAFETY: page-aligned, never unmapped, atomic words.
     unsafe { NonNull::new(place).unwrap().cast().as_ref() }
 }
 
@@ -48,7 +47,6 @@ fn stamp(shared: &Shared, process: usize) {
             thread::yield_now();
         }
         for (number, place) in places.iter().enumerate() {
-            // The processes disagree by a microsecond, and the time moves on every fifty stamps.
             let stamp = shared.clock.get().tick(round * 100 + (number / 50 + process) as u64);
             place.store(stamp.bits(), Relaxed);
         }

@@ -1,4 +1,4 @@
-//! A clock that panics.
+//! A clock that panics once on each thread that called [`strike`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Panics once on each thread that [`strike`] was called on.
 pub fn clock() -> Clock {
     let born = Instant::now();
     Arc::new(move || {
@@ -25,7 +24,6 @@ pub fn strike(number: u64) {
     LEFT.set(number);
 }
 
-/// Whether it has. It does not any more.
 pub fn has_struck() -> bool {
     LEFT.replace(0) == 0
 }

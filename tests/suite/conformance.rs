@@ -1,4 +1,4 @@
-//! The host backend passes the suite: with its own memories, with adaptors over them, and behind a backend with the required methods only.
+//! The host backend passes the suite, also with adaptors and with the required methods only.
 #![cfg(feature = "testing")]
 
 mod minimal;
@@ -15,7 +15,6 @@ fn plain() -> Subject {
     Subject::new(backend).counting(move || counted.counters().into())
 }
 
-/// Returns a backend that implements the required methods only.
 fn least() -> Subject {
     let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
     let counted = Arc::clone(&backend);

@@ -1,4 +1,4 @@
-//! Printed layouts, ours or a user's: complete, and with all text escaped.
+//! Printed layouts are complete, and all text is escaped.
 use std::slice;
 
 use ringmem::backend::DeviceAddress;
@@ -17,7 +17,6 @@ layout_table! {
     2 right: [u8; 2], "device";
 }
 
-/// Fields that begin and end anywhere, and writers that no format likes.
 #[repr(C, packed)]
 struct Order {
     first: u8,
@@ -94,7 +93,6 @@ fn elements(svg: &str) -> Vec<String> {
 fn a_map_has_a_box_for_every_field_and_takes_structs_apart() {
     let map = describe::svg(&order()).to_string();
     let elements = elements(&map);
-    // The page's and one for each field.
     assert_eq!(elements.iter().filter(|name| *name == "title").count(), 1 + 6);
     assert!(!elements.iter().any(|name| name == "b"));
     for title in [
@@ -107,10 +105,8 @@ fn a_map_has_a_box_for_every_field_and_takes_structs_apart() {
     ] {
         assert!(map.contains(&format!("<title>{title}</title>")), "{title}\n{map}");
     }
-    // A box across two rows that do not touch is two, one of three rows or more is one around all.
     assert!(map.contains(r#"<path d="M444 84H672V118H444Z M64 118H368V152H64Z"/>"#), "{map}");
     assert!(map.contains(">⋮ 40 bytes not shown ⋮<"), "{map}");
-    // Each party once in the legend, in the order of the bytes, in as many lines as it takes.
     let legend = ["a &quot;quote&quot;", "host", "device", "&lt;b&gt;you&lt;/b&gt; &amp; me", "one | `two` | *three*", "nobody"];
     let place = |(nth, party): (usize, &&str)| {
         let y = if nth < 5 { 48 } else { 63 };
@@ -139,7 +135,6 @@ fn a_part_of_a_set_says_whose_hash_it_shows() {
 #[test]
 fn a_picture_of_slabs_has_every_part_and_joins_only_what_is_too_narrow() {
     let wide = [(0, 1 << 20, PartState::Live), (1 << 20, 1 << 20, PartState::Live), (2 << 20, 2 << 20, PartState::Free)];
-    // Two hundred of 256 bytes, every fourth of the second hundred free.
     let narrow = (0..200).map(|part| (part * 256, 256, if part >= 100 && part % 4 == 0 { PartState::Free } else { PartState::Cached }));
     let rest = (200 * 256, (1 << 20) - 200 * 256, PartState::Live);
     let address = Some(DeviceAddress::new(0x4000));

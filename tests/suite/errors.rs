@@ -1,5 +1,4 @@
-//! Every variant of `Error` is what some call answers, and says its facts: shown here where that takes a line or two, elsewhere where it takes another
-//! process, a driver or a persistent kernel. Every reason why a stream stops or an id leads nowhere is answered, too.
+//! Every variant of `Error` is returned by some call, with its facts: here or in the tests named here.
 use crate::clean;
 use crate::held;
 
@@ -46,7 +45,6 @@ const OPERATION_FAULTS: &[(&str, &str)] = &[
     ("NotReached", include_str!("stream/moments.rs")),
 ];
 
-/// The same of [`ConfigError`](ringmem::config::ConfigError), where it is not in the tests of its module.
 const CONFIGS: &[(&str, &str)] = &[
     ("Bytes", include_str!("pools/fields.rs")),
     ("Interval", include_str!("../../src/config.rs")),
@@ -110,7 +108,7 @@ fn variants(source: &str, name: &str) -> BTreeSet<String> {
     body.lines().filter_map(first).map(|line| line.chars().take_while(|letter| letter.is_alphanumeric()).collect()).collect()
 }
 
-/// Whether a line of a file is a pattern with a variant, and not text or the making of one.
+/// Whether a line matches the variant as a pattern, and does not construct it.
 fn is_matched(file: &str, variant: &str) -> bool {
     let is_whole = |rest: &str| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
     let is_pattern =
@@ -127,7 +125,6 @@ fn elsewhere(name: &str, files: &[(&str, &str)]) -> BTreeSet<String> {
     files.iter().map(shown).collect()
 }
 
-/// What calls answer, and what each must say.
 fn answers() -> Vec<(Error, &'static [&'static str])> {
     let (ours, theirs) = (backend(), backend());
     let (stream, strange) = (Stream::new(&ours, 0).expect("a stream"), Stream::new(&theirs, 0).expect("a stream"));
@@ -157,7 +154,7 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
         ),
         (Module::load(&ours, &IMAGE, &Abi::of(&LAYOUTS[1..])).expect_err("another ABI"), &[]),
     ];
-    // SAFETY: refused, or without an argument.
+    // SAFETY: rejected, or without an argument.
     let launch = |name, arguments: &[u64]| unsafe { stream.launch(&module, name, arguments) };
     answers.extend([
         (launch("pan", &[]).expect_err("no such kernel"), &["pan", "panic"] as &[_]),
@@ -175,13 +172,12 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
     answers
 }
 
-/// Those that only a backend's own verbs answer, or a backend that is built for it.
 fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str])> {
     let layout = Layout::from_size_align(64, 8).expect("a layout");
     let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
     let block = ours.allocate(&request, None).expect("room");
     let shorter = Block { layout: Layout::from_size_align(63, 8).expect("a layout"), ready: None, ..block };
-    // SAFETY: the first two are refused, and no code uses the block.
+    // SAFETY: two are rejected, and the block is unused.
     let [foreign, wrong, freed] =
         [(theirs, &block), (ours, &shorter), (ours, &block)].map(|(of, block)| unsafe { of.free(block, &Uses::NONE) });
     freed.expect("it is ours");

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::LIMIT;
 
-/// Runs `child` in a fork: whether it came to an end, and all was so.
 pub fn fork(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has this thread only, asks the tested call, and leaves without destructors.
+    // SAFETY: the child has only this thread, makes the tested call, and exits without destructors.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {

@@ -1,4 +1,4 @@
-//! A stream that a kernel blocks until it is released.
+//! A stream that a kernel blocks until released.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,10 +13,9 @@ use ringmem_kernels::{ABI, IMAGE};
 
 const HOLDS: Image = Image { host: &[Entry { name: "hold", arguments: 1, run: hold }], ..IMAGE };
 
-/// Waits until the word at its argument is not 0, half a minute at most.
 unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = host.translate(arguments[0], 8).expect("a live word");
-    // SAFETY: `Held` keeps it for the launch, and everybody uses it as an atomic.
+    // SAFETY: `Held` keeps it for the launch; an atomic on all sides.
     let word = unsafe { word.cast::<AtomicU64>().as_ref() };
     let begun = host.now_ns();
     while word.load(Acquire) == 0 && host.now_ns() - begun < 30_000_000_000 {
@@ -24,7 +23,6 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// A stream that executes nothing until this is let go.
 pub struct Held {
     word: PinnedBuffer<u64>,
     launch: Option<Pending<()>>,
@@ -35,7 +33,7 @@ impl Held {
         let word = PinnedBuffer::new(Pinned::new(backend, 0), 1).expect("a word");
         let module = Module::load(backend, &HOLDS, &ABI).expect("our ABI");
         let address = word.device_address().expect("a word has bytes").get();
-        // SAFETY: the word lives until the launch has been waited for, and is used as an atomic.
+        // SAFETY: the word outlives the launch, an atomic on all sides.
         let launch = unsafe { stream.launch(&module, "hold", &[address]) }.expect("queued");
         Self { word, launch: Some(launch) }
     }
@@ -48,7 +46,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let (Some(word), Some(launch)) = (self.word.as_ptr(), self.launch.take()) else { return };
-        // SAFETY: live, and used as an atomic only.
+        // SAFETY: live, only used as an atomic.
         unsafe { word.cast::<AtomicU64>().as_ref() }.store(1, Release);
         assert!(launch.wait().is_ok() || std::thread::panicking());
     }

@@ -1,4 +1,4 @@
-//! Every interleaving of going to sleep at a ring and waking the sleeper: no wake-up is lost.
+//! Sleeping at a ring and waking the sleeper, in every interleaving.
 #[path = "../../layouts/tests/suite/loom_machine.rs"]
 #[allow(dead_code, reason = "made for the rings' own models")]
 mod loom_machine;
@@ -81,7 +81,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Dropped only where all is well: in a model that has failed, loom is not to be asked any more.
+/// Dropped only if all is well: in a failed model loom must not be called.
 struct Kept<T>(ManuallyDrop<T>);
 
 impl<T> Kept<T> {
@@ -113,7 +113,7 @@ impl<F: Future + Unpin> Future for Kept<F> {
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: once, and not used any more.
+            // SAFETY: once; unused afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }
@@ -126,15 +126,15 @@ type Receiver<const WEAK: u8> = Waiting<spsc::Consumer<'static, u64, Machine<WEA
 fn with_ring<const WEAK: u8>(run: impl FnOnce(Kept<Sender<WEAK>>, Kept<Receiver<WEAK>>)) {
     let layout = RingLayout::of::<u64>(1).unwrap();
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), LoomCell::<u64>::new(0))));
-    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, cell): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1)) };
-    // SAFETY: one cell, this model's only ends.
+    // SAFETY: one cell; the only ends.
     let producer = unsafe { spsc::Producer::new(header, header, cell) }.unwrap().announce();
     // SAFETY: as above.
     let consumer = unsafe { spsc::Consumer::new(header, header, cell) }.unwrap().announce();
     let (sender, receiver) = Waiting::pair(producer, consumer, SLEEP);
     run(Kept::new(sender), Kept::new(receiver));
-    // SAFETY: `run` has ended, and both ends with it.
+    // SAFETY: `run` and both ends are gone.
     drop(unsafe { Box::from_raw(memory) });
 }
 
@@ -183,7 +183,6 @@ fn leaving<const WEAK: u8>() {
     });
 }
 
-/// A future that was polled and dropped, and one that was polled and forgotten, lose no message.
 fn cancelled_and_forgotten<const WEAK: u8>() {
     with_ring::<WEAK>(|mut sender, mut receiver| {
         let writer = thread::spawn(move || {
@@ -210,9 +209,9 @@ fn two_sleepers<const WEAK: u8>() {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 2).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 2] = std::array::from_fn(|place| Slot::vacant(LoomCell::new(0), place as u64, 2, 0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
-    // SAFETY: two vacant slots, as long as the model runs.
+    // SAFETY: two vacant slots that outlive the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
     // SAFETY: as above.
     let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
@@ -230,14 +229,13 @@ fn two_sleepers<const WEAK: u8>() {
     drop(unsafe { Box::from_raw(memory) });
 }
 
-/// A producer that gives up its claim wakes another one that sleeps for room, as a thread or as a task.
 fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, Machine<WEAK>>, Futex>)) {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: allocated just now; freed after the ends are dropped, or leaked if the model fails.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
-    // SAFETY: a vacant slot that lives as long as the model runs.
+    // SAFETY: a vacant slot that outlives the model.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
     // SAFETY: as above.
     let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
@@ -266,7 +264,7 @@ fn room_given_up_to_a_task<const WEAK: u8>() {
     given_up::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
 }
 
-/// The first poll that finds nothing releases the slots of a forgotten batch, which wakes a sender that sleeps for them.
+/// The first empty poll releases the slots of a forgotten batch, which wakes a sender.
 fn forgotten_batch<const WEAK: u8>(receive: fn(&mut Receiver<WEAK>)) {
     with_ring::<WEAK>(|mut sender, mut receiver| {
         sender.send(1).unwrap();
@@ -292,16 +290,15 @@ fn a_batch_that_a_task_forgot<const WEAK: u8>() {
     forgotten_batch::<WEAK>(|receiver| assert_eq!(block_on(Kept::new(receiver.recv_async())), Ok(2)));
 }
 
-/// Three messages without bytes through a ring that two of them fill, each waited for with a grant and a frame.
 fn frames<const WEAK: u8>() {
     let layout = framed::layout(16).unwrap();
     let slots: [LoomCell<u64>; 2] = std::array::from_fn(|_| LoomCell::new(0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), slots)));
-    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    // SAFETY: just allocated; freed after the ends, or leaked by a failed model.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
-    // SAFETY: two words, as long as the model runs, and its only producer.
+    // SAFETY: two words that outlive the model; the only producer.
     let producer: framed::Producer<'static, Machine<WEAK>> = unsafe { framed::Producer::new(header, header, slots) }.unwrap().announce();
-    // SAFETY: as above, and its only consumer.
+    // SAFETY: as above; the only consumer.
     let consumer: framed::Consumer<'static, Machine<WEAK>> = unsafe { framed::Consumer::new(header, header, slots) }.unwrap().announce();
     let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
     let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
@@ -339,16 +336,15 @@ fn with_words<const WEAK: u8>(kind: RingFlags, run: impl FnOnce(&'static RingHea
     let layout = RingLayout::of_kind::<u64>(kind, 2).unwrap();
     let words: [LoomWord<WEAK>; 4] = std::array::from_fn(|_| LoomWord::new(0));
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), words)));
-    // SAFETY: just made, freed when `run` has ended, or leaked when the model fails.
+    // SAFETY: just allocated; freed after `run`, or leaked by a failed model.
     unsafe { run(&(*memory).0, NonNull::from(&(*memory).1).cast()) };
-    // SAFETY: `run` has ended, and all ends with it.
+    // SAFETY: `run` and all ends are gone.
     drop(unsafe { Box::from_raw(memory) });
 }
 
-/// Two readers sleep at a wait word outside their ring, a thread and a task. Both get the message, and see the writer's end.
 fn followers<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::LOSSY, |header, slots| {
-        // SAFETY: two slots of two words, and their only writer.
+        // SAFETY: two slots of two words; the only writer.
         let writer = unsafe { lossy::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
         // SAFETY: as above.
         let reader = unsafe { lossy::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
@@ -367,7 +363,7 @@ fn followers<const WEAK: u8>() {
 
 fn latest<const WEAK: u8>() {
     with_words::<WEAK>(RingFlags::MAILBOX, |header, slots| {
-        // SAFETY: two slots of two words, and their only writer.
+        // SAFETY: two slots of two words; the only writer.
         let writer = unsafe { mailbox::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
         // SAFETY: as above.
         let reader = unsafe { mailbox::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();

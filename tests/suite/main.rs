@@ -1,4 +1,4 @@
-//! The tests that need no process of their own, in one program: it links once, and compiles each generic function once.
+//! The tests that need no own process, in one program, which compiles each generic function once.
 #![cfg(feature = "std")]
 
 use std::thread;
@@ -47,10 +47,10 @@ mod wait_kinds;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
 
-/// How long a test waits for something that must happen. A test that waits as long has failed.
+/// A test that waits this long has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits for a fact.
+/// Waits until a fact holds.
 #[track_caller]
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);

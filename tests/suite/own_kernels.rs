@@ -1,4 +1,4 @@
-//! Kernels that a user declares by `kernels!`, in each of its forms, on a host backend.
+//! Kernels declared by `kernels!`, in each of its forms, on a host backend.
 use std::sync::Arc;
 
 use ringmem::backend::host::HostBackend;
@@ -36,7 +36,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Total {
             let number = unsafe { batch.message(index, |number| *number) };
             self.0 = Sum { count: self.0.count + 1, total: self.0.total + number.value };
             if lanes.lane() == 0 {
-                // SAFETY: below the length, and only lane 0 is here.
+                // SAFETY: below the length; only lane 0.
                 unsafe { batch.exchange(index, |_, sum| *sum = self.0) };
             }
         }
@@ -62,7 +62,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Offset {
 }
 
 unsafe fn serve_offset<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, offset: u64) {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { persistent(machine, lanes, launch, &mut Offset(offset)) }
 }
 
@@ -148,7 +148,7 @@ fn a_grid_kernel_runs_over_a_buffer() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut data = GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.5; 1000]).expect("room");
     let first = DevicePointer::new(data.device_address().expect("it has bytes").get());
-    // SAFETY: the buffer has so many elements, and is waited for.
+    // SAFETY: the buffer has that many elements, and is waited for.
     let launched = unsafe { stream.start(&module, &SCALE, (first, 1000, 3), 4) }.expect("queued");
     launched.wait().expect("it ends");
     assert_eq!(data.to_vec().expect("a copy"), [4.5; 1000]);

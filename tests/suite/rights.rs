@@ -1,4 +1,4 @@
-//! Tests that depend on user rights or on a tool: they run again in a child process, or report that they are skipped.
+//! Tests that depend on user rights or on a tool run in a child process, or report a skip.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::fmt::Display;
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 const CHILD: &str = "RINGMEM_TEST_RUNS_AGAIN";
 
-/// Reports a skipped test. CI has everything that the tests need, so a skip is a failure there.
+/// In CI a skip is a failure.
 pub fn skipped(why: impl Display) {
     assert!(std::env::var_os("CI").is_none(), "tests must not be skipped in CI: {why}");
     eprintln!("skipped: {why}");
@@ -18,7 +18,7 @@ pub fn is_again() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Runs a test of this program in a child process, after its shell ran `setup`. A child of root lacks these capabilities, and has the rights of a user.
+/// The child's shell runs `setup`; a child of root lacks these capabilities.
 pub fn again(test: &str, setup: &str, capabilities: &[&str]) -> Output {
     let this = std::env::current_exe().expect("this program");
     let mut child = Command::new("sh");

@@ -1,6 +1,5 @@
-//! Rings between processes: real ones, that are killed, that lie, that sleep.
-//!
-//! The other process is this program again, with a role in its environment: [`child_role`].
+//! Rings between processes that are killed, lie, or sleep. The others are this program with a role in its
+//! environment: [`child_role`].
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::fs::{self, File};
@@ -25,11 +24,9 @@ use ringmem::{Error, RingHeader, SharedLayout, region};
 
 use crate::{LIMIT, eventually};
 
-/// A line, so that a torn one shows.
 type Message = [u64; 8];
 
 fn message(index: u64) -> Message {
-    // An odd factor: no two words of no two messages are alike.
     std::array::from_fn(|word| index.wrapping_mul(8).wrapping_add(word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
@@ -39,7 +36,6 @@ const RING: u64 = 1152;
 const ROLE: &str = "RINGMEM_SHARED_ROLE";
 const SECOND: &str = "RINGMEM_SHARED_SECOND";
 
-/// Waits, and makes sure that it was not the deadline that ended the wait.
 fn woken<R>(wait: impl FnOnce(Duration) -> R) -> R {
     let began = Instant::now();
     let result = wait(LIMIT);
@@ -88,7 +84,6 @@ impl Worker {
         let mut child = command.stdin(Stdio::from(duplicate(memory))).stdout(Stdio::piped()).spawn().unwrap();
         let reports = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
-        // Ends with the process.
         thread::spawn(move || reports.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         Self { child, lines }
     }
@@ -159,7 +154,6 @@ fn say_if_dead(state: OwnerState, generation: u64, last: &mut u64) {
     thread::yield_now();
 }
 
-/// Pushes the message of each index until it is killed.
 fn fill(memory: &Memory) {
     let (_, left_by_predecessor) = memory.indices();
     let mut producer = memory.producer::<Message>().unwrap();
@@ -189,7 +183,6 @@ fn fill(memory: &Memory) {
     }
 }
 
-/// Pops and checks until it is killed.
 fn drain(memory: &Memory) {
     let (left_by_predecessor, _) = memory.indices();
     let mut consumer = memory.consumer::<Message>().unwrap();
@@ -234,7 +227,6 @@ fn killed_producers_lose_nothing_that_they_published() {
     const KILLS: u64 = 125 * crate::DEPTH;
     let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()) << 20 | 1;
     let seed = std::env::var("RINGMEM_SEED").map_or(seed, |seed| seed.parse().expect("a number"));
-    // Printed if the test fails.
     println!("RINGMEM_SEED={seed}");
     let mut random = Random(seed);
     let began = Instant::now();
@@ -247,7 +239,6 @@ fn killed_producers_lose_nothing_that_they_published() {
     for kill in 0..KILLS {
         let place = random.below(2) as usize;
         let (victim, role) = ends[place];
-        // Some die while they start, the others at work.
         if random.below(8) != 0 {
             eventually("an owner at work", || ends.iter().all(|&(side, _)| memory.state(side) == OwnerState::Alive));
         }
@@ -584,7 +575,7 @@ fn what_is_no_region_is_refused_by_name() {
     assert!(matches!(Memory::open(folder.path().join("none")).err(), Some(Error::System { path: Some(_), .. })));
 }
 
-/// Writes anything anywhere, as a process that holds the memory may, by the system and not through a mapping.
+/// Through the file, not a mapping, as any process that holds the memory may.
 fn scribble(file: &File, random: &mut Random, stop: &AtomicBool) {
     let size = file.metadata().unwrap().len() as usize;
     let mut sound = vec![0; size];

@@ -1,4 +1,4 @@
-//! Owned ends in shared memory, moved into threads and tasks, after the memory's other handles are dropped.
+//! Owned ends in shared memory, after its other handles are dropped.
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::os::fd::AsFd;
@@ -17,21 +17,18 @@ use crate::LIMIT;
 const MESSAGES: u64 = 5_000;
 const SLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 
-/// Runs in a thread of its own, and is waited for no longer than [`LIMIT`].
 fn in_a_thread<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> impl FnOnce() -> R {
     let (sender, receiver) = channel();
     thread::spawn(move || sender.send(run()));
     move || receiver.recv_timeout(LIMIT).expect("it panicked, or nobody woke it")
 }
 
-/// Both ends of a ring of four, over mappings of their own as two processes have, and nothing else of it.
 fn two_mappings() -> (Producer<u64>, Consumer<u64>) {
     let memory = Memory::create::<u64>(4).unwrap();
     let theirs = Memory::from_fd(memory.as_fd().try_clone_to_owned().unwrap()).unwrap();
     (memory.producer().unwrap(), theirs.consumer().unwrap())
 }
 
-/// Receives all messages, and that there are no more.
 fn receive_all(mut receiver: Waiting<Consumer<u64>>) {
     for number in 0..MESSAGES {
         assert_eq!(receiver.recv_timeout(LIMIT), Ok(number));
@@ -135,7 +132,6 @@ fn a_wait_that_borrows_leaves_nothing_when_it_ends() {
     assert_eq!(consumer.waiting(SLEEP).recv_timeout(LIMIT), Err(RecvError::Disconnected));
 }
 
-/// Waits until the consumer is counted asleep.
 fn until_asleep(producers_view: &Memory) {
     let deadline = Instant::now() + LIMIT;
     while !sleeps(producers_view) {

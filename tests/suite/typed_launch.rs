@@ -1,4 +1,4 @@
-//! Typed launches: arguments arrive unchanged, on the requested number of groups.
+//! Typed launches.
 use crate::clean;
 
 use crate::{LIMIT, eventually};
@@ -34,7 +34,7 @@ fn kernels_over_a_grid_do_their_buffers_whatever_the_groups() {
         let filled = GpuBuffer::<u64>::new(memory(), 77).expect("room");
         let [to, x, y, copied] = [&sums, &left, &right, &twin].map(|buffer| buffer.device_pointer().expect("it has bytes"));
         let words = filled.device_pointer().expect("it has bytes");
-        // SAFETY: all five live until the stream has been waited for, and no other code uses them meanwhile; for all three.
+        // SAFETY: all five live until the stream has been waited for, otherwise unused; for all three.
         let last = unsafe {
             drop(stream.start(&module, &VECTOR_ADD, (to, x, y, 1003), groups).expect("queued"));
             drop(stream.start(&module, &COPY, (copied.cast(), to.cast(), 1003 * 4), groups).expect("queued"));
@@ -53,7 +53,7 @@ fn more_groups_than_can_run_at_once_are_refused_before_anything_is_queued() {
     let filled = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[7; 4]).expect("room");
     let words = filled.device_pointer().expect("it has bytes");
     for groups in [0, 9, u32::MAX] {
-        // SAFETY: refused.
+        // SAFETY: rejected.
         let error = unsafe { stream.start(&module, &FILL, (words, 4, 1), groups) }.expect_err("not so many");
         assert!(matches!(error, Error::Size { asked, least: 1, most: 8, .. } if asked == u64::from(groups)), "{error}");
     }
@@ -67,7 +67,7 @@ unsafe fn write(host: &dyn KernelHost, words: &[u64]) {
     let Some((to, epoch, number, pointer)) = WRITE.arguments(words) else { return };
     let Some(place) = host.translate(to.address(), 32) else { return };
     let given = [words.len() as u64, u64::from(epoch.get()), number, pointer.address()];
-    // SAFETY: four words that are the launch's alone.
+    // SAFETY: four words of the launch.
     unsafe { place.cast::<[u64; 4]>().write(given) };
 }
 
@@ -84,11 +84,11 @@ fn arguments_arrive_as_they_were_given() {
     unsafe { stream.start(&module, &WRITE, arguments, 1) }.expect("queued").wait().expect("no panic");
     assert_eq!(place.to_vec().expect("a download"), [4, u64::from(u32::MAX), u64::MAX, 64 + 3 * 64]);
     let missing: Kernel<()> = Kernel::new("missing");
-    // SAFETY: refused.
+    // SAFETY: rejected.
     let error = unsafe { stream.start(&module, &missing, (), 1) }.expect_err("the image has no such kernel");
     assert!(matches!(error, Error::NotFound { what: "kernel", .. }), "{error}");
     let other: Kernel<(u64,)> = Kernel::new("write");
-    // SAFETY: refused.
+    // SAFETY: rejected.
     let error = unsafe { stream.start(&module, &other, (1,), 1) }.expect_err("a constant that is not the image's");
     assert!(matches!(error, Error::Arguments { expected: 4, got: 1, .. }), "{error}");
 }
@@ -118,7 +118,7 @@ fn one_launch_serves_many_rings_one_for_each_group() {
     for group in 0..GROUPS {
         let [input, output] = [0, 1].map(|which| rings_at + (2 * group + which) * each);
         for header in [input, output] {
-            // SAFETY: zeroed words, aligned, and nothing is attached.
+            // SAFETY: zeroed, aligned words without ends.
             unsafe { at(header).cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, 0) };
         }
         let prepared = control::Launch {
@@ -129,16 +129,16 @@ fn one_launch_serves_many_rings_one_for_each_group() {
             output_ring: address + output,
             telemetry: address + telemetry_at + group * 128,
         };
-        // SAFETY: no kernel runs yet, and only this test writes the host's line.
+        // SAFETY: no kernel runs, and this is the only host.
         let control = unsafe { HostSide::prepare(at(group * 128).cast::<control::Shared<HostWord>>().as_ref(), &prepared) };
-        // SAFETY: as long as its layout, and the kernel is the other end.
+        // SAFETY: as long as its layout; the kernel is the other end.
         let sender = unsafe { Producer::<Echo, Host>::from_raw(at(input), ring.size()) }.expect("just formatted");
         // SAFETY: as above.
         let receiver = unsafe { Consumer::<Echo, Host>::from_raw(at(output), ring.size()) }.expect("just formatted");
         ends.push((control, sender, receiver));
     }
     let arguments = (DevicePointer::new(address), Epoch::new(3), LIMIT.as_nanos() as u64, 8);
-    // SAFETY: the region outlives the launch, which is waited for below; this test is the only other side.
+    // SAFETY: the region outlives the launch, which is waited for; this test is the only peer.
     let launch = unsafe { stream.start(&module, &ECHO.kernel(), arguments, GROUPS as u32) }.expect("queued");
     for (group, (control, sender, receiver)) in ends.iter_mut().enumerate() {
         control.command(Command::ACTIVATE);

@@ -59,7 +59,6 @@ fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
 fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
     let backend = backend();
     let [first, others @ ..] = <[Stream; Uses::MOST + 1]>::try_from(streams(&backend, Uses::MOST + 1)).expect("so many");
-    // The first call of either is the use's own: what fails is to wait for another, or to stand for both.
     for (verb, number) in [(Verb::Mark, 1), (Verb::After, 1), (Verb::Mark, 2)] {
         let held = Held::new(&backend, &first);
         let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
@@ -178,7 +177,6 @@ fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 2), "another use");
     buffer.used_by(&first).expect("a live stream");
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 4), "and one more beside it");
-    // A wait that fails is none, as far as is known.
     let buffer = second.fill(buffer, .., 4).expect("queued").ordered();
     backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
     buffer.to_vec().expect_err("the wait fails");

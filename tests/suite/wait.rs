@@ -1,4 +1,4 @@
-//! Real threads and real tasks that wait at rings.
+//! Threads and tasks that wait at rings.
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,6 @@ fn a_deadline_ends_a_wait_and_gives_the_value_back() {
             other => panic!("{how:?}: {other:?}"),
         }
         assert_eq!(receiver.recv().unwrap(), "first");
-        // A deadline that has passed is still one look.
         sender.send_deadline("third".to_owned(), begun).unwrap();
         assert_eq!(receiver.recv_deadline(begun).unwrap(), "third");
     }
@@ -207,7 +206,6 @@ fn nobody_is_counted_asleep_when_all_are_awake() {
     assert_eq!(asleep(receiver.end().wait_words().ours), 0, "a deadline that has passed counts nobody");
 }
 
-/// Waits until a sleeper at `word` is counted, and long enough for its next check.
 fn until_asleep(word: &ringmem::HostWord) {
     while ringmem::Word::load(word) as u32 == 0 {
         thread::yield_now();
@@ -215,7 +213,7 @@ fn until_asleep(word: &ringmem::HostWord) {
     thread::sleep(SHORT);
 }
 
-/// Whether a thread without a deadline has ended; if it sleeps on, `rescue` is to wake it, so that the test can say so.
+/// If the thread sleeps on, `rescue` wakes it, so that the test can fail.
 fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce()) -> bool {
     let begun = Instant::now();
     while !thread.is_finished() {
@@ -292,7 +290,7 @@ fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
     }
 }
 
-/// A full ring whose consumer is gone each time that it is looked for an even time, and there again after that.
+/// A full ring whose consumer is gone at even checks.
 struct Flickering(std::cell::Cell<u32>, [ringmem::HostWord; 2]);
 
 impl End for Flickering {
@@ -326,7 +324,7 @@ fn a_value_that_was_not_sent_comes_back_whoever_came_meanwhile() {
     }
 }
 
-/// An empty ring whose producer has left; when it is looked at again there is a message, and a second producer that sleeps.
+/// Empty, its producer gone; at the next check it has a message and a sleeping producer.
 struct Succeeded(bool, [ringmem::HostWord; 2]);
 
 impl End for Succeeded {
@@ -471,7 +469,6 @@ fn select_returns_the_message_of_a_thread_that_sends_later() {
     let loud = sends.join().expect("no panic");
     quiet.send(7).expect("room");
     drop(loud);
-    // A receiver whose sender has left is ready for ever, and does not hide the other.
     let mut seen: Vec<_> = (0..100).map(|_| wait::select(&mut receivers, None).expect("two are ready")).collect();
     seen.sort_by_key(|(index, _)| *index);
     seen.dedup();

@@ -1,4 +1,4 @@
-//! Messages of varying length, copied in and out.
+//! Messages of varying length.
 
 use cortex_m::singleton;
 use ringmem_layouts::Host;
@@ -19,7 +19,6 @@ const fn length(number: u32) -> usize {
     }
 }
 
-/// The message of this number, written into a place for the longest: each byte depends on the number and on where it stands.
 fn message(number: u32, into: &mut [u8; LONGEST]) -> &mut [u8] {
     let message = &mut into[..length(number)];
     for (place, byte) in message.iter_mut().enumerate() {
@@ -71,7 +70,6 @@ const fn laps(index: u64) -> u64 {
     index.wrapping_sub(START) / (BYTES as u64 / 8)
 }
 
-/// The interrupt pushes so many messages, main pops and checks them.
 pub fn interrupt_to_main(messages: u32) {
     let Some(ring) = singleton!(: Ring<BYTES> = Ring::starting_at(START)) else { unreachable!("once") };
     let (producer, consumer) = ring.split();
@@ -81,7 +79,6 @@ pub fn interrupt_to_main(messages: u32) {
     report("framed, interrupt to main", messages, laps(ours.0.head()), refused.interrupt, refused.main);
 }
 
-/// Main pushes so many messages, the interrupt pops and checks them.
 pub fn main_to_interrupt(messages: u32) {
     let Some(ring) = singleton!(: Ring<BYTES> = Ring::starting_at(START)) else { unreachable!("once") };
     let (producer, consumer) = ring.split();

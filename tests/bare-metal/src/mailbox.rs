@@ -1,4 +1,4 @@
-//! The latest value, published by the interrupt in the middle of main's reads.
+//! The latest value, published in the middle of main's reads.
 
 use cortex_m::singleton;
 use cortex_m_semihosting::hprintln;
@@ -51,7 +51,6 @@ impl Work for Reads {
     }
 }
 
-/// The interrupt publishes so many values, main reads the latest until it has seen the last.
 pub fn interrupt_to_main(values: u32) {
     let Some(mailbox) = singleton!(: Mailbox<Value> = Mailbox::starting_at(START)) else { unreachable!("once") };
     let (writer, reader) = mailbox.split();

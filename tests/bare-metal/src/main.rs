@@ -1,5 +1,4 @@
-//! Rings between an interrupt and the main loop, on one core without 64-bit atomics: every message is checked, and the exit code reports the
-//! result.
+//! Rings between an interrupt and the main loop, on one core without 64-bit atomics.
 #![no_std]
 #![no_main]
 
@@ -35,7 +34,6 @@ fn main() -> ! {
     unreachable!("the emulator has ended")
 }
 
-/// Prints the figures of a ring and demands that they show something. `full` and `empty` are how often an end was refused.
 fn report(ring: &str, messages: u32, laps: u64, full: u32, empty: u32) {
     hprintln!("{}: {} messages, {} laps, {} times full, {} times empty", ring, messages, laps, full, empty);
     assert!(laps >= 1000, "{ring}: too few laps");

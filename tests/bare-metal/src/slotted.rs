@@ -1,4 +1,4 @@
-//! Values of 32 bytes through the rings that have a word in each slot, over slots that were lent.
+//! Rings with a word in each slot, over lent slots.
 
 use core::mem::MaybeUninit;
 
@@ -68,7 +68,6 @@ impl Work for PushesAndPops {
 
 macro_rules! both_ways {
     ($interrupt_to_main:ident, $main_to_interrupt:ident, $ring:ident, $name:literal) => {
-        /// The interrupt pushes so many values, main pops and checks them.
         pub fn $interrupt_to_main(values: u32) {
             let Some(slots) = singleton!(: Slots = [const { MaybeUninit::uninit() }; SLOTS]) else { unreachable!("once") };
             let Ok(ring) = $ring::RingIn::over_starting_at(slots, START) else { unreachable!("a power of two") };
@@ -79,7 +78,6 @@ macro_rules! both_ways {
             report(concat!($name, ", interrupt to main"), values, laps(values), refused.interrupt, refused.main);
         }
 
-        /// Main pushes so many values, the interrupt pops and checks them.
         pub fn $main_to_interrupt(values: u32) {
             let Some(slots) = singleton!(: Slots = [const { MaybeUninit::uninit() }; SLOTS]) else { unreachable!("once") };
             let Ok(ring) = $ring::RingIn::over_starting_at(slots, START) else { unreachable!("a power of two") };

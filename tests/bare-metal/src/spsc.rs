@@ -11,7 +11,6 @@ const SLOTS: usize = 8;
 
 pub type Value = [u32; 8];
 
-/// The value of this number: no word is that of its neighbours.
 pub fn value(number: u32) -> Value {
     core::array::from_fn(|place| number.wrapping_mul(0x9e37_79b9) ^ place as u32)
 }
@@ -56,7 +55,6 @@ const fn laps(index: u64) -> u64 {
     index.wrapping_sub(START) / SLOTS as u64
 }
 
-/// The interrupt pushes so many values, main pops and checks them.
 pub fn interrupt_to_main(values: u32) {
     let Some(ring) = singleton!(: Ring<Value, SLOTS> = Ring::starting_at(START)) else { unreachable!("once") };
     let (producer, consumer) = ring.split();
@@ -66,7 +64,6 @@ pub fn interrupt_to_main(values: u32) {
     report("spsc, interrupt to main", values, laps(ours.0.head()), refused.interrupt, refused.main);
 }
 
-/// Main pushes so many values, the interrupt pops and checks them.
 pub fn main_to_interrupt(values: u32) {
     let Some(ring) = singleton!(: Ring<Value, SLOTS> = Ring::starting_at(START)) else { unreachable!("once") };
     let (producer, consumer) = ring.split();

@@ -9,11 +9,9 @@ use cortex_m::peripheral::SYST;
 use cortex_m::peripheral::syst::SystClkSource;
 use cortex_m_rt::exception;
 
-/// Ticks without progress after which main gives up. A full ring is emptied in a few dozen.
 const PATIENCE: u32 = 10_000;
 
 pub trait Work: Send {
-    /// Pushes or pops the message of this number, and checks it; false if the ring is full or empty.
     fn attempt(&mut self, number: u32) -> bool;
 }
 
@@ -24,7 +22,6 @@ struct Shift {
     refused: u32,
 }
 
-/// How often an end found the ring full, or empty. Attempts in a row at one message count once for main, and once a tick for the interrupt.
 pub struct Refused {
     pub interrupt: u32,
     pub main: u32,
@@ -60,7 +57,6 @@ pub fn share(end: u32, theirs: &'static mut dyn Work, ours: &mut dyn Work) -> Re
     Refused { interrupt, main }
 }
 
-/// Until there is something to give back, but not for ever.
 fn wait<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let since = TICKS.load(Relaxed);
     loop {
@@ -85,13 +81,11 @@ fn SysTick() {
     });
 }
 
-/// Messages of one tick at most: for a while more than main has time for, and for a while less.
 const fn most(tick: u32) -> u32 {
     if tick & 64 == 0 { 16 } else { 1 }
 }
 
 impl Shift {
-    /// Up to so many messages.
     fn attempt(&mut self, most: u32) {
         for _ in 0..most.min(self.end - self.next) {
             if !self.work.attempt(self.next) {

@@ -1,4 +1,4 @@
-//! [`Attributes`]: the attributes of the devices, by number of `CUdevice_attribute`.
+//! Attributes of the devices, by number of `CUdevice_attribute`.
 
 use crate::kernel::{BLOCKS_EACH, MULTIPROCESSORS};
 
@@ -9,7 +9,6 @@ pub const CONCURRENT_MANAGED_ACCESS: i32 = 89;
 pub const COOPERATIVE_LAUNCH: i32 = 95;
 pub const HOST_REGISTER_SUPPORTED: i32 = 99;
 pub const MEMORY_POOLS_SUPPORTED: i32 = 115;
-/// Of words of 64 bits on streams.
 pub const CAN_USE_STREAM_WORDS: i32 = 122;
 pub const CAN_FLUSH_REMOTE_WRITES: i32 = 98;
 
@@ -47,16 +46,13 @@ const TABLE: &[(i32, i32)] = &[
     (123, 1),                  // CAN_USE_STREAM_WAIT_VALUE_NOR
 ];
 
-/// More numbers than there are.
 const COUNT: usize = 256;
 
 pub struct Attributes {
-    /// `None` for a number that the driver does not know, being too old.
     values: [Option<i32>; COUNT],
 }
 
 impl Attributes {
-    /// Reads `NUMBER=VALUE,...`, which say otherwise than the table; `NUMBER=-` for a driver that does not know the number.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut values = [Some(0); COUNT];
         for &(number, value) in TABLE {
@@ -73,7 +69,6 @@ impl Attributes {
         Ok(Self { values })
     }
 
-    /// `None` where the driver does not know the number.
     pub fn value(&self, number: i32) -> Option<i32> {
         usize::try_from(number).ok().and_then(|number| self.values.get(number)).copied().unwrap_or(Some(0))
     }

@@ -1,4 +1,4 @@
-//! [`Block`]: a piece of memory that calls may name, and [`Span`], a part of one.
+//! [`Block`]: an allocation; [`Span`]: a range of one.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -11,17 +11,17 @@ use crate::managed::Managed;
 use crate::ordered::Ordered;
 use crate::stream::Point;
 
-/// What memory from the double holds before anything was written to it, and after it was freed.
+/// The byte that fills memory of the double before its first write and after its free.
 pub const POISON: u8 = 0xDB;
 
 pub const ALIGN: u64 = 4096;
 const ALIGN_SMALL: u64 = 512;
-/// Smaller memory that the host sees begins off a page, as where a driver cuts it from larger pieces: it promises no more than 256 bytes.
+/// Smaller host-visible memory starts off a page: a driver may sub-allocate it.
 const CUT: u64 = 64 << 10;
 
 const WRITE_COMBINED: u32 = 4;
 
-/// Bytes of a block: all of them are written, so the machine must have them.
+/// The double writes every byte.
 const MOST: u64 = 4 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,31 +35,27 @@ pub enum Kind {
     Pageable,
 }
 
-/// INVARIANT: `len` bytes at `place` are valid for reads and writes for as long as this lives: its own where `owned`, else the caller's, who has
-/// promised it over the ABI. Others use them at the same time, so they are reached through raw pointers and atomics, never a reference.
+/// INVARIANT: `len` bytes at `place` are valid for reads and writes while this lives: its own if `owned`,
+/// else the caller's, who promised it over the ABI. Others access them concurrently, so only through raw
+/// pointers and atomics, never a reference.
 pub struct Block {
     place: NonNull<u8>,
     pub len: u64,
     pub kind: Kind,
-    /// The device that it is of, or in whose context it was made.
     pub device: u32,
     pub flags: u32,
     owned: Option<(NonNull<u8>, Layout)>,
-    /// What stream-ordered memory is besides.
     pub ordered: Option<Ordered>,
-    /// What managed memory is besides.
     pub managed: Option<Managed>,
-    /// The last use by each stream.
     pub uses: Mutex<Vec<Point>>,
 }
 
-// SAFETY: an address and how to free it; every access argues for itself.
+// SAFETY: an address and how to free it; every access has its own proof.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Poisoned memory of a device, or made in its context.
     pub fn new(kind: Kind, device: u32, len: u64) -> Answer<Self> {
         let bytes = usize::try_from(len).ok().filter(|&bytes| bytes > 0).ok_or(Code::INVALID_VALUE)?;
         if len > MOST {
@@ -79,7 +75,6 @@ impl Block {
         Ok(block)
     }
 
-    /// The caller's memory.
     pub const fn borrowed(kind: Kind, device: u32, place: NonNull<u8>, len: u64) -> Self {
         Self { place, len, kind, device, flags: 0, owned: None, ordered: None, managed: None, uses: Mutex::new(Vec::new()) }
     }
@@ -88,18 +83,16 @@ impl Block {
         self.place
     }
 
-    /// Returns true if devices know it by an address of its own.
     pub const fn is_write_combined(&self) -> bool {
         matches!(self.kind, Kind::Pinned) && self.flags & WRITE_COMBINED != 0
     }
 
-    /// Whether it is memory of the host's own.
     pub const fn is_host(&self) -> bool {
         matches!(self.kind, Kind::Pinned | Kind::Registered | Kind::Pageable)
     }
 
     fn poison(&self) {
-        // SAFETY: the invariant; no other code has the block, neither before it is given out nor in its drop.
+        // SAFETY: the invariant; no other code has the block before it is given out or in its drop.
         unsafe { self.place.write_bytes(POISON, self.len as usize) };
     }
 }
@@ -125,7 +118,6 @@ pub struct Span {
 }
 
 impl Span {
-    /// `None` where the block has not so much.
     pub fn new(block: &Arc<Block>, offset: u64, len: u64) -> Option<Self> {
         (offset.checked_add(len)? <= block.len).then(|| Self { block: Arc::clone(block), offset, len })
     }
@@ -135,12 +127,10 @@ impl Span {
         unsafe { self.block.place.add(self.offset as usize) }
     }
 
-    /// Where it begins in its block.
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The same bytes, in a block of their own.
     pub fn staged(&self) -> Answer<Self> {
         let block = Arc::new(Block::new(Kind::Pageable, self.block.device, self.len.max(1))?);
         let staged = Self { block, offset: 0, len: self.len };
@@ -153,7 +143,6 @@ impl Span {
         mine < theirs + other.len as usize && theirs < mine + self.len as usize
     }
 
-    /// Copies as many bytes as both have; whole words as words, so that none is seen half.
     pub fn copy_from(&self, source: &Self) {
         let (to, from) = (self.place(), source.place());
         let len = self.len.min(source.len) as usize;
@@ -162,7 +151,7 @@ impl Span {
         let words = (len - head) / 8;
         fence(SeqCst);
         for i in (0..head).chain(head + words * 8..len) {
-            // SAFETY: within both spans; atomics, so it does not race with other atomic accesses.
+            // SAFETY: within both spans; atomics, so no data race with other atomic accesses.
             unsafe { AtomicU8::from_ptr(to.as_ptr().add(i)).store(AtomicU8::from_ptr(from.as_ptr().add(i)).load(Relaxed), Relaxed) };
         }
         for i in 0..words {
@@ -184,33 +173,32 @@ impl Span {
         fence(SeqCst);
     }
 
-    /// Fills it with values of four bytes, to a multiple of which it is aligned.
     pub fn fill_words(&self, value: u32) {
         debug_assert!(self.len.is_multiple_of(4) && self.place().align_offset(4) == 0);
         fence(SeqCst);
         for i in 0..self.len as usize / 4 {
             // SAFETY: within the span.
             let word = unsafe { self.place().cast::<u32>().add(i) };
-            // SAFETY: aligned: `cuMemsetD32Async` has checked it, and blocks are aligned alike as place and as address.
+            // SAFETY: aligned: `cuMemsetD32Async` checked it, and place and address of a block have the same
+            // alignment.
             unsafe { AtomicU32::from_ptr(word.as_ptr()).store(value, Relaxed) };
         }
         fence(SeqCst);
     }
 
-    /// Writes a word, after everything before it if `ordered`.
     pub fn write(&self, value: u64, ordered: bool) {
         debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
         if ordered {
             fence(SeqCst);
         }
-        // SAFETY: eight bytes, aligned: `cuStreamWriteValue64_v2` has checked it, and blocks are aligned alike as place and as address.
+        // SAFETY: eight aligned bytes: `cuStreamWriteValue64_v2` checked it; place and address have the same
+        // alignment.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).store(value, Relaxed) };
     }
 
-    /// The word, and then everything that was done before it was written.
     pub fn read(&self) -> u64 {
         debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
-        // SAFETY: eight bytes, aligned: `cuStreamWaitValue64_v2` has checked it.
+        // SAFETY: eight aligned bytes: `cuStreamWaitValue64_v2` checked it.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).load(SeqCst) }
     }
 }

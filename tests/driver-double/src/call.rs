@@ -1,4 +1,4 @@
-//! The path of every call, and the macro that exports it.
+//! The path of every call.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
@@ -21,7 +21,6 @@ thread_local! {
     static GAVE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Number and symbol of the call that this thread is in.
 pub fn current() -> (u64, &'static str) {
     CURRENT.get()
 }
@@ -50,11 +49,9 @@ pub fn enter(symbol: &'static Symbol, needs: Needs, arguments: &[&dyn fmt::Debug
     code.number()
 }
 
-/// Gives a value to the caller.
-///
 /// # Safety
 ///
-/// `place` is null, which is refused, or valid for a write.
+/// `place` is null, which is rejected, or valid for a write.
 pub unsafe fn give<T: fmt::Debug>(place: *mut T, value: T) -> Answer {
     if place.is_null() {
         return Err(Code::INVALID_VALUE);
@@ -62,16 +59,16 @@ pub unsafe fn give<T: fmt::Debug>(place: *mut T, value: T) -> Answer {
     if Driver::the().record.is_on() {
         let _ = GAVE.try_with(|gave| gave.borrow_mut().push_str(&format!(" {value:#x?}")));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { place.write(value) };
     Ok(())
 }
 
-/// Gives a string to the caller, whole or not at all.
+/// Writes a string, whole or not at all.
 ///
 /// # Safety
 ///
-/// `place` is null, which is refused, or valid for writes of `len` bytes.
+/// `place` is null, which is rejected, or valid for writes of `len` bytes.
 pub unsafe fn give_text(place: *mut c_char, len: i32, text: &CStr) -> Answer {
     let bytes = text.to_bytes_with_nul();
     let len = usize::try_from(len).map_err(|_| Code::INVALID_VALUE)?;
@@ -85,12 +82,12 @@ pub unsafe fn give_text(place: *mut c_char, len: i32, text: &CStr) -> Answer {
 
 /// A string that a caller passes.
 ///
-/// INVARIANT: null, or a C string for as long as the call lasts: the caller calls over the ABI has promised it.
+/// INVARIANT: null, or a C string for the duration of the call, as the caller promised over the ABI.
 #[repr(transparent)]
 pub struct Name(*const c_char);
 
 impl Name {
-    /// The string, as a call's argument.
+    /// Makes a call's argument of a string.
     #[must_use]
     pub const fn new(text: &'static CStr) -> Self {
         Self(text.as_ptr())
@@ -112,11 +109,9 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Exports functions of the driver API: requirements, C signature and effect of each. The body may return early with `?`. Work that can be done
-/// `at_once`, without a log line and without planned failures, is tried first, and returns whether it was complete.
+/// `at_once` work runs before the log line and the planned failures, and returns whether it was complete.
 macro_rules! calls {
     ($($needs:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(at_once $quick:block)? |$driver:pat_param| $body:block)+) => {
-        /// A function and a static of one name cannot stand side by side.
         #[allow(non_upper_case_globals)]
         mod symbol {
             $(pub static $name: crate::symbol::Symbol = crate::symbol::Symbol::new(stringify!($name));)+

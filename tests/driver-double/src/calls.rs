@@ -14,12 +14,11 @@ pub mod stream;
 
 use crate::symbol::Symbol;
 
-/// Every symbol of the driver API that is here.
+/// Returns every symbol of the driver API that the double has.
 pub fn symbols() -> impl Iterator<Item = &'static str> {
     all().map(|symbol| symbol.name)
 }
 
-/// The same, with their counts and plans.
 pub fn all() -> impl Iterator<Item = &'static Symbol> {
     let memory = [memory::SYMBOLS, pool::SYMBOLS, managed::SYMBOLS, pointer::SYMBOLS, copy::SYMBOLS];
     let all =

@@ -1,9 +1,9 @@
-//! [`Code`]: the result of a call, with the driver's own names.
+//! [`Code`]: the result of a call.
 
 use std::ffi::CStr;
 use std::fmt;
 
-/// A `CUresult`, never one without a name: to some callers an unknown number is undefined behaviour.
+/// Always one with a name: others are undefined behaviour for callers with an `enum`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Code(u32);
 
@@ -11,7 +11,6 @@ pub type Answer<T = ()> = Result<T, Code>;
 
 macro_rules! codes {
     ($($name:ident $number:literal $c_name:literal $text:literal;)+) => {
-        // Some are only ever injected.
         #[allow(dead_code)]
         impl Code {
             $(pub const $name: Self = Self($number);)+
@@ -60,7 +59,6 @@ codes! {
 }
 
 impl Code {
-    /// The code of a number that has a name here.
     pub fn known(number: u32) -> Option<Self> {
         TABLE.iter().any(|row| row.0 == number).then_some(Self(number))
     }

@@ -1,4 +1,4 @@
-//! [`Context`]: a device's primary context, and which is bound to a thread.
+//! The primary context of a device, and the one bound to a thread.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -18,23 +18,19 @@ pub struct Context {
     fault: AtomicU32,
 }
 
-/// The handle of a device's context.
 pub const fn handle(device: u32) -> usize {
     HANDLE + device as usize * STRIDE
 }
 
-/// The device whose context has this handle, if there are so many.
 pub fn device(handle: usize, devices: usize) -> Answer<u32> {
     let offset = handle.checked_sub(HANDLE).filter(|offset| offset.is_multiple_of(STRIDE) && offset / STRIDE < devices);
     offset.map(|offset| (offset / STRIDE) as u32).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// The device whose context is bound to this thread.
 pub fn bound() -> Option<u32> {
     BOUND.get()
 }
 
-/// Binds a device's context to this thread, or nothing.
 pub fn bind(device: Option<u32>) {
     BOUND.set(device);
 }
@@ -48,12 +44,10 @@ impl Context {
         self.retained.fetch_add(1, AcqRel);
     }
 
-    /// How often it is retained.
     pub fn retained(&self) -> u64 {
         self.retained.load(Acquire)
     }
 
-    /// Whether this was the last.
     pub fn release(&self) -> Answer<bool> {
         let before = self.retained.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)).map_err(|_| Code::INVALID_CONTEXT)?;
         if before == 1 {
@@ -62,7 +56,6 @@ impl Context {
         Ok(before == 1)
     }
 
-    /// Whether a thread that it is bound to may work in it.
     pub fn check(&self) -> Answer {
         if self.retained() == 0 {
             return Err(Code::CONTEXT_IS_DESTROYED);
@@ -73,7 +66,6 @@ impl Context {
         }
     }
 
-    /// Breaks it.
     pub fn fail(&self, fault: Code) {
         // The first fault stays.
         let _ = self.fault.compare_exchange(0, fault.number(), AcqRel, Acquire);

@@ -1,4 +1,4 @@
-//! [`Device`]: one of the devices, its context, its memory as numbers, and whose memory it reaches.
+//! A device: its context, its memory as byte counts, and its peers.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -9,14 +9,10 @@ use crate::context::Context;
 pub struct Device {
     pub ordinal: u32,
     pub context: Context,
-    /// Handle of its default pool.
     pub pool: usize,
-    /// Bytes that it has.
     pub total: u64,
     used: AtomicU64,
-    /// The local memory of each thread that it has allocated, in bytes.
     local: AtomicU64,
-    /// A bit for each device whose memory its kernels may reach.
     reaches: AtomicU64,
 }
 
@@ -33,13 +29,11 @@ impl Device {
         }
     }
 
-    /// Takes bytes of its memory.
     pub fn take(&self, bytes: u64) -> Answer {
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.total);
         self.used.fetch_update(AcqRel, Acquire, more).map(drop).map_err(|_| Code::OUT_OF_MEMORY)
     }
 
-    /// Returns true if a kernel needs more local memory than any before it.
     pub fn grows_local(&self, bytes: u64) -> bool {
         self.local.fetch_max(bytes, AcqRel) < bytes
     }
@@ -48,17 +42,14 @@ impl Device {
         self.used.fetch_sub(bytes, AcqRel);
     }
 
-    /// Bytes that are taken.
     pub fn used(&self) -> u64 {
         self.used.load(Acquire)
     }
 
-    /// Whether its kernels may reach another's memory.
     pub fn reaches(&self, peer: u32) -> bool {
         peer == self.ordinal || self.reaches.load(Relaxed) >> peer & 1 == 1
     }
 
-    /// Lets them, or no longer; whether it was so before.
     pub fn reach(&self, peer: u32, may: bool) -> bool {
         let before = if may { self.reaches.fetch_or(1 << peer, Relaxed) } else { self.reaches.fetch_and(!(1 << peer), Relaxed) };
         before >> peer & 1 == 1

@@ -1,4 +1,4 @@
-//! [`Driver`]: everything there is, once per process.
+//! [`Driver`]: the global state, once per process.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8};
@@ -36,7 +36,6 @@ pub struct Driver {
     pub pools: Table<Pool>,
     pub lost: Lost,
     pub violations: Violations,
-    /// Executes PTX, if the settings say so.
     pub machine: ringmem_ptx_machine::Device,
     stage: AtomicU8,
     gone: AtomicBool,
@@ -46,7 +45,6 @@ pub struct Driver {
 
 const NEW: u8 = 0;
 const INITIALISED: u8 = 1;
-/// In a child of a process that was initialised: the streams' threads are not there.
 const FORKED: u8 = 2;
 
 unsafe extern "C" {
@@ -69,23 +67,20 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Asking for the process's number in every call would be a system call in every call.
+/// A fork handler: `getpid` would be a system call in every call.
 #[cfg(unix)]
 extern "C" fn in_child() {
     PLAIN.store(false, Release);
     if let Some(driver) = DRIVER.get() {
-        // A child of a process that was not may initialise itself.
         let _ = driver.stage.compare_exchange(INITIALISED, FORKED, Release, Relaxed);
     }
 }
 
 impl Driver {
-    /// The one of this process; made by its first call.
     pub fn the() -> &'static Self {
         DRIVER.get_or_init(|| {
             let settings = Settings::read();
             faults::plan(&settings.fail);
-            // It fails for want of memory, and then only the report is missing.
             atexit(at_exit);
             #[cfg(unix)]
             pthread_atfork(None, None, Some(in_child));
@@ -124,7 +119,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether a call with such needs may go on.
     pub fn admits(&self, needs: Needs) -> Answer {
         if self.gone.load(Acquire) {
             return Err(Code::DEINITIALIZED);
@@ -141,17 +135,14 @@ impl Driver {
         }
     }
 
-    /// The device whose context is bound to this thread.
     pub fn current(&self) -> Answer<&Device> {
         context::bound().map(|device| &self.devices[device as usize]).ok_or(Code::INVALID_CONTEXT)
     }
 
-    /// The device of this ordinal, which is its handle too.
     pub fn device(&self, ordinal: i32) -> Answer<&Device> {
         usize::try_from(ordinal).ok().and_then(|ordinal| self.devices.get(ordinal)).ok_or(Code::INVALID_DEVICE)
     }
 
-    /// The device with this context, alive.
     pub fn device_of(&self, context: usize) -> Answer<&Device> {
         let device = &self.devices[context::device(context, self.devices.len())? as usize];
         if device.context.retained() > 0 { Ok(device) } else { Err(Code::INVALID_CONTEXT) }
@@ -185,7 +176,6 @@ impl Driver {
     }
 
     pub fn free_ordered(&self, address: u64, block: &Arc<Block>) {
-        // None where the context was destroyed meanwhile.
         if let (Some(_), Some(ordered)) = (self.space.remove(address), &block.ordered) {
             ordered.pool.give_back(&self.devices[block.device as usize], block.len);
             self.unsettled.store(true, Release);
@@ -202,7 +192,6 @@ impl Driver {
         }
     }
 
-    /// Nanoseconds since the driver was made.
     pub fn now_ns(&self) -> u64 {
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }

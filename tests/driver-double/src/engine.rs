@@ -1,7 +1,6 @@
-//! [`Engine`]: all streams, and their order.
-//!
-//! 1. Work of the legacy default stream begins after all earlier work of blocking streams, and later work of those after it.
-//! 2. A wait that a kernel may block forever has a deadline, after which the process aborts with a reason.
+//! [`Engine`]: all streams and their order. Work of the legacy default stream starts after all earlier work
+//! of blocking streams, and later work of those after it. A wait that a kernel may block forever has a
+//! deadline, after which the process aborts.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -36,7 +35,6 @@ pub struct Engine {
 #[derive(Default)]
 struct Order {
     streams: Vec<Arc<Stream>>,
-    /// How many of them were destroyed, and may have nothing left.
     closed: usize,
     queues: BTreeMap<(u32, u64), Ticket>,
 }
@@ -72,10 +70,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Destroys all of a device but the legacy default stream.
     pub fn destroy_all(&self, device: u32) {
         for (handle, _) in self.streams.list(|stream| stream.device == device) {
-            // Another thread may have destroyed it meanwhile.
             let _ = self.destroy(handle);
         }
     }
@@ -115,7 +111,7 @@ impl Engine {
             after.extend(self.legacy[stream.device as usize].get().map(|legacy| legacy.last()));
         }
         if let Some(queue) = stream.id.checked_rem(self.queues) {
-            // Work of another stream that shares its queue is in front, though nothing ordered the two.
+            // Work on the same hardware queue comes first, although nothing orders the two.
             after.extend(order.queues.get(&(stream.device, queue)).cloned());
         }
         let ticket = stream.next(&after, matches!(operation, Operation::Wait { .. }))?;
@@ -132,8 +128,8 @@ impl Engine {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a copy. One from pageable memory has read its source when this returns, unless the device reads such memory itself. One to it, and one within
-    /// the host's memory, has written.
+    /// A copy from pageable memory has read its source on return, unless the device reads such memory; one to
+    /// it is complete.
     pub fn copy(&self, handle: usize, to: Span, from: Span, patience: Duration) -> Answer<Ticket> {
         if to.overlaps(&from) && to.len > 0 {
             return Err(Code::INVALID_VALUE);
@@ -148,20 +144,17 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// Whether all work of a stream is done; for the legacy default stream, that of the blocking ones too.
     pub fn query(&self, handle: usize) -> Answer<bool> {
         let stream = self.stream(handle)?;
         Ok(stream.query() && (!self.is_legacy(&stream) || self.order().blocking(stream.device).all(|other| other.query())))
     }
 
-    /// Waits for one operation.
     pub fn wait(&self, ticket: &Ticket, patience: Duration) {
         if !ticket.wait_until(Instant::now() + patience) {
             self.hang(patience);
         }
     }
 
-    /// Waits until nothing that is queued on a device is left; on any, without one.
     pub fn idle(&self, device: Option<u32>, deadline: Duration) {
         let then = Instant::now() + deadline;
         let order = self.order();
@@ -185,7 +178,6 @@ impl Engine {
         ))
     }
 
-    /// Says that a kernel runs, until [`left`](Self::left).
     pub fn runs(&self, kernel: &'static str) {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).push((kernel, Instant::now()));
     }
@@ -197,7 +189,6 @@ impl Engine {
         }
     }
 
-    /// Names of the kernels that run.
     pub fn running(&self) -> Vec<&'static str> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(name, _)| *name).collect()
     }

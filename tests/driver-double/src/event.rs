@@ -6,9 +6,7 @@ use std::time::Instant;
 use crate::code::{Answer, Code};
 use crate::stream::Ticket;
 
-/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`.
 pub const FLAGS: u32 = 3;
-/// `CU_EVENT_DISABLE_TIMING`.
 pub const UNTIMED: u32 = 2;
 
 pub struct Event {
@@ -32,12 +30,10 @@ impl Event {
         *self.last() = Some(recording);
     }
 
-    /// What to wait for; `None` before the first recording, when there is nothing to wait for.
     pub fn ticket(&self) -> Option<Ticket> {
         self.last().as_ref().map(|recording| recording.ticket.clone())
     }
 
-    /// When it was reached.
     pub fn reached(&self) -> Answer<Instant> {
         let last = self.last();
         let recording = last.as_ref().filter(|_| self.timed).ok_or(Code::INVALID_HANDLE)?;

@@ -1,4 +1,4 @@
-//! Calls that fail because a test wants them to, and how often each was made.
+//! Planned failures of calls, and call counts.
 
 use std::ffi::{CStr, c_char};
 
@@ -8,7 +8,7 @@ use crate::driver::Driver;
 use crate::record::give_up;
 use crate::symbol::Symbol;
 
-/// Reads `SYMBOL:N:CODE,...`. A plan that could never come true ends the process.
+/// A plan that can never happen aborts the process.
 pub fn plan(text: &str) {
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
         match planned(entry) {
@@ -27,8 +27,6 @@ fn planned(entry: &str) -> Result<(&'static Symbol, u64, Code), String> {
     Ok((symbol, number, code))
 }
 
-/// The symbol of a name, if there is one.
-///
 /// # Safety
 ///
 /// `name` is null or a C string.
@@ -36,22 +34,21 @@ unsafe fn named(name: *const c_char) -> Option<&'static Symbol> {
     if name.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
     calls::all().find(|symbol| symbol.name == name)
 }
 
-/// Lets the `number`-th call of a symbol, from 1 and since the last [`ringmem_double_reset`], do nothing and return `code`. 0, or 1 for a plan
-/// that could never come true. May be called several times; plans of `RINGMEM_DOUBLE_FAIL` are of the same kind.
+/// Makes the `number`-th call of a symbol (from 1, since the last [`ringmem_double_reset`]) do nothing and
+/// return `code`. Returns 0, or 1 for a plan that can never happen. Plans accumulate.
 ///
 /// # Safety
 ///
-/// `symbol` is null, which is refused, or a C string.
+/// `symbol` is null, which is rejected, or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_double_fail(symbol: *const c_char, number: u64, code: u32) -> u32 {
-    // The plan of the environment is read first.
     Driver::the();
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     match (unsafe { named(symbol) }, Code::known(code)) {
         (Some(symbol), Some(code)) if number > 0 => symbol.fail(number, code),
         _ => return Code::INVALID_VALUE.number(),
@@ -59,18 +56,19 @@ pub unsafe extern "C" fn ringmem_double_fail(symbol: *const c_char, number: u64,
     Code::SUCCESS.number()
 }
 
-/// How often a symbol was called since the last [`ringmem_double_reset`], whatever came of it; `u64::MAX` for no symbol.
+/// Returns the number of calls of a symbol since the last [`ringmem_double_reset`], failed ones included;
+/// `u64::MAX` for an unknown symbol.
 ///
 /// # Safety
 ///
 /// `symbol` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ringmem_double_calls(symbol: *const c_char) -> u64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { named(symbol) }.map_or(u64::MAX, Symbol::calls)
 }
 
-/// Forgets every planned failure, including those of the environment, and every count of calls. Live objects stay, and violations stay counted.
+/// Forgets all planned failures and call counts. Live objects and violations stay counted.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_reset() {
     Driver::the();

@@ -11,7 +11,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// INVARIANT: the caller promised over the ABI that it may be called with `data` on another thread.
+/// INVARIANT: callable with `data` on another thread, as the caller promised over the ABI.
 pub struct HostFunction {
     pub function: unsafe extern "C" fn(*mut c_void),
     pub data: *mut c_void,
@@ -31,7 +31,6 @@ impl HostFunction {
     }
 }
 
-/// Whether this thread is in one, where nothing of the driver may be called.
 pub fn is_inside() -> bool {
     INSIDE.get()
 }

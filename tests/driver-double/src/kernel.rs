@@ -1,4 +1,4 @@
-//! [`Launch`]: a kernel on host threads, one for each block.
+//! A kernel on host threads, one per block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -17,18 +17,14 @@ use crate::driver::Driver;
 use crate::module::Program;
 use crate::stream::Ticket;
 
-/// Multiprocessors of the device.
 pub const MULTIPROCESSORS: u64 = 4;
-/// Blocks of 32 threads that one of them holds.
 pub const BLOCKS_EACH: u64 = 16;
 
-/// INVARIANT: `arguments` are as many as the program takes; the launch promised over the ABI what `Entry::run` requires.
+/// INVARIANT: `arguments` match the program's; the launch promised over the ABI what `Entry::run` requires.
 pub struct Launch {
     pub program: Program,
     pub arguments: Vec<u64>,
-    /// Blocks of the grid.
     pub groups: u64,
-    /// Threads of each block.
     pub threads: u32,
 }
 
@@ -42,7 +38,6 @@ struct Group<'a> {
 }
 
 impl Launch {
-    /// Runs every block to its end; as many at once as the device holds, the others after them.
     pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
         let Self { program, arguments, groups, threads } = self;
         let name = program.name();
@@ -69,7 +64,6 @@ impl Launch {
                 // SAFETY: the invariant.
                 let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(&group, &arguments) }));
                 if let Err(payload) = ended {
-                    // It may panic again when it is dropped.
                     std::mem::forget(payload);
                     device.context.fail(Code::LAUNCH_FAILED);
                 }
@@ -79,7 +73,7 @@ impl Launch {
             for _ in 0..groups.min(MULTIPROCESSORS * BLOCKS_EACH) {
                 let thread = thread::Builder::new().name(format!("double-{name}"));
                 if thread.spawn_scoped(scope, multiprocessor).is_err() {
-                    // Fewer threads would run fewer blocks at once than was promised.
+                    // With fewer threads, fewer blocks than promised would run at once.
                     device.context.fail(Code::LAUNCH_OUT_OF_RESOURCES);
                 }
             }
@@ -89,7 +83,6 @@ impl Launch {
 }
 
 impl Group<'_> {
-    /// Fails the context as a device does. A mistake that a device may not notice is a violation too.
     fn fail(&self, fault: &Fault) {
         let text = format!("kernel `{}`, block {}: {fault}", self.kernel, self.index);
         eprintln!("{}: {text}", crate::NAME);
@@ -109,7 +102,6 @@ impl KernelHost for Group<'_> {
         let span = self.driver.space.reach(address, bytes).ok()?;
         let block = &span.block;
         let may = match (block.kind, &block.ordered) {
-            // The host's is everybody's.
             (Kind::Pinned | Kind::Registered | Kind::Managed, _) => true,
             (_, Some(ordered)) => ordered.is_ready() && ordered.pool.lets(self.device.ordinal),
             (_, None) => self.device.reaches(block.device),
@@ -121,7 +113,7 @@ impl KernelHost for Group<'_> {
     }
 
     fn now_ns(&self) -> u64 {
-        // Some kernels ask for the time in their waits and pause in nothing else.
+        // Some kernels poll the time in their waits, and pause nowhere else.
         thread::yield_now();
         self.driver.now_ns()
     }
@@ -152,7 +144,6 @@ mod tests {
     use crate::calls::device::cuInit;
     use crate::operation::Operation;
 
-    /// The only unit test that uses the driver: it breaks the context.
     #[test]
     fn a_kernel_that_panics_breaks_the_context_until_its_end() {
         fn panics(_: &dyn KernelHost, _: &[u64]) {

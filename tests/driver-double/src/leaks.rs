@@ -25,21 +25,20 @@ impl Lost {
     }
 }
 
-/// Returns the number of objects created and not freed: allocations, registrations, pools, streams, events, modules, retains of the contexts, and
-/// those lost with a context. A stream-ordered free counts when it is queued.
+/// Returns the number of live objects, those lost with a context included. A stream-ordered free counts when
+/// it is queued.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live() -> u64 {
     all(Driver::the()).len() as u64
 }
 
-/// How many bytes of memory were allocated and never given back, on all devices and of the host; registrations are the caller's.
+/// Returns the bytes allocated and not freed, without registrations.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live_bytes() -> u64 {
     let live = Driver::the().space.live();
     live.iter().filter(|block| !matches!(block.kind, Kind::Registered)).map(|block| block.len).sum()
 }
 
-/// Everything that is not given back.
 fn all(driver: &Driver) -> Vec<Left> {
     let mut all = driver.lost.things.lock().unwrap_or_else(PoisonError::into_inner).clone();
     all.extend(live(driver, None));
@@ -48,7 +47,6 @@ fn all(driver: &Driver) -> Vec<Left> {
     all
 }
 
-/// Everything in a device's context, or in any.
 pub fn live(driver: &Driver, of: Option<u32>) -> Vec<Left> {
     let is = |device| of.is_none_or(|of| of == device);
     let block = |Live { address, kind, len, made, .. }| {
@@ -71,7 +69,6 @@ pub fn live(driver: &Driver, of: Option<u32>) -> Vec<Left> {
     live
 }
 
-/// The report at exit: how many of each, then each.
 pub fn report(driver: &Driver) {
     let all = all(driver);
     let mut counts = BTreeMap::<_, u64>::new();

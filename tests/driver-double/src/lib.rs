@@ -1,61 +1,53 @@
-//! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and host threads. **It is no GPU**, and a figure from it is
-//! never a GPU figure.
+//! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and host threads. **It is
+//! not a GPU**, and no figure from it is a GPU's.
 //!
-//! 1. Device addresses cannot be dereferenced and are never reused. Device, pinned and managed memory hold [`POISON`] until written.
-//! 2. Every address range of a call must be within one live allocation, or the call fails.
-//! 3. Streams are threads. A copy from pinned memory reads its source when it is executed, not when it is called.
-//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block; or the PTX itself, in a machine that checks it.
-//! 5. A call that may wait forever on a real driver while a kernel runs waits here too, then prints the reason and aborts: a hang is never silent.
-//! 6. Destroyed handles, threads without a context, children of `fork` and calls after exit get the driver's errors.
-//! 7. A wrong order of calls that a driver does not report is counted by [`ringmem_double_violations`]. Two uses of stream-ordered memory are
-//!    ordered by an event, the legacy rule, or an observation of the host (a wait, a query, a word or function of a stream), never by chance. A
-//!    stream that has waited for a word may be ordered after anything.
+//! 1. Device addresses cannot be dereferenced and are never reused. Device, pinned and managed memory hold
+//!    [`POISON`] until written.
+//! 2. Every address range of a call must be within one live allocation.
+//! 3. Streams are threads. A copy from pinned memory reads its source when it executes.
+//! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block; or the
+//!    PTX itself, in a machine that checks it.
+//! 5. A call that may wait forever on a real driver while a kernel runs waits here too, then aborts with the
+//!    reason.
+//! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's
+//!    errors.
+//! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of
+//!    stream-ordered memory are ordered by an event, the legacy rule, or an observation of the host, never by
+//!    chance. A stream that has waited for a word may be ordered after anything.
 //! 8. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
-//! It does not check accesses inside a kernel beyond [`translate`](ringmem_layouts::image::KernelHost::translate), and does not model speed. Pools
-//! count bytes, not addresses; advice on managed memory is stored without effect.
+//! Not modelled: speed, addresses of pools, advice on managed memory. Inside a kernel's host build, only
+//! [`translate`](ringmem_layouts::image::KernelHost::translate) checks accesses.
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `RINGMEM_DOUBLE_LOG=FILE` | appends one line per call: number, thread, symbol, arguments, result, outputs |
-//! | `RINGMEM_DOUBLE_FAIL=SYMBOL:N:CODE,...` | the N-th call of the symbol, from 1, does nothing and returns the code |
-//! | `RINGMEM_DOUBLE_LEAKS=1` | reports objects that were not freed on stderr at exit; [`ringmem_double_live`] counts them at any time |
-//! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | the deadline of guarantee 5; default 10 s |
-//! | `RINGMEM_DOUBLE_DELAY_US=US` | delays every operation of a stream; default none |
+//! | `RINGMEM_DOUBLE_LOG=FILE` | appends a line per call |
+//! | `RINGMEM_DOUBLE_FAIL=SYMBOL:N:CODE,...` | the N-th call of the symbol does nothing and returns the code |
+//! | `RINGMEM_DOUBLE_LEAKS=1` | reports leaks on stderr at exit |
+//! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | of guarantee 5; default 10 s |
+//! | `RINGMEM_DOUBLE_DELAY_US=US` | delays every operation of a stream |
 //! | `RINGMEM_DOUBLE_VERSION=N` | the driver's version; default 12080 |
-//! | `RINGMEM_DOUBLE_DEVICES=N` | the number of devices, 0 to 64; default 1 |
-//! | `RINGMEM_DOUBLE_MEMORY=BYTES` | the memory of each device; default 2 GiB |
-//! | `RINGMEM_DOUBLE_TABLES=BYTES` | memory that page tables take while any memory is allocated; default none |
-//! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes the module's PTX in `ringmem-ptx-machine`; default: the host builds of ringmem's kernels |
-//! | `RINGMEM_DOUBLE_LOCAL=KERNEL=BYTES,...` | local memory per thread of kernels, in addition to that in the executed PTX |
-//! | `RINGMEM_DOUBLE_SEED=N` | decides the order in which the lanes of PTX execute; default 1 |
-//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | these functions wait for every kernel of the device, as a real driver's may; `SYMBOL:1`: the first call alone |
-//! | `RINGMEM_DOUBLE_QUEUES=N` | the hardware queues of a device: streams beyond them share one, so one waits for the other; default one each |
+//! | `RINGMEM_DOUBLE_DEVICES=N` | 0 to 64; default 1 |
+//! | `RINGMEM_DOUBLE_MEMORY=BYTES` | of each device; default 2 GiB |
+//! | `RINGMEM_DOUBLE_TABLES=BYTES` | used by page tables while any memory is allocated |
+//! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes PTX; default: the host builds of ringmem's kernels |
+//! | `RINGMEM_DOUBLE_LOCAL=KERNEL=BYTES,...` | additional local memory per thread |
+//! | `RINGMEM_DOUBLE_SEED=N` | decides the order of PTX lanes |
+//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | functions that wait for every kernel of the device, as a real driver's may; `SYMBOL:1`: the first call only |
+//! | `RINGMEM_DOUBLE_QUEUES=N` | hardware queues of a device, which more streams share; default one each |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
-//! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | attributes of the devices, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
+//! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | by number of `CUdevice_attribute`; `NUMBER=-`: unknown |
 //!
-//! Effects of attributes: with 88 `PAGEABLE_MEMORY_ACCESS` a copy reads pageable memory when it is executed, too. The calls of 83 `MANAGED_MEMORY`,
-//! 89 `CONCURRENT_MANAGED_ACCESS` (prefetches and advice that name a device), 95 `COOPERATIVE_LAUNCH`, 98 `CAN_FLUSH_REMOTE_WRITES`, 99
-//! `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and 122 `CAN_USE_64_BIT_STREAM_MEM_OPS` fail if the attribute is 0.
+//! With attribute 88 `PAGEABLE_MEMORY_ACCESS`, a copy reads pageable memory when it executes, too. The calls
+//! of 83 `MANAGED_MEMORY`, 89 `CONCURRENT_MANAGED_ACCESS`, 95 `COOPERATIVE_LAUNCH`, 98
+//! `CAN_FLUSH_REMOTE_WRITES`, 99 `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and 122
+//! `CAN_USE_64_BIT_STREAM_MEM_OPS` fail if the attribute is 0.
 //!
-//! # Failing every call in turn
+//! # Loading
 //!
-//! A test in one process plans failures with [`ringmem_double_fail`], and counts calls with [`ringmem_double_calls`]: call
-//! [`ringmem_double_reset`], do the work once, and note the count of each symbol. Then, for each symbol and each of its calls: reset, plan that
-//! failure, do the work, and compare [`ringmem_double_live`] with its value before.
-//!
-//! # How it is found
-//!
-//! [`library`] links the file that a program opens, from this package's archive. Its `SONAME` is `libcuda.so`, so after
-//! `dlopen` of that path `libcuda.so` is the same object. Where a real driver may be installed, `libcuda.so.1` would be the real one: set
-//! `LD_LIBRARY_PATH` to begin with a directory that links both names to the file.
-//!
-//! An older driver, which lacks some functions, is a copy of that file without them: [`without`].
-//!
-//! # As a Rust library
-//!
-//! The functions are `no_mangle` here too. They shadow nothing: an executable exports no symbols to libraries that it opens, and a test that does
-//! not use this crate does not link it. The state of this library and that of the opened one are separate; use one of them in a process.
+//! [`library`] links the shared object from this package's archive. `libcuda.so.1` may be a real driver:
+//! begin `LD_LIBRARY_PATH` with the folder of [`libraries`]. [`without`] makes an older driver that lacks
+//! functions. As a Rust library it has a separate state; use one of them per process.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)]
 
 #[macro_use]
@@ -128,11 +120,11 @@ pub const ALLOCATORS: [&str; 9] = [
 /// The name that the double reports.
 pub const NAME: &str = "ringmem driver double, not a GPU";
 
-/// Links the library that a program opens from this package's archive, which cargo builds next to the test: returns its path.
+/// Links the shared library from this package's archive; returns its path.
 ///
 /// # Errors
 ///
-/// What the linker or the file system said.
+/// The error of the linker or the file system.
 pub fn library() -> Result<&'static Path, &'static io::Error> {
     static LIBRARY: std::sync::OnceLock<io::Result<PathBuf>> = std::sync::OnceLock::new();
     LIBRARY.get_or_init(link).as_deref()
@@ -155,7 +147,7 @@ fn link() -> io::Result<PathBuf> {
     if changed(&library) > changed(&archive) {
         return Ok(library);
     }
-    // Other tests link it at the same time.
+    // Concurrent tests link it too.
     let own = folder.join(format!("{}.so", std::process::id()));
     let script = concat!("-Wl,--version-script=", env!("CARGO_MANIFEST_DIR"), "/exports.map");
     let mut linker = Command::new("cc");
@@ -168,11 +160,11 @@ fn link() -> io::Result<PathBuf> {
     Ok(library)
 }
 
-/// Returns a folder for `LD_LIBRARY_PATH` in which both names of a driver are links to the [library], which it builds first.
+/// Returns a folder for `LD_LIBRARY_PATH` in which both names of a driver link to the [library].
 ///
 /// # Errors
 ///
-/// As [`library`], or the error of the file system.
+/// As [`library`].
 #[cfg(unix)]
 pub fn libraries() -> io::Result<PathBuf> {
     let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
@@ -180,7 +172,7 @@ pub fn libraries() -> io::Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     for name in ["libcuda.so", "libcuda.so.1"] {
         match std::os::unix::fs::symlink(double, folder.join(name)) {
-            // Of another test, or an earlier run.
+            // From another test or an earlier run.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             linked => linked?,
         }
@@ -188,11 +180,11 @@ pub fn libraries() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes `folder` one for `LD_LIBRARY_PATH` in which the driver lacks these symbols: a copy of the library in which they have other names.
+/// Fills `folder`, for `LD_LIBRARY_PATH`, with a copy of the library in which these symbols are renamed.
 ///
 /// # Errors
 ///
-/// What cargo or the file system said; `NotFound` for a symbol that the library has not.
+/// The error of cargo or the file system; `NotFound` for an unknown symbol.
 pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
     let double = library().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
     let mut bytes = fs::read(double)?;
@@ -208,6 +200,6 @@ pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
         let _ = fs::remove_file(folder.join(name));
     }
     fs::write(folder.join("libcuda.so.1"), bytes)?;
-    // The loader compares files: both names are one object.
+    // The loader compares files: a hard link makes both names one object.
     fs::hard_link(folder.join("libcuda.so.1"), folder.join("libcuda.so"))
 }

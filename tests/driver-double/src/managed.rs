@@ -1,12 +1,10 @@
-//! [`Managed`]: advice about managed memory, by page. It has no effect here, because pages do not migrate.
+//! Advice about managed memory, by page. Pages do not migrate, so it has no effect.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::block::ALIGN;
 
-/// `CU_DEVICE_CPU`, in the place of a device.
 pub const HOST: i32 = -1;
-/// `CU_DEVICE_INVALID`, likewise.
 pub const NOWHERE: i32 = -2;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -14,7 +12,6 @@ pub struct Page {
     pub read_mostly: bool,
     pub preferred: i32,
     pub prefetched: i32,
-    /// A bit for each device, and whether the host does.
     pub accessed_by: (u64, bool),
 }
 
@@ -28,14 +25,12 @@ impl Managed {
         Self { pages: Mutex::new(vec![page; len.div_ceil(ALIGN) as usize]) }
     }
 
-    /// Changes every page that has one of these bytes.
     pub fn change(&self, offset: u64, len: u64, change: impl Fn(&mut Page)) {
         let mut pages = self.pages();
         let range = range(offset, len, pages.len());
         pages[range].iter_mut().for_each(change);
     }
 
-    /// What all these pages agree on.
     pub fn agreed<R: PartialEq>(&self, offset: u64, len: u64, what: impl Fn(&Page) -> R) -> Option<R> {
         let pages = self.pages();
         let mut all = pages[range(offset, len, pages.len())].iter().map(what);

@@ -1,4 +1,4 @@
-//! [`Module`]: the entries of a PTX text, and what a launch of each runs.
+//! The entries of a PTX text, and the program of each.
 
 use std::ptr;
 use std::sync::Arc;
@@ -15,24 +15,21 @@ use crate::code::{Answer, Code};
 use crate::device::Device;
 use crate::driver::Driver;
 
-/// The one global that is known.
 pub const ABI_SYMBOL: &str = "RINGMEM_ABI";
 
 pub struct Module {
     pub device: u32,
     kernels: Vec<Arc<Kernel>>,
-    /// Where the ABI's eight bytes lie, if the text has them.
     pub abi: Option<u64>,
 }
 
-/// What a launch runs.
 #[derive(Clone)]
 pub enum Program {
     Host(Entry),
     Ptx {
         image: Arc<Image>,
         name: &'static str,
-        /// The size of each parameter in bytes.
+        /// In bytes.
         parameters: Vec<u64>,
     },
 }
@@ -45,7 +42,6 @@ impl Program {
         }
     }
 
-    /// The local memory of each thread in bytes, that of called functions not included.
     fn local(&self) -> u64 {
         match self {
             Self::Host(_) => 0,
@@ -53,7 +49,6 @@ impl Program {
         }
     }
 
-    /// The size of each parameter in bytes.
     pub fn parameters(&self) -> Vec<u64> {
         match self {
             Self::Host(entry) => vec![8; entry.arguments],
@@ -65,13 +60,11 @@ impl Program {
 pub struct Kernel {
     pub program: Program,
     pub device: u32,
-    /// The local memory of each thread, in bytes.
     pub local: u64,
     loaded: AtomicBool,
 }
 
 impl Module {
-    /// Parses a text. Unless PTX is executed, finds the host build of each of its kernels. Writes the error to stderr and to `log`.
     pub fn load(driver: &Driver, device: &Device, text: &str, log: &mut String) -> Answer<Self> {
         let mut refuse = |why: &str| {
             eprintln!("{NAME}: PTX refused: {why}");
@@ -101,7 +94,6 @@ impl Module {
         };
         if let Some(image) = image {
             for (name, parameters) in image.entries() {
-                // A name outlives its module in reports; there are few.
                 let name = String::leak(name.to_owned());
                 kernels.push(kernel(Program::Ptx { image: Arc::clone(&image), name, parameters }));
             }
@@ -117,7 +109,6 @@ impl Module {
             }
         }
         if driver.settings.eager {
-            // Its kernels are loaded with it.
             driver.engine.idle(Some(device.ordinal), driver.settings.deadline);
         }
         let abi = match abi {
@@ -141,7 +132,6 @@ impl Module {
         self.kernels.iter().any(|own| ptr::eq(&**own, kernel))
     }
 
-    /// Gives its globals back.
     pub fn unload(&self, driver: &Driver) {
         if self.abi.is_some_and(|abi| driver.space.remove(abi).is_some()) {
             driver.devices[self.device as usize].give_back(8);
@@ -150,7 +140,7 @@ impl Module {
 }
 
 impl Kernel {
-    /// Loads it on first use, which waits for every kernel that runs.
+    /// Loads it on first use, which waits for every running kernel.
     pub fn load(&self, driver: &Driver) {
         if !self.loaded.swap(true, AcqRel) {
             driver.engine.idle(Some(self.device), driver.settings.deadline);
@@ -172,7 +162,6 @@ fn entries<'a>(text: &'a str) -> Vec<(&'a str, usize)> {
     headers.filter_map(kernel).collect()
 }
 
-/// The initial value of the global `RINGMEM_ABI`: eight bytes, of which trailing zeros may be left out.
 fn abi(text: &str) -> Option<u64> {
     let statement = text.split(';').find(|statement| statement.contains(".visible .global") && statement.contains(ABI_SYMBOL))?;
     let (_, bytes) = statement.split_once('=')?;

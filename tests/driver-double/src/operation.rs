@@ -1,4 +1,4 @@
-//! [`Operation`]: the work of a stream.
+//! [`Operation`]: the work of a stream; owns all memory that it names.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -10,11 +10,8 @@ use crate::kernel::Launch;
 use crate::stream::Ticket;
 use crate::word::Condition;
 
-/// It holds on to all memory that it names.
 pub enum Operation {
-    /// Stream-ordered memory may be used from here on.
     Allocate(Arc<Block>),
-    /// And from here on no longer.
     Free {
         address: u64,
         block: Arc<Block>,
@@ -31,7 +28,7 @@ pub enum Operation {
         to: Span,
         value: u32,
     },
-    /// A word, after everything before it if `ordered`.
+    /// After everything before it if `ordered`.
     Write {
         to: Span,
         value: u64,
@@ -72,7 +69,6 @@ impl Operation {
         }
     }
 
-    /// Whether the host learns by it how far the stream has come.
     pub fn tells_host(&self) -> bool {
         match self {
             Self::Write { to, .. } => matches!(to.block.kind, Kind::Pinned | Kind::Registered),
@@ -81,7 +77,7 @@ impl Operation {
         }
     }
 
-    /// On the stream's thread. In a broken context nothing is executed but what others wait for.
+    /// In a broken context, executes only what others wait for.
     pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
         let is_broken = || driver.devices[device as usize].context.is_broken();
         match self {

@@ -1,7 +1,5 @@
-//! [`Ordered`]: stream-ordered memory and its violations. Uses of other memory are recorded too, for their frees.
-//!
-//! The order of allocations, uses and frees follows from streams, events, the legacy rule and observations of the host, never from what happens to
-//! be executed already: a violation is found in every run.
+//! Stream-ordered memory and its violations. Order follows from rules, not from actual execution: a violation
+//! is found in every run.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -16,9 +14,7 @@ const FEW: usize = 8;
 pub struct Ordered {
     pub pool: Arc<Pool>,
     made: OnceLock<Point>,
-    /// Whether its stream has come so far.
     is_ready: AtomicBool,
-    /// Where it is freed, if it is.
     freed: OnceLock<Ticket>,
 }
 
@@ -27,12 +23,10 @@ impl Ordered {
         Self { pool, made: OnceLock::new(), is_ready: AtomicBool::new(false), freed: OnceLock::new() }
     }
 
-    /// It is allocated here.
     pub fn made_at(&self, ticket: &Ticket) {
         let _ = self.made.set(ticket.at.clone());
     }
 
-    /// Its stream has come to the allocation.
     pub fn get_ready(&self) {
         self.is_ready.store(true, Release);
     }
@@ -41,7 +35,6 @@ impl Ordered {
         self.is_ready.load(Acquire)
     }
 
-    /// Whether a free of it is queued.
     pub fn is_freed(&self) -> bool {
         self.freed.get().is_some()
     }
@@ -84,7 +77,6 @@ impl Block {
         Some(format!("stream {} frees memory that stream {first} has work on, and nothing orders the free after that", ticket.at.stream()))
     }
 
-    /// Whether work on it is queued or running.
     pub fn is_in_flight(&self) -> bool {
         self.list().iter().any(|point| !point.is_done())
     }

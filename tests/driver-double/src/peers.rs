@@ -1,12 +1,10 @@
-//! [`Peers`]: which device's kernels can be let into which other's memory; each direction for itself.
+//! Possible access of devices to each other's memory, per direction.
 
-/// A word for each device, a bit for each whose memory it can reach.
 pub struct Peers {
     rows: Vec<u64>,
 }
 
 impl Peers {
-    /// Reads `all`, `none`, or pairs such as `0>1,2>0`; nothing is `all`.
     pub fn parse(text: &str, devices: u32) -> Result<Self, String> {
         let count = devices as usize;
         let mut rows = vec![0; count];
@@ -26,7 +24,6 @@ impl Peers {
         Ok(Self { rows })
     }
 
-    /// Whether the kernels of `device` can be let into the memory of `peer`. No device is a peer of itself.
     pub fn can_reach(&self, device: u32, peer: u32) -> bool {
         device != peer && self.rows[device as usize] >> peer & 1 == 1
     }

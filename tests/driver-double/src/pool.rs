@@ -1,4 +1,4 @@
-//! [`Pool`]: stream-ordered memory, as byte counts. Addresses are never reused, so a pool keeps bytes that its device counts as used.
+//! Stream-ordered memory as byte counts.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,27 +10,21 @@ use crate::device::Device;
 pub struct Pool {
     pub device: u32,
     pub is_default: bool,
-    /// Most bytes that it may take.
     limit: u64,
     state: Mutex<State>,
-    /// How often it took memory from its device, and how often it gave some back.
     pub moves: [AtomicU64; 2],
 }
 
 /// INVARIANT: `used <= reserved <= limit`.
 pub struct State {
-    /// Bytes in allocations.
     pub used: u64,
     pub used_high: u64,
-    /// Bytes that it holds of its device.
     pub reserved: u64,
     pub reserved_high: u64,
     pub threshold: u64,
-    /// `REUSE_FOLLOW_EVENT_DEPENDENCIES` and the two after it. Kept, and nothing else: nothing is used twice.
+    /// Stored without effect.
     pub reuse: [i32; 3],
-    /// A bit for each device that may reach its memory.
     pub access: u64,
-    /// Nothing is allocated any more.
     pub is_destroyed: bool,
 }
 
@@ -81,13 +75,11 @@ impl Pool {
         }
     }
 
-    /// Nothing of it is left after its context's end.
     pub fn clear(&self, device: &Device) {
         self.state().used = 0;
         self.keep(device, 0);
     }
 
-    /// Whether a device may reach its memory.
     pub fn lets(&self, device: u32) -> bool {
         self.state().access >> device & 1 == 1
     }

@@ -1,4 +1,4 @@
-//! [`Settings`]: the environment, read once.
+//! The environment, read once.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,36 +12,24 @@ use crate::{NAME, record};
 
 const MOST_DEVICES: u64 = 64;
 
-/// The settings. An invalid variable aborts the process: a test without its setting would pass.
+/// An invalid variable aborts the process: a test would pass without its setting.
 pub struct Settings {
     pub log: Option<OsString>,
     pub fail: String,
     pub leaks: bool,
-    /// How long a call that a running kernel holds up is waited for.
     pub deadline: Duration,
-    /// How long every operation of a stream is held back.
     pub delay: Duration,
-    /// Whether a module's functions are loaded with it; else each at its first use.
     pub eager: bool,
-    /// 1000 times the major version of CUDA plus 10 times the minor one.
     pub version: i32,
     pub devices: u32,
-    /// Bytes that each device has.
     pub memory: u64,
-    /// Bytes of them that are not free while any is taken.
     pub tables: u64,
-    /// Whose kernels may be let into whose memory.
     pub peers: Peers,
     pub attributes: Attributes,
-    /// Functions that wait for every kernel of the device, as a real driver's may.
     pub waits: Vec<Waits>,
-    /// Hardware queues of a device: streams beyond them share one. 0 for one each.
     pub queues: u64,
-    /// Whether a launch executes the PTX of its module, instead of the host build of the kernel.
     pub executes_ptx: bool,
-    /// The local memory of each thread of some kernels, in bytes.
     pub local: Vec<(String, u64)>,
-    /// Decides the order in which lanes execute.
     pub seed: u64,
 }
 
@@ -86,13 +74,12 @@ impl Settings {
         }
     }
 
-    /// How long is waited for work that a caller asked to wait for: a kernel may have reason to take longer than any other call.
+    /// A kernel may legitimately run longer than any other call.
     pub fn patience(&self) -> Duration {
         self.deadline * 12
     }
 }
 
-/// A function that waits for kernels.
 pub struct Waits {
     pub symbol: String,
     is_due: AtomicBool,
@@ -100,7 +87,6 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Whether this call waits.
     pub fn now(&self, symbol: &str) -> bool {
         self.symbol == symbol && if self.is_lazy { self.is_due.swap(false, Relaxed) } else { true }
     }

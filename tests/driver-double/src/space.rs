@@ -1,9 +1,8 @@
-//! [`Space`]: the blocks by address.
+//! The blocks by address.
 //!
-//! 1. A device address is in a window that a process does not use, is never reused, and has a gap on both sides.
-//! 2. Host memory has its own address, which the devices use too. Write-combined memory has another one on devices, in the window; a device
-//!    that uses its host address finds nothing.
-//! 3. An address range is within one live block, or an error. Memory is no longer valid as soon as its stream-ordered free is queued.
+//! 1. A device address is in an unused window, never reused, with a gap on both sides.
+//! 2. Write-combined host memory has another address on devices, where its host address is invalid.
+//! 3. Memory is invalid as soon as its stream-ordered free is queued.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -40,7 +39,6 @@ impl Listed {
     }
 }
 
-/// A block that is still there.
 pub struct Live {
     pub address: u64,
     pub kind: Kind,
@@ -63,7 +61,6 @@ impl Space {
         address
     }
 
-    /// Lists memory that host and devices know by its own address; write-combined memory at its address on devices too.
     pub fn place_host(&self, block: Block) -> u64 {
         let (address, has_alias) = (host_address(&block), block.is_write_combined());
         let block = Arc::new(block);
@@ -74,7 +71,6 @@ impl Space {
         address
     }
 
-    /// Returns the address on devices of host memory.
     pub fn device_address(&self, span: &Span) -> Option<u64> {
         let base = if span.block.is_write_combined() {
             *self.read().blocks.iter().find(|(start, listed)| in_window(**start) && Arc::ptr_eq(&listed.block, &span.block))?.0
@@ -84,7 +80,6 @@ impl Space {
         Some(base + span.offset())
     }
 
-    /// Host memory of the caller, from now on known to the device.
     pub fn register(&self, block: Block) -> Answer {
         let (address, len) = (block.place().addr().get() as u64, block.len);
         let mut state = self.write();
@@ -98,7 +93,6 @@ impl Space {
         Ok(())
     }
 
-    /// The block of this kind that begins at this address.
     pub fn begins(&self, address: u64, kind: Kind) -> Option<Arc<Block>> {
         self.read()
             .blocks
@@ -116,7 +110,6 @@ impl Space {
         Some(block)
     }
 
-    /// Takes out everything of a device's context.
     pub fn clear(&self, device: u32) -> Vec<Arc<Block>> {
         let mut taken = Vec::new();
         self.write().blocks.retain(|_, listed| {
@@ -140,7 +133,6 @@ impl Space {
         }
     }
 
-    /// Returns the memory at an address of a device.
     pub fn reach(&self, address: u64, len: u64) -> Answer<Span> {
         let span = self.listed(address, len)?;
         if span.block.is_write_combined() && !in_window(address) {
@@ -150,14 +142,12 @@ impl Space {
         Ok(span)
     }
 
-    /// Returns the memory at an address of the host or of a device.
     pub fn listed(&self, address: u64, len: u64) -> Answer<Span> {
         let state = self.read();
         let (&start, listed) = state.blocks.range(..=address).next_back().ok_or(Code::INVALID_VALUE)?;
         Span::new(&listed.block, address - start, len).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Whether an address lay in stream-ordered memory that is no more.
     pub fn was_ordered(&self, address: u64) -> bool {
         let state = self.read();
         let before = state.blocks.range(..=address).next_back();
@@ -165,7 +155,6 @@ impl Space {
             && before.is_none_or(|(&start, live)| after(start, live.block.len) <= address)
     }
 
-    /// Where the block of an address begins, and the number of the call that made it.
     pub fn start(&self, address: u64) -> Option<(u64, u64)> {
         self.read().blocks.range(..=address).next_back().map(|(&start, listed)| (start, listed.made))
     }
@@ -207,7 +196,6 @@ impl State {
         self.blocks.insert(address, Listed { block, made: call::current().0 });
     }
 
-    /// Whether a block has one of these bytes.
     fn touches(&self, address: u64, len: u64) -> bool {
         let before = self.blocks.range(..address.saturating_add(len.max(1))).next_back();
         before.is_some_and(|(&start, listed)| start + listed.block.len > address)

@@ -1,4 +1,4 @@
-//! [`Stream`]: a thread that executes queued work in order; [`Ticket`], a position in its queue with its order.
+//! A thread that executes queued work in order; [`Ticket`]: a position in its queue.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -12,10 +12,8 @@ use crate::driver::Driver;
 use crate::operation::Operation;
 
 pub struct Stream {
-    /// Whether the legacy default stream and it wait for each other.
     pub blocking: bool,
     pub device: u32,
-    /// Never given twice.
     pub id: u64,
     delay: Duration,
     queue: Mutex<Queue>,
@@ -24,7 +22,6 @@ pub struct Stream {
 
 struct Queue {
     sender: Option<Sender<Work>>,
-    /// For the thread, until there is work.
     receiver: Option<Receiver<Work>>,
     queued: u64,
     past: Arc<[Point]>,
@@ -42,23 +39,20 @@ struct Progress {
     executed: AtomicU64,
     waiting: Mutex<usize>,
     changed: Condvar,
-    /// How much the host knows to be executed: it has waited for it, asked, or been told by a word or a function of its own.
     observed: AtomicU64,
 }
 
-/// A place in a stream.
 #[derive(Clone)]
 pub struct Point {
     progress: Arc<Progress>,
     number: u64,
 }
 
-/// An operation of a stream.
 #[derive(Clone)]
 pub struct Ticket {
     pub at: Point,
     past: Arc<[Point]>,
-    /// Whether its stream has waited for a word. The writer of the word is unknown, so the stream may be ordered after anything.
+    /// The writer of the word is unknown, so it may be ordered after anything.
     waits_for_words: bool,
 }
 
@@ -71,7 +65,6 @@ impl Stream {
         Self { blocking, device, id, delay, queue: Mutex::new(queue), progress }
     }
 
-    /// Starts the thread, which many streams never need.
     fn start(&self, receiver: Receiver<Work>) -> Answer {
         let (progress, device, delay) = (Arc::clone(&self.progress), self.device, self.delay);
         let executor = move || {
@@ -81,7 +74,7 @@ impl Stream {
                     thread::sleep(delay);
                 }
                 if operation.tells_host() {
-                    // Before it: the host may act as soon as it sees it.
+                    // First, because the host may act as soon as it sees the completion.
                     ticket.observe();
                 }
                 operation.execute(Driver::the(), device, &ticket);
@@ -107,8 +100,7 @@ impl Stream {
         Ok(next)
     }
 
-    /// Queues an operation with the ticket of [`next`](Self::next). Only under the engine's order, which keeps tickets from waiting for each other in a
-    /// circle, and lets nothing else come between.
+    /// Requires the engine's lock: tickets must not wait for each other in a cycle.
     pub fn queue(&self, operation: Operation, ticket: &Ticket, after: Vec<Ticket>) -> Answer {
         let mut queue = self.state();
         if let Some(receiver) = queue.receiver.take() {
@@ -125,7 +117,6 @@ impl Stream {
         queue.ticket(&self.progress, queue.queued)
     }
 
-    /// Whether everything is done; then the host has observed it.
     pub fn query(&self) -> bool {
         let queue = self.state();
         let is_done = self.progress.executed.load(Acquire) >= queue.queued;
@@ -136,12 +127,10 @@ impl Stream {
         is_done
     }
 
-    /// Takes nothing any more.
     pub fn close(&self) {
         self.state().sender = None;
     }
 
-    /// Whether it is closed and has nothing left.
     pub fn is_over(&self) -> bool {
         let is_closed = self.state().sender.is_none();
         is_closed && self.last().at.is_done()
@@ -178,7 +167,6 @@ impl Point {
         self.progress.executed.load(Acquire) >= self.number
     }
 
-    /// The stream's id.
     pub fn stream(&self) -> u64 {
         self.progress.stream
     }
@@ -197,7 +185,6 @@ impl Point {
 }
 
 impl Ticket {
-    /// Whether it comes after a place for sure, not by luck.
     pub fn follows(&self, point: &Point) -> bool {
         let covers = |known: &Point| known.is_of(point) && known.number >= point.number;
         self.waits_for_words || covers(&self.at) || point.is_observed() || self.past.iter().any(covers)
@@ -228,7 +215,6 @@ impl Ticket {
         *waiting -= 1;
     }
 
-    /// Whether it is done by then. The host has observed it if so.
     pub fn wait_until(&self, then: Instant) -> bool {
         let mut waiting = self.at.progress.waiting();
         *waiting += 1;
@@ -244,7 +230,6 @@ impl Ticket {
         self.query()
     }
 
-    /// Whether it is done; then the host has observed it.
     pub fn query(&self) -> bool {
         let is_done = self.at.is_done();
         if is_done {

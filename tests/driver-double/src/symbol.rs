@@ -1,4 +1,4 @@
-//! [`Symbol`]: a function that is exported: how often it was called, and which of its calls fail.
+//! An exported function, its call count and its planned failures.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -20,12 +20,10 @@ impl Symbol {
         Self { name, calls: AtomicU64::new(0), has_plan: AtomicBool::new(false), plan: Mutex::new(Vec::new()) }
     }
 
-    /// Whether there is no plan, nor anything else but the call itself to see to.
     pub fn is_plain(&self) -> bool {
         PLAIN.load(Acquire) && !self.has_plan.load(Relaxed)
     }
 
-    /// Counts a call; how many there are now.
     pub fn count(&self) -> u64 {
         self.calls.fetch_add(1, Relaxed) + 1
     }
@@ -38,18 +36,15 @@ impl Symbol {
         self.plan().iter().find(|(number, _)| *number == count).map(|(_, code)| *code)
     }
 
-    /// Lets the `number`-th call fail, counted from 1 as [`calls`](Self::calls) does.
     pub fn fail(&self, number: u64, code: Code) {
         self.plan().push((number, code));
         self.has_plan.store(true, Relaxed);
     }
 
-    /// Calls since the last reset.
     pub fn calls(&self) -> u64 {
         self.calls.load(Relaxed)
     }
 
-    /// Forgets its calls and its plan.
     pub fn reset(&self) {
         self.has_plan.store(false, Relaxed);
         self.plan().clear();

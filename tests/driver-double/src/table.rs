@@ -1,4 +1,4 @@
-//! [`Table`]: handles and their objects.
+//! Handles, which are never reused, and their objects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,6 @@ use crate::driver::Driver;
 
 const HANDLES: usize = 0xD1A0_0000_0000_0000_u64 as usize;
 
-/// Things of one kind by handle. A handle is never used twice, and one of another kind is not found.
 pub struct Table<T> {
     kind: usize,
     what: &'static str,
@@ -27,7 +26,6 @@ struct Row<T> {
 }
 
 impl<T> Table<T> {
-    /// A table whose handles carry `kind`, below 256.
     pub const fn new(kind: usize, what: &'static str) -> Self {
         Self { kind, what, rows: Mutex::new(Rows { next: 1, live: BTreeMap::new() }) }
     }
@@ -54,7 +52,6 @@ impl<T> Table<T> {
         rows.live.remove(&handle).map(|row| row.thing).ok_or_else(|| self.refuse(&rows, handle))
     }
 
-    /// The handle of a thing.
     pub fn handle_of(&self, thing: &Arc<T>) -> Option<usize> {
         self.rows().live.iter().find(|(_, row)| Arc::ptr_eq(&row.thing, thing)).map(|(&handle, _)| handle)
     }
@@ -63,12 +60,11 @@ impl<T> Table<T> {
         self.rows().live.retain(|_, row| keep(&row.thing));
     }
 
-    /// Handle and number of the making call of each such thing.
     pub fn list(&self, such: impl Fn(&T) -> bool) -> Vec<(usize, u64)> {
         self.rows().live.iter().filter(|(_, row)| such(&row.thing)).map(|(&handle, row)| (handle, row.made)).collect()
     }
 
-    /// To a driver it may be any memory.
+    /// To a driver, an unknown handle may be any memory.
     fn refuse(&self, rows: &Rows<T>, handle: usize) -> Code {
         if (self.handle(1)..self.handle(rows.next)).contains(&handle) {
             Driver::the().violations.of_call(&format!("uses {} {handle:#x}, which was destroyed", self.what));

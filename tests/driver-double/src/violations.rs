@@ -17,7 +17,6 @@ pub struct Violations {
 }
 
 impl Violations {
-    /// Counts one of the call that this thread is in.
     pub fn of_call(&self, what: &str) {
         let (number, symbol) = call::current();
         self.add(format!("call {number}, {symbol}: {what}"));
@@ -47,8 +46,8 @@ impl Violations {
     }
 }
 
-/// Returns the number of violations: memory freed while queued work uses it, used on a stream without order after its allocation or before its
-/// free, or used after it; a handle used after it was destroyed; a call from a host function. Each is printed on stderr at exit.
+/// Returns the number of violations: memory freed while in use; used without order after its allocation or
+/// before its free; a destroyed handle used; a call from a host function. They are printed on stderr at exit.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_violations() -> u64 {
     Driver::the().violations.count.load(Relaxed)

@@ -10,10 +10,8 @@ use crate::driver::Driver;
 pub const FLUSH: u32 = 1 << 30;
 const NAME: &str = "a wait for a word";
 
-/// `CUstreamWaitValue_flags`, and the value.
 #[derive(Clone, Copy)]
 pub enum Condition {
-    /// The difference is not negative, as a signed number.
     Reaches(u64),
     Equals(u64),
     HasAnyOf(u64),
@@ -40,7 +38,6 @@ impl Condition {
         }
     }
 
-    /// On the stream's thread, until it holds or the context is broken.
     pub fn wait(self, driver: &Driver, device: u32, of: &Span) {
         driver.engine.runs(NAME);
         let mut times = 0_u32;

@@ -1,4 +1,4 @@
-//! The cost of a call without logging: no heap allocation unless it creates an object.
+//! A call without logging allocates no heap memory unless it creates an object.
 
 #[path = "suite/alone.rs"]
 mod alone;
@@ -21,17 +21,16 @@ struct Counting;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: the system's, which is asked with the same arguments.
+// SAFETY: forwards to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is ending has no place for it any more.
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { System.dealloc(place, layout) };
     }
 }

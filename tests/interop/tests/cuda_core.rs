@@ -28,11 +28,11 @@ fn an_adopted_stream_takes_operations_of_both() -> Tested {
     let id = unsafe { backend.adopt_raw_stream(0, stream.cu_stream().cast(), Box::new(Arc::clone(&stream))) }?;
     let theirs = DeviceBuffer::<u32>::zeroed(&stream, ELEMENTS)?;
     let address = theirs.cu_deviceptr();
-    // SAFETY: the buffer lives until the end of the test; its stream orders all accesses.
+    // SAFETY: the buffer outlives the test; its stream orders all accesses.
     let block = unsafe { backend.adopt(0, DeviceAddress::new(address), Layout::new::<[u32; ELEMENTS]>(), Box::new(())) }?;
     queue_fill(&backend, id, address, 7)?;
     assert_eq!(theirs.to_host_vec(&stream)?, [7; ELEMENTS]);
-    // SAFETY: a live block of this backend, unused since the copy.
+    // SAFETY: a live block, unused since the copy.
     unsafe { backend.free(&block, &Uses::NONE) }?;
     backend.close_stream(id);
     backend.memory_info(0)?;
@@ -51,7 +51,7 @@ fn memory_is_lent_in_both_directions() -> Tested {
 
     let ours = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[5; ELEMENTS])?;
     let address = ours.device_address().ok_or("device memory has an address")?.get();
-    // SAFETY: `ELEMENTS` words of the primary context; forgotten below, so cuda-core does not free them.
+    // SAFETY: `ELEMENTS` words of the primary context; forgotten below, so freed once.
     let view = unsafe { DeviceBuffer::<u32>::from_raw_parts(address, ELEMENTS, context) };
     let words = view.to_host_vec(&stream);
     forget(view);
@@ -64,13 +64,13 @@ fn an_operation_of_cuda_async_runs_on_a_stream_of_ringmem() -> Tested {
     let backend = open()?;
     let context = Context::new(0)?;
     let id = backend.open_stream(0)?;
-    // SAFETY: the stream is open until the end of this test, after the last use of the borrowed one.
+    // SAFETY: the stream outlives the borrowed one.
     let stream = unsafe { Stream::borrow_raw(backend.raw_stream(id)?.cast(), &context) };
     let ours = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[3; ELEMENTS])?;
     let address = ours.device_address().ok_or("device memory has an address")?.get();
     let bytes = size_of::<[u32; ELEMENTS]>();
     let cleared = with_context(move |now| {
-        // SAFETY: the buffer is live until the wait below, and nothing else uses it.
+        // SAFETY: the buffer is live until the wait below, otherwise unused.
         cuda_async::device_operation::value(unsafe {
             cuda_core::memory::memset_d8_async(address, 1, bytes, now.get_cuda_stream().cu_stream())
         })

@@ -12,7 +12,6 @@ use ringmem::backend::Backend;
 use ringmem::memory::GpuBuffer;
 use ringmem_interop::{ELEMENTS, increment, open, queue_fill};
 
-/// A value of cust that another thread may drop: a stream or a buffer is a handle of the driver.
 struct Sendable<T>(T);
 
 // SAFETY: the driver's handles belong to no thread.
@@ -48,7 +47,7 @@ fn an_adopted_stream_orders_operations_of_both() -> Tested {
     let id = unsafe { backend.adopt_raw_stream(0, raw.cast(), Box::new(Arc::clone(&keeps))) }?;
     let mut ours = GpuBuffer::<u32>::new(ringmem::memory::Device::new(&backend, 0), ELEMENTS)?;
     let address = ours.device_address().ok_or("device memory has an address")?.get();
-    // SAFETY: `ELEMENTS` words of the primary context; cust's copy below waits for the stream.
+    // SAFETY: `ELEMENTS` words of the primary context; cust's copy waits for the stream.
     let view = ManuallyDrop::new(unsafe { DeviceBuffer::<u32>::from_raw_parts(DevicePointer::from_raw(address), ELEMENTS) });
     queue_fill(&backend, id, address, 7)?;
     let mut words = [0; ELEMENTS];
@@ -75,7 +74,7 @@ fn memory_is_lent_in_both_directions() -> Tested {
 
     let ours = GpuBuffer::<u32>::from_slice(ringmem::memory::Device::new(&backend, 0), &[5; ELEMENTS])?;
     let address = ours.device_address().ok_or("device memory has an address")?.get();
-    // SAFETY: `ELEMENTS` words of the primary context, which cust does not free.
+    // SAFETY: `ELEMENTS` words of the primary context, not freed by cust.
     let view = ManuallyDrop::new(unsafe { DeviceBuffer::<u32>::from_raw_parts(DevicePointer::from_raw(address), ELEMENTS) });
     let mut words = [0; ELEMENTS];
     view.copy_to(&mut words)?;

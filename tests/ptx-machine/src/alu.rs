@@ -21,13 +21,11 @@ const fn of_f64(value: f64) -> u64 {
     if value.is_nan() { 0x7fff_ffff_ffff_ffff } else { value.to_bits() }
 }
 
-/// The smaller (or larger) number; a NaN only if both are.
 fn extreme<T: PartialOrd + Copy>(a: T, b: T, is_nan: [bool; 2], wants_less: bool, sign_of_a: bool) -> T {
     match is_nan {
         [true, _] => b,
         [_, true] => a,
         _ => {
-            // Zeros differ in their signs alone.
             let a_is_less = if a == b { sign_of_a } else { a < b };
             if a_is_less == wants_less { a } else { b }
         }
@@ -44,7 +42,6 @@ fn binary_float(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
                 Binary::Div => x / y,
                 Binary::Min => extreme(x, y, [x.is_nan(), y.is_nan()], true, x.is_sign_negative()),
                 Binary::Max => extreme(x, y, [x.is_nan(), y.is_nan()], false, x.is_sign_negative()),
-                // PTX names the sign first.
                 Binary::CopySign => y.copysign(x),
                 _ => return None,
             }))
@@ -53,7 +50,6 @@ fn binary_float(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     if ty.bytes == F32 { on!(f32_of, of_f32) } else { on!(f64_of, of_f64) }
 }
 
-/// None for an operation that the type does not have.
 pub fn binary(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     if ty.is_float() {
         return binary_float(operation, ty, a, b);
@@ -63,7 +59,7 @@ pub fn binary(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
     let value = match operation {
         Binary::Add => a.wrapping_add(b),
         Binary::Sub => a.wrapping_sub(b),
-        // A division by zero has an unspecified result on a device: all ones here.
+        // Unspecified on a device: all ones here.
         Binary::Div | Binary::Rem if b == 0 => u64::MAX,
         Binary::Div if ty.is_signed() => x.wrapping_div(y).cast_unsigned(),
         Binary::Div => a / b,
@@ -76,7 +72,6 @@ pub fn binary(operation: Binary, ty: Type, a: u64, b: u64) -> Option<u64> {
         Binary::And => a & b,
         Binary::Or => a | b,
         Binary::Xor => a ^ b,
-        // Counts beyond the width shift everything out.
         Binary::ShiftLeft => {
             u32::try_from(b).ok().and_then(|count| if count < ty.bits() { a.checked_shl(count) } else { None }).unwrap_or(0)
         }
@@ -149,7 +144,7 @@ pub fn fused_multiply_add(ty: Type, [a, b, c]: [u64; 3]) -> u64 {
     if ty.bytes == F32 { of_f32(f32_of(a).mul_add(f32_of(b), f32_of(c))) } else { of_f64(f64_of(a).mul_add(f64_of(b), f64_of(c))) }
 }
 
-/// The last flag says that comparisons with a NaN are true (`ltu` and its kind).
+/// The last flag: comparisons with a NaN are true (`ltu` and its kind).
 pub fn compare(operation: Compare, ty: Type, a: u64, b: u64, unordered: bool) -> bool {
     use std::cmp::Ordering;
     let order = match (ty.class, ty.bytes) {
@@ -182,7 +177,6 @@ fn round(value: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// None for a conversion that the machine does not model: to a float with another rounding than to nearest.
 pub fn convert(to: Type, from: Type, rounding: Option<Rounding>, saturates: bool, bits: u64) -> Option<u64> {
     match (to.is_float(), from.is_float()) {
         (false, false) => {
@@ -194,7 +188,6 @@ pub fn convert(to: Type, from: Type, rounding: Option<Rounding>, saturates: bool
         (false, true) => {
             let value = if from.bytes == F32 { f32_of(bits).into() } else { f64_of(bits) };
             if value.is_nan() {
-                // Zero, or the highest bit for the wide types.
                 return Some(if to.bytes == 8 || from.bytes == 8 { 1 << (to.bits() - 1) } else { 0 });
             }
             let (low, high) = range(to);
@@ -228,7 +221,6 @@ fn range(ty: Type) -> (i128, i128) {
     if ty.is_signed() { (-(1 << (ty.bits() - 1)), (1 << (ty.bits() - 1)) - 1) } else { (0, (1 << ty.bits()) - 1) }
 }
 
-/// The new value of a word; None for an update that the type does not have.
 pub fn update(operation: Update, ty: Type, old: u64, [b, c]: [u64; 2]) -> Option<u64> {
     Some(ty.cut(match operation {
         Update::Add => return binary(Binary::Add, ty, old, b),

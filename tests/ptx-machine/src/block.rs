@@ -1,4 +1,4 @@
-//! [`Block`]: the lanes of a block, each with a program counter of its own, in an order that a seed decides.
+//! The lanes of a block, in an order that a seed decides.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -18,7 +18,6 @@ use crate::memory::{Access, Memory, Random, SHADOW_PAGE, View};
 const WARP: usize = 32;
 const LONGEST_BURST: u64 = 128;
 const LOOK_EVERY: u64 = 8;
-/// After so many instructions without a sleep, the host's threads get the processor.
 const YIELD_EVERY: u64 = 1 << 14;
 
 struct SharedMemory {
@@ -55,7 +54,7 @@ pub struct Block<'a> {
     recent: Cell<u64>,
 }
 
-/// Operands that were never written are an error only where they decide something.
+/// An unwritten operand is an error only where it decides something.
 fn demand(known: bool, line: u32, what: &str) -> Answer {
     if known { Ok(()) } else { Err(Fault::new(Kind::Undefined, line, format!("{what} depends on a register that was never written"))) }
 }
@@ -122,7 +121,6 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Lets the host work while all lanes sleep. False if all have exited.
     fn wake(&mut self) -> Answer<bool> {
         let mut longest = None;
         for lane in &mut self.lanes {
@@ -132,7 +130,6 @@ impl<'a> Block<'a> {
             }
         }
         if let Some(ns) = longest {
-            // As in a simulated kernel: yields first, then sleeps.
             self.host.pause(if ns < 1000 { 100 } else { 2000 });
             return Ok(true);
         }
@@ -245,7 +242,6 @@ impl<'a> Block<'a> {
                 let sign = ty.is_signed() && length > 0 && from >> sign_at & 1 != 0;
                 let shifted = if at < ty.bits() { from >> at } else { 0 };
                 let mask = if length >= 64 { u64::MAX } else { (1 << length) - 1 };
-                // Bits beyond the value repeat the sign.
                 let present = ty.bits().saturating_sub(at).min(length);
                 let have = if present >= 64 { u64::MAX } else { (1 << present) - 1 };
                 set!(to, ty.cut(shifted & mask & have | if sign { !(mask & have) } else { 0 }));
@@ -410,7 +406,6 @@ impl<'a> Block<'a> {
         let base = self.read(index, place.base, &mut known);
         demand(known, line, "an address")?;
         let address = base.wrapping_add(place.offset);
-        // An address of 32 bits in a window is the low half of the generic one.
         Ok(match place.space {
             Space::Shared if address < WINDOW => SHARED + address,
             Space::Local if address < WINDOW => LOCAL + address,
@@ -418,7 +413,6 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// An access of `bytes` at an address, as part of one of `whole` bytes.
     fn access(&self, address: u64, bytes: u8, line: u32, order: Order, whole: u64, verb: &str) -> Answer<Access> {
         if !address.is_multiple_of(u64::from(bytes)) || whole > 8 && !address.is_multiple_of(u64::from(bytes)) {
             return Err(Fault::new(
@@ -434,7 +428,7 @@ impl<'a> Block<'a> {
             if offset + u64::from(bytes) > self.image.shared_bytes {
                 return Err(outside());
             }
-            // SAFETY: within the allocation, as just checked.
+            // SAFETY: within the allocation, as checked above.
             let place = unsafe { shared.base.add(offset as usize) };
             return Ok(Access { line, address, place, bytes, order, is_private: true });
         }
@@ -452,7 +446,6 @@ impl<'a> Block<'a> {
         let page = SHADOW_PAGE as u64;
         let first = address / page * page;
         for part in (first..first.saturating_add(pages * page)).step_by(PART as usize) {
-            // Within one allocation with the address.
             let (from, to) = (part.min(address), (part + PART).max(address));
             if self.host.translate(from, to - from).is_some()
                 && let Some(place) = self.host.translate(part, PART)
@@ -626,7 +619,6 @@ impl<'a> Block<'a> {
                 Wait::Shuffle { mode, to, valid, lane: argument, clamp, .. } => {
                     let (from, is_valid) = shuffle_source(mode, (lane - first) as u32, argument, clamp);
                     let value = values[from as usize];
-                    // The value of a lane that takes no part is undefined.
                     self.lanes[lane].write(to, value.unwrap_or(0) & 0xffff_ffff, value.is_some());
                     if let Some(valid) = valid {
                         self.lanes[lane].write(valid, is_valid.into(), true);
@@ -652,7 +644,7 @@ fn is_same(a: Wait, b: Wait) -> bool {
     }
 }
 
-/// The lane whose value a lane receives, and whether it was in range: the rules of `shfl.sync` in the PTX ISA.
+/// The rules of `shfl.sync` in the PTX ISA.
 fn shuffle_source(mode: Shuffle, lane: u32, argument: u32, clamp: u32) -> (u32, bool) {
     let (argument, segment, clamp) = (argument & 31, clamp >> 8 & 31, clamp & 31);
     let most = lane & segment | clamp & !segment & 31;

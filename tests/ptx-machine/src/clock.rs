@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A lane of a block; numbers of blocks are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     pub block: u32,
     pub index: u32,
 }
 
-/// A vector clock: for each lane, the last of its steps that happens before; and the host's.
-///
-/// The host's steps are not seen, so its part is a time of the machine: everything that the host wrote until then happens before.
+/// A vector clock. The host's steps are not observed; its part is a machine time: everything that the host
+/// wrote until then happens before.
 #[derive(Clone, Debug)]
 pub struct Clock {
     block: u32,
@@ -22,7 +20,6 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The clock of a lane of a block of so many lanes, at its first step.
     pub fn new(lane: Lane, lanes: usize, host: u64) -> Self {
         let mut own = vec![0; lanes];
         own[lane.index as usize] = 1;
@@ -37,12 +34,10 @@ impl Clock {
         self.of(lane.block).get(lane.index as usize).copied().unwrap_or(0)
     }
 
-    /// Whether a step of a lane happens before.
     pub fn covers(&self, lane: Lane, step: u32) -> bool {
         step <= self.get(lane)
     }
 
-    /// Begins a lane's next step.
     pub fn step(&mut self, index: u32) {
         self.own[index as usize] += 1;
     }
@@ -59,7 +54,6 @@ impl Clock {
         }
     }
 
-    /// Drops the steps of a block.
     pub fn forget(&mut self, block: u32) {
         self.others.remove(&block);
     }

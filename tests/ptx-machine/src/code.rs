@@ -1,6 +1,5 @@
 //! [`Operation`]: a decoded instruction.
 
-/// The interpretation of the bits of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Predicate,
@@ -10,11 +9,9 @@ pub enum Class {
     Float,
 }
 
-/// The type of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Type {
     pub class: Class,
-    /// 1, 2, 4 or 8; a predicate has 1.
     pub bytes: u8,
 }
 
@@ -23,12 +20,10 @@ impl Type {
         if matches!(self.class, Class::Predicate) { 1 } else { self.bytes as u32 * 8 }
     }
 
-    /// Keeps the bits of this type.
     pub const fn cut(self, value: u64) -> u64 {
         if self.bits() == 64 { value } else { value & ((1 << self.bits()) - 1) }
     }
 
-    /// The value as a signed integer of this width.
     pub const fn signed(self, value: u64) -> i64 {
         let unused = 64 - self.bits();
         (value << unused).cast_signed() >> unused
@@ -43,7 +38,6 @@ impl Type {
     }
 }
 
-/// An index into the registers of a function.
 pub type Register = u32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +83,6 @@ pub enum Scope {
     System,
 }
 
-/// The strength of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strength {
     Weak,
@@ -148,7 +141,6 @@ pub enum Compare {
     Greater,
     GreaterEqual,
     Numbers,
-    /// An operand is not a number.
     NotNumbers,
 }
 
@@ -197,7 +189,6 @@ pub enum Vote {
     Uniform,
 }
 
-/// Where a load or a store accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub space: Space,
@@ -205,7 +196,6 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// A predicate, and whether it is negated.
 pub type Guard = (Register, bool);
 
 #[derive(Clone, Debug)]
@@ -331,7 +321,6 @@ pub struct Instruction {
     pub operation: Operation,
 }
 
-/// A parameter or a result: its offset and size in parameter memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
     pub offset: u64,
@@ -346,7 +335,6 @@ pub struct Function {
     pub parameters: Vec<Parameter>,
     pub results: Vec<Parameter>,
     pub code: Vec<Instruction>,
-    /// The names of the registers.
     pub registers: Vec<String>,
     pub local_bytes: u64,
     pub parameter_bytes: u64,

@@ -1,4 +1,4 @@
-//! From a function of the text to [`Function`]: names become indices, opcodes become operations.
+//! Decodes a function of the text to [`Function`].
 
 use std::collections::HashMap;
 
@@ -9,14 +9,11 @@ use crate::code::{
 use crate::fault::{Answer, Fault, Kind};
 use crate::syntax::{self, Operand, Statement, Variable};
 
-/// The names that every function of a module sees.
 pub struct Names<'a> {
     pub functions: HashMap<&'a str, usize>,
-    /// Addresses of variables in global, constant and shared memory.
     pub variables: HashMap<&'a str, u64>,
 }
 
-/// Takes space for one more variable.
 pub fn place(used: &mut u64, align: u64, bytes: u64) -> u64 {
     let at = used.next_multiple_of(align.max(1));
     *used = at + bytes;
@@ -92,7 +89,6 @@ pub fn function<'a>(
             Statement::Label(_) | Statement::Targets(_) | Statement::Registers { .. } => {}
         }
     }
-    // A function may end without `ret`.
     code.push(Instruction { line: decoder.line, guard: None, operation: Operation::Return });
     let mut registers = vec![String::new(); decoder.registers.len()];
     for (name, index) in decoder.registers {
@@ -208,7 +204,6 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// A predicate operand that may be negated.
     fn predicate(&self, operand: &Operand<'a>) -> Answer<(Source, bool)> {
         match operand {
             Operand::Not(name) => Ok((self.named(name)?, true)),
@@ -241,7 +236,7 @@ impl<'a> Decoder<'a, '_> {
         let to = || self.target(at(0)?);
         let source = |index: usize| self.source(at(index)?);
         let three = || Ok([source(1)?, source(2)?, source(3)?]);
-        // Flushing of subnormal numbers and approximations are not modelled.
+        // Subnormal flushing and approximations are not modelled.
         if has("ftz") || has("approx") || has("bf16") || has("f16") || has("f16x2") {
             return Err(self.unknown());
         }
@@ -313,7 +308,6 @@ impl<'a> Decoder<'a, '_> {
             "setp" => self.set_predicate(typed()?, modifiers, operands),
             "selp" => Ok(Operation::Select(to()?, source(1)?, source(2)?, source(3)?)),
             "cvt" => self.convert(modifiers, to()?, source(1)?),
-            // All windows are part of the generic address space.
             "cvta" => Ok(Operation::Unary(Unary::Move, typed()?, to()?, source(1)?)),
             "ld" | "ldu" | "st" => self.access(name == "st", modifiers, typed()?, operands),
             "atom" | "red" => self.atomic(name == "red", modifiers, typed()?, operands),
@@ -365,7 +359,6 @@ impl<'a> Decoder<'a, '_> {
             (_, Operand::Vector(_)) => Ok(Operation::Pack(ty, self.target(to)?, self.sources(from)?)),
             _ => {
                 let from = match from {
-                    // The address of a parameter would need memory of its own.
                     Operand::Name(name) if self.parameters.contains_key(name) => return Err(self.wrong("the address of a parameter")),
                     other => self.source(other)?,
                 };
@@ -449,7 +442,6 @@ impl<'a> Decoder<'a, '_> {
                 "param" | "param::entry" | "param::func" => space = Space::Parameter,
                 "local" => space = Space::Local,
                 "shared" | "shared::cta" => space = Space::Shared,
-                // Windows of the generic space; hints.
                 "global" | "const" | "nc" | "weak" | "L1::no_allocate" | "L1::evict_last" | "ca" | "cg" | "cs" | "lu" | "wb" => {}
                 "volatile" | "cv" | "wt" | "mmio" => (strong, scope) = (true, Some(Scope::System)),
                 "relaxed" => strong = true,
@@ -481,7 +473,6 @@ impl<'a> Decoder<'a, '_> {
 
     fn atomic(&self, is_reduction: bool, modifiers: &[&str], ty: Type, operands: &[Operand<'a>]) -> Answer<Operation> {
         let mut space = Space::Generic;
-        // Without modifiers: relaxed, for the device.
         let (mut scope, mut acquires, mut releases, mut update) = (Scope::Device, false, false, None);
         for modifier in &modifiers[..modifiers.len() - 1] {
             match *modifier {
@@ -520,7 +511,6 @@ impl<'a> Decoder<'a, '_> {
         Ok(Operation::Atomic { update, place: self.place(place, space)?, ty, order, target, sources })
     }
 
-    /// `call.uni (result), name, (arguments)`, without a result or without arguments too.
     fn call(&self, operands: &[Operand<'a>]) -> Answer<Operation> {
         let list = |operand: &Operand<'a>| match operand {
             Operand::List(list) => list.iter().map(|one| self.parameter(one)).collect::<Answer<Vec<u64>>>(),

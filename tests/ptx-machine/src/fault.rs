@@ -1,4 +1,4 @@
-//! [`Fault`]: a mistake in a PTX text, or one that a kernel made while it ran.
+//! [`Fault`]: a mistake in a PTX text, or one that a running kernel made.
 
 use std::error::Error;
 use std::fmt;
@@ -6,21 +6,21 @@ use std::fmt;
 /// The category of a [`Fault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The text is not PTX, or uses a form that the machine does not know.
+    /// The text is not PTX, or uses an unknown form.
     Syntax,
-    /// The machine does not implement the opcode.
+    /// The opcode is not implemented.
     UnknownOpcode,
     /// The entry does not exist, or takes another number of arguments.
     Launch,
     /// An access outside all allocations.
     OutOfBounds,
-    /// An access at an address that is not a multiple of its size.
+    /// The address is not a multiple of the access size.
     Misaligned,
-    /// A branch, an address, a store or a shuffle depends on a register that was never written.
+    /// A branch, address, store or shuffle depends on an unwritten register.
     Undefined,
-    /// A load of memory that was never written.
+    /// A load of unwritten memory.
     Unwritten,
-    /// Two accesses of one location without order between them, at least one of which is a write.
+    /// Unordered accesses of one location, at least one of them a write.
     Race,
     /// Lanes wait for each other at different instructions.
     Divergent,
@@ -28,14 +28,14 @@ pub enum Kind {
     Trap,
 }
 
-/// A mistake, with the line of the PTX text.
+/// A mistake, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The category.
+    /// Category.
     pub kind: Kind,
-    /// The line in the PTX text, from 1.
+    /// Line in the PTX text, from 1.
     pub line: u32,
-    /// The facts.
+    /// Facts.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! [`Image`]: a PTX text, decoded, with its variables.
+//! [`Image`]: a decoded PTX text with its variables.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -10,13 +10,13 @@ use crate::decode::{self, Names, place};
 use crate::fault::{Answer, Fault, Kind};
 use crate::syntax::{self, Value, Variable};
 
-/// Generic addresses at which each lane sees its local memory.
+/// Base of a lane's local memory, as a generic address.
 pub const LOCAL: u64 = 0x7e00_0000_0000_0000;
-/// Generic addresses at which each block sees its shared memory.
+/// Base of a block's shared memory, as a generic address.
 pub const SHARED: u64 = 0x7d00_0000_0000_0000;
 /// Addresses of functions, which no access reaches.
 pub const CODE: u64 = 0x7c00_0000_0000_0000;
-/// The size of each window.
+/// Size of each window.
 pub const WINDOW: u64 = 1 << 40;
 
 /// A loaded PTX text: its functions, and memory for its variables.
@@ -42,7 +42,7 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// [`Kind::Syntax`] and [`Kind::UnknownOpcode`], with the line.
+    /// [`Kind::Syntax`] and [`Kind::UnknownOpcode`].
     pub fn parse(text: &str) -> Result<Self, Fault> {
         let module = syntax::module(text)?;
         let (mut bytes, mut shared_bytes) = (0, 0);
@@ -55,7 +55,7 @@ impl Image {
                 offsets.push((variable, place(&mut bytes, variable.align.max(8), variable.bytes)));
             }
         }
-        // Alignment beyond eight bytes: the base is moved.
+        // Alignment beyond eight bytes moves the base.
         let align = offsets.iter().map(|(variable, _)| variable.align).max().unwrap_or(8).max(8);
         let words = usize::try_from((bytes + align) / 8 + 2).map_err(|_| Fault::new(Kind::Syntax, 1, "variables beyond all memory"))?;
         let memory: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -80,25 +80,25 @@ impl Image {
         Ok(Self { functions, shared_bytes, variables, memory, text: text.to_owned(), executed })
     }
 
-    /// Returns the name of each entry and the sizes of its parameters in bytes, in the order of the text.
+    /// Returns each entry's name and the sizes of its parameters in bytes.
     pub fn entries(&self) -> impl Iterator<Item = (&str, Vec<u64>)> {
         let sizes = |function: &Function| function.parameters.iter().map(|parameter| parameter.bytes).collect();
         self.functions.iter().filter(|function| function.is_entry).map(move |function| (function.name.as_str(), sizes(function)))
     }
 
-    /// Returns the local memory of each thread of a kernel in bytes, without that of the functions that it calls.
+    /// Returns the local memory per thread in bytes, without that of called functions.
     #[must_use]
     pub fn local_bytes(&self, name: &str) -> u64 {
         self.functions.iter().find(|function| function.name == name).map_or(0, |function| function.local_bytes)
     }
 
-    /// Returns the address and the size in bytes of a variable in global memory.
+    /// Returns the address and size of a global variable.
     #[must_use]
     pub fn variable(&self, name: &str) -> Option<(u64, u64)> {
         self.variables.get(name).copied()
     }
 
-    /// Returns the lines that any lane has executed so far.
+    /// Returns the lines that any lane has executed.
     pub fn executed(&self) -> impl Iterator<Item = u32> {
         (1..).zip(&self.executed).filter(|(_, executed)| executed.load(Relaxed)).map(|(line, _)| line)
     }
@@ -109,7 +109,6 @@ impl Image {
         }
     }
 
-    /// The index of an entry that takes so many arguments.
     pub(crate) fn entry(&self, name: &str, arguments: usize) -> Answer<usize> {
         let found = self.functions.iter().position(|function| function.is_entry && function.name == name);
         let index = found.ok_or_else(|| Fault::new(Kind::Launch, 1, format!("no entry `{name}`")))?;

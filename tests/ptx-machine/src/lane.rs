@@ -7,7 +7,6 @@ use crate::memory::View;
 
 const DEPTH: usize = 256;
 
-/// What a lane does next.
 #[derive(Clone, Debug)]
 pub enum State {
     Ready,
@@ -16,7 +15,6 @@ pub enum State {
     Exited,
 }
 
-/// An instruction that several lanes execute together, with this lane's operands.
 #[derive(Clone, Copy, Debug)]
 pub enum Wait {
     BarrierWarp { mask: u32 },
@@ -85,7 +83,6 @@ impl Lane {
         self.local_known.resize(self.local.len(), false);
     }
 
-    /// A source's value; clears `known` if it was never written.
     pub fn read(&self, source: Source, known: &mut bool, special: impl FnOnce(crate::code::Special) -> u64) -> u64 {
         match source {
             Source::Register(register) => {
@@ -122,7 +119,6 @@ impl Lane {
         Some(())
     }
 
-    /// The value, and whether all of its bytes were written.
     pub fn load_local(&self, offset: u64, ty: Type) -> Option<(u64, bool)> {
         let range = usize::try_from(offset).ok()?..usize::try_from(offset.checked_add(ty.bytes.into())?).ok()?;
         let bytes = self.local.get(range.clone())?;
@@ -170,7 +166,6 @@ impl Lane {
         }
     }
 
-    /// Returns from a function; false from the kernel.
     pub fn leave(&mut self, results: &[Parameter]) -> bool {
         let Some(frame) = self.frames.pop() else { return false };
         for (parameter, to) in results.iter().zip(&frame.results) {

@@ -17,18 +17,17 @@
 //! # Ok::<(), ringmem_ptx_machine::Fault>(())
 //! ```
 //!
-//! 1. Each lane has a program counter. A seed decides which lane executes next, so every order that independent thread scheduling allows may occur.
-//! 2. Memory is the host's: strong accesses of system scope are atomic operations on it, so a kernel exchanges messages with threads of the host.
-//! 3. A data race, between lanes or with the host, is a [`Fault`] that names both lines of the text. A release whose scope is too small is as if it were
-//!    missing.
-//! 4. Accesses out of bounds, misaligned ones, registers and shared memory that were never written, and divergent barriers are faults.
-//! 5. An opcode that the machine does not implement is an error of [`Image::parse`], with the line.
+//! 1. A seed decides which lane executes next, so every order of independent thread scheduling may occur.
+//! 2. Memory is the host's: a kernel exchanges messages with threads of the host.
+//! 3. A data race, between lanes or with the host, is a [`Fault`] that names both lines. A release whose scope
+//!    is too small counts as missing.
+//! 4. Faults: accesses out of bounds, misaligned or of unwritten registers and shared memory; divergent barriers.
+//! 5. An opcode that is not implemented is an error of [`Image::parse`].
 //!
-//! # Limits
-//!
-//! The host's accesses are not seen, so two mistakes stay invisible: a store of a lane that the host reads or overwrites too early for its own order, and a
-//! change of the host between two of the machine's looks. Rounding modes other than to nearest (outside of `cvt` to integers), approximations, `f16`,
-//! textures, clusters, asynchronous copies and matrix instructions are not implemented. A grid has one dimension.
+//! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or
+//! overwrites too early for its own order, and a change by the host between two accesses of the machine. Not
+//! implemented: rounding other than to nearest (except `cvt` to integers), approximations, `f16`, textures,
+//! clusters, asynchronous copies, matrix instructions, grids of several dimensions.
 
 mod alu;
 mod block;
@@ -49,38 +48,32 @@ use ringmem_layouts::image::KernelHost;
 pub use fault::{Fault, Kind};
 pub use image::Image;
 
-/// What all blocks share: the state of the memory model.
+/// State of the memory model, shared by all blocks.
 pub struct Device {
     memory: Mutex<memory::Memory>,
     seed: u64,
 }
 
 impl Device {
-    /// Returns a device whose lanes execute in an order that the seed decides.
+    /// Creates a device whose lane order the seed decides.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { memory: Mutex::new(memory::Memory::new(seed)), seed }
     }
 
-    /// Makes loads of memory that is filled with this byte, and that no lane has written, a [`Kind::Unwritten`] fault.
+    /// Makes loads of memory that holds this byte, and that no lane has written, a [`Kind::Unwritten`] fault.
     #[must_use]
     pub fn with_poison(self, byte: u8) -> Self {
         self.memory.lock().unwrap_or_else(std::sync::PoisonError::into_inner).poison = Some(byte);
         self
     }
 
-    /// Runs one block of a grid to its end: the block [`KernelHost::group`] of [`KernelHost::groups`], with so many threads. `grid` is the number of the
-    /// launch, which all its blocks have in common.
-    ///
-    /// The blocks of a grid run on threads of the caller's.
+    /// Runs block [`KernelHost::group`] of [`KernelHost::groups`] to its end. `grid` numbers the launch.
+    /// Accessed memory lives until the call returns.
     ///
     /// # Errors
     ///
-    /// The first [`Fault`] of any lane. The block ends with it.
-    ///
-    /// # Memory
-    ///
-    /// What the kernel accesses lives until the call returns, as [`KernelHost::translate`] promises.
+    /// The first [`Fault`] of any lane, which ends the block.
     pub fn run(&self, image: &Image, entry: &str, arguments: &[u64], host: &dyn KernelHost, threads: u32, grid: u64) -> Result<(), Fault> {
         let entry = image.entry(entry, arguments.len())?;
         let block = block::Block::new(image, entry, arguments, host, &self.memory, (threads, grid), self.seed);

@@ -1,14 +1,14 @@
-//! [`Memory`]: what all lanes and the host share, under the PTX memory model.
+//! [`Memory`], under the PTX memory model. The host's accesses are not observed. Three mechanisms find
+//! mistakes:
 //!
-//! The host's accesses are not seen. Three mechanisms find mistakes all the same:
-//!
-//! 1. Two lanes: each access is compared with earlier ones of the same bytes by vector clocks. Unordered accesses are a race, unless both are reads, or
-//!    both are strong and each is in the other's scope.
-//! 2. The host writes, a lane reads: the machine remembers when it last saw each byte. If a byte has changed since, and was still unchanged after the last
-//!    host write that the lane's acquires cover, then no order exists between the write and a load that is weak or of smaller scope than the system.
-//! 3. A lane writes, the host reads: weak stores, and strong ones of smaller scope, stay invisible to the host until a fence of system scope that they
-//!    happen before. Relaxed stores of system scope become visible in any order, after a random time. So a host that was notified too early finds old bytes.
-//!    A word that a block accesses at system scope, and then stores with less, is reported at once.
+//! 1. Two lanes: vector clocks compare accesses of the same bytes. Unordered ones are a race, unless both are
+//!    reads, or both are strong and in each other's scope.
+//! 2. The host writes, a lane reads: a weak or sub-system-scope load of a byte that changed since it was last
+//!    seen is unordered, if the byte was unchanged after the last host write that the lane's acquires cover.
+//! 3. A lane writes, the host reads: weak and sub-system-scope stores stay invisible to the host until a
+//!    fence of system scope; relaxed stores of system scope become visible in any order. A host that is
+//!    notified too early finds old bytes. A word that a block accesses at system scope, and then stores with
+//!    less, is reported at once.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,12 +22,11 @@ use crate::code::{Order, Scope, Strength, Type, Update};
 use crate::fault::{Answer, Fault, Kind};
 
 const PAGE: u64 = 4096;
-/// Weak stores that the host does not see yet; beyond them all become visible, as they may at any time.
+/// Limit of weak stores hidden from the host; beyond it all become visible, as they may at any time.
 const HIDDEN: usize = 1 << 16;
-/// Words that a lane read without acquiring, which a fence may turn into acquires.
+/// Words read without acquiring, which a fence may turn into acquires.
 const PENDING: usize = 32;
 
-/// Multiplicative hashing of addresses.
 #[derive(Default)]
 pub struct Hash(u64);
 
@@ -60,28 +59,22 @@ struct Record {
     lane: Lane,
     step: u32,
     line: u32,
-    /// The bytes of the granule.
     mask: u8,
     is_write: bool,
     strength: Strength,
 }
 
-/// Eight bytes at a multiple of eight.
 #[derive(Clone, Default)]
 struct Granule {
-    /// The bytes as they were last seen in memory, where `known` says so.
     seen: u64,
     known: u8,
     written: u8,
-    /// When the host's bytes were first seen; 0 for a lane's.
     first: u64,
-    /// When the bytes were last seen so.
     last: u64,
     line: u32,
     records: Vec<Record>,
 }
 
-/// Bytes that the host does not see yet.
 struct Hidden {
     bytes: u64,
     mask: u8,
@@ -102,18 +95,14 @@ pub struct Memory {
     pages: Map<u64, Box<[Granule; (PAGE / 8) as usize]>>,
     hidden: Map<u64, Hidden>,
     released: Map<u64, Released>,
-    /// Everything that was released to the host, and so may come back from it.
     to_host: Option<Arc<Clock>>,
     blocks: HashSet<u32>,
     next_block: u32,
-    /// A byte that fills memory which was never written.
     pub poison: Option<u8>,
-    /// Granules with strong stores that the host does not see yet.
     delayed: Vec<u64>,
     random: Random,
 }
 
-/// Marsaglia's xorshift64.
 pub struct Random(u64);
 
 impl Random {
@@ -135,30 +124,23 @@ impl Default for Random {
     }
 }
 
-/// The size of a page of shadow memory; a block's shared memory begins at one.
 pub const SHADOW_PAGE: usize = PAGE as usize;
 
-/// A lane's part of the memory model.
 pub struct View {
     pub lane: Lane,
     pub clock: Clock,
     fence: Option<(Arc<Clock>, Scope)>,
-    /// What a fence would acquire.
     pending: Vec<(u64, Arc<Clock>, Scope, Lane)>,
-    /// The time of the host's write that a fence would acquire.
     pending_host: u64,
 }
 
-/// One access of at most eight bytes.
 #[derive(Clone, Copy)]
 pub struct Access {
     pub line: u32,
-    /// As the kernel names it.
     pub address: u64,
     pub place: NonNull<u8>,
     pub bytes: u8,
     pub order: Order,
-    /// Whether the block's lanes alone write here, so that every byte must be written before it is read.
     pub is_private: bool,
 }
 
@@ -174,10 +156,10 @@ const fn spread(mask: u8) -> u64 {
     bits
 }
 
-/// Reads memory that the host may write at the same time.
 fn read(place: NonNull<u8>, bytes: u8) -> u64 {
-    // SAFETY: `translate` gave the place for as many bytes, which outlive the launch; aligned, as `Block::place` checked; every access of both
-    // sides that may happen at the same time is atomic, or the race that the machine is there to report.
+    // SAFETY: `translate` returned the place for as many bytes, which outlive the launch; aligned, as
+    // `Block::place` checked; concurrent accesses of both sides are atomic, or the race that the machine
+    // reports.
     unsafe {
         match bytes {
             1 => AtomicU8::from_ptr(place.as_ptr()).load(Relaxed).into(),
@@ -201,7 +183,6 @@ fn write(place: NonNull<u8>, bytes: u8, value: u64) {
     }
 }
 
-/// Replaces a word if it is `old`; false if the host changed it.
 fn replace(place: NonNull<u8>, bytes: u8, old: u64, new: u64) -> bool {
     use std::sync::atomic::Ordering::AcqRel;
     // SAFETY: as in `read`.
@@ -255,10 +236,8 @@ impl Memory {
         self.time
     }
 
-    /// Begins a block: its number.
     pub fn begin(&mut self) -> u32 {
         if self.blocks.is_empty() {
-            // Everything before happens before.
             self.pages.clear();
             self.released.clear();
             self.to_host = None;
@@ -268,11 +247,10 @@ impl Memory {
         self.next_block
     }
 
-    /// Ends a block: all that it wrote becomes visible, and its shared memory is forgotten.
     pub fn end(&mut self, block: u32, shared: Option<(NonNull<u8>, u64)>) {
         self.show(|hidden| hidden.lane.block == block);
         self.blocks.remove(&block);
-        // Everything of a block that has ended happens before.
+        // An ended block happens before all later work.
         if let Some(to_host) = &mut self.to_host {
             Arc::make_mut(to_host).forget(block);
         }
@@ -296,12 +274,10 @@ impl Memory {
         &mut page[(granule % (PAGE / 8)) as usize]
     }
 
-    /// Whether a page has been looked at.
     pub fn knows(&self, place: NonNull<u8>) -> bool {
         self.pages.contains_key(&(place.as_ptr().addr() as u64 / PAGE))
     }
 
-    /// Remembers whole granules as they are.
     pub fn look(&mut self, place: NonNull<u8>, bytes: u64) {
         let now = self.now();
         let first = place.as_ptr().expose_provenance() as u64;
@@ -315,7 +291,6 @@ impl Memory {
         }
     }
 
-    /// Notes that whole granules are still as they were last seen. One that has changed keeps its time, so that a load finds the change.
     pub fn look_again(&mut self, place: NonNull<u8>, bytes: u64) {
         let now = self.now();
         let first = place.as_ptr().expose_provenance() as u64;
@@ -328,7 +303,6 @@ impl Memory {
         }
     }
 
-    /// Makes hidden bytes visible to the host.
     fn show(&mut self, which: impl Fn(&Hidden) -> bool) {
         let now = self.now();
         let shown: Vec<u64> = self.hidden.iter().filter(|(_, hidden)| which(hidden)).map(|(granule, _)| *granule).collect();
@@ -356,7 +330,6 @@ impl Memory {
         (granule.first, granule.last) = (0, now);
     }
 
-    /// Makes one of the delayed stores visible, sometimes.
     pub fn tick(&mut self) {
         let random = self.random.next();
         if random & 3 == 0 && !self.delayed.is_empty() {
@@ -396,7 +369,6 @@ impl Memory {
             if kind == Action::Store && is_shared && earlier.lane.block == record.lane.block && earlier.mask & record.mask != 0 {
                 mixed = Some(*earlier);
             }
-            // What is ordered before this one, and conflicts with no more than this one does.
             let weaker = earlier.strength == record.strength || record.strength == Strength::Weak;
             !(is_before && earlier.mask & !record.mask == 0 && (is_write || !earlier.is_write) && weaker)
         });
@@ -440,7 +412,6 @@ impl Memory {
         ))
     }
 
-    /// Reads the host's bytes, and checks that a write of the host happens before.
     fn observe(&mut self, order: &View, access: &Access) -> Answer<u64> {
         let now = self.now();
         let raw = read(access.place, access.bytes) << (access.shift() * 8);
@@ -487,7 +458,7 @@ impl Memory {
             ));
         }
         let is_first = granule.known == 0;
-        // The times are of the bytes that are known: others were seen earlier.
+        // The times belong to the known bytes; others were seen earlier.
         granule.known = mask & !hidden_mask;
         granule.seen = raw & spread(granule.known);
         if changed || is_first {
@@ -509,7 +480,6 @@ impl Memory {
         Ok(value)
     }
 
-    /// Notes what a strong load of a word may acquire.
     fn synchronise(&mut self, order: &mut View, access: &Access, scope: Scope, value: u64) {
         let key = access.host();
         let mut from_lane = false;

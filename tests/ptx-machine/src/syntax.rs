@@ -1,4 +1,4 @@
-//! [`Module`]: functions, variables and instructions as the text has them.
+//! [`Module`]: functions, variables and instructions of the text.
 
 use crate::fault::{Answer, Fault, Kind};
 use crate::token::{Token, Tokens};
@@ -16,18 +16,15 @@ pub struct Function<'a> {
     pub is_entry: bool,
     pub returns: Vec<Variable<'a>>,
     pub parameters: Vec<Variable<'a>>,
-    /// None for a declaration.
     pub body: Option<Vec<Statement<'a>>>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Variable<'a> {
     pub name: &'a str,
-    /// `.global`, `.const`, `.shared`, `.local` or `.param`.
     pub space: &'a str,
     pub align: u64,
     pub bytes: u64,
-    /// Initial values, each of the width of an element.
     pub values: Vec<Value<'a>>,
     pub element: u64,
 }
@@ -50,7 +47,6 @@ pub enum Statement<'a> {
 #[derive(Debug)]
 pub struct Instruction<'a> {
     pub line: u32,
-    /// The predicate, and whether it is negated.
     pub guard: Option<(&'a str, bool)>,
     pub opcode: &'a str,
     pub operands: Vec<Operand<'a>>,
@@ -67,7 +63,6 @@ pub enum Operand<'a> {
     Pair(Box<[Operand<'a>; 2]>),
 }
 
-/// The size of a type such as `.b64`; a predicate counts as one byte.
 pub fn size_of_type(ty: &str) -> Option<u64> {
     Some(match ty {
         ".pred" | ".b8" | ".u8" | ".s8" => 1,
@@ -90,7 +85,6 @@ pub fn module(text: &str) -> Answer<Module<'_>> {
             Token::Word(".version") => {
                 tokens.next();
                 tokens.next();
-                // The fraction of the number is a word.
                 tokens.next();
             }
             Token::Word(".target") => {
@@ -131,7 +125,6 @@ fn function<'a>(tokens: &mut Tokens<'a>) -> Answer<Function<'a>> {
     let returns = if tokens.peek() == Some(Token::Mark(b'(')) { parameters(tokens)? } else { Vec::new() };
     let name = tokens.word()?;
     let parameters = if tokens.peek() == Some(Token::Mark(b'(')) { parameters(tokens)? } else { Vec::new() };
-    // Bounds of a launch, such as `.maxntid 32, 1, 1`.
     while matches!(tokens.peek(), Some(Token::Word(_) | Token::Number(_) | Token::Mark(b','))) {
         tokens.next();
     }
@@ -155,7 +148,6 @@ fn variable<'a>(tokens: &mut Tokens<'a>) -> Answer<Variable<'a>> {
     let name = loop {
         match tokens.word()? {
             ".align" => align = tokens.number()?,
-            // An attribute of a kernel's pointer.
             ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".noreturn" => {}
             directive if directive.starts_with('.') => {
                 element = size_of_type(directive).ok_or_else(|| tokens.wrong("a type"))?;
@@ -231,7 +223,6 @@ fn body<'a>(tokens: &mut Tokens<'a>) -> Answer<Vec<Statement<'a>>> {
             }
             Some(Token::Word(".reg")) => {
                 tokens.next();
-                // Its type: the machine takes types from opcodes.
                 tokens.word()?;
                 loop {
                     let name = tokens.word()?;
@@ -310,7 +301,6 @@ fn memory<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
         }
         _ => None,
     };
-    // Coordinates of a texture: no opcode that is implemented has them.
     if tokens.take(b',') {
         while !tokens.take(b']') {
             if tokens.next().is_none() {
@@ -325,7 +315,6 @@ fn memory<'a>(tokens: &mut Tokens<'a>) -> Answer<Operand<'a>> {
         if !negative {
             tokens.take(b'+');
         }
-        // `[name+-8]`
         let negative = tokens.take(b'-') || negative;
         let number = tokens.number()?;
         offset = if negative { offset.wrapping_sub(number) } else { offset.wrapping_add(number) };

@@ -25,7 +25,6 @@ impl<'a> Tokens<'a> {
         let mut in_comment = false;
         for (line, code) in (1..).zip(text.lines()) {
             let mut rest = code;
-            // Positions of a debugger, which have no semicolon.
             if matches!(rest.split_whitespace().next(), Some(".loc" | ".file")) {
                 continue;
             }
@@ -66,7 +65,6 @@ impl<'a> Tokens<'a> {
         Ok(Self { list, at: 0 })
     }
 
-    /// The line of the next token, or of the last one.
     pub fn line(&self) -> u32 {
         self.list.get(self.at).or(self.list.last()).map_or(1, |(_, line)| *line)
     }
@@ -81,7 +79,6 @@ impl<'a> Tokens<'a> {
         token
     }
 
-    /// Takes the next token if it is this mark.
     pub fn take(&mut self, mark: u8) -> bool {
         let is_next = self.peek() == Some(Token::Mark(mark));
         self.at += usize::from(is_next);
@@ -135,7 +132,6 @@ fn number(text: &str, line: u32) -> Answer<u64> {
     let parsed = match digits.get(..2) {
         Some("0x" | "0X") => u64::from_str_radix(&digits[2..], 16),
         Some("0b" | "0B") => u64::from_str_radix(&digits[2..], 2),
-        // The bits of an f32 and of an f64.
         Some("0f" | "0F" | "0d" | "0D") => u64::from_str_radix(&digits[2..], 16),
         Some(_) if digits.starts_with('0') => u64::from_str_radix(digits, 8),
         _ => digits.parse(),

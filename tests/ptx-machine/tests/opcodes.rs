@@ -1,4 +1,5 @@
-//! Each opcode against cases computed by hand. With `RINGMEM_PTXAS` set, NVIDIA's assembler must accept every case.
+//! Each opcode against results computed by hand; with `RINGMEM_PTXAS` set, NVIDIA's assembler must accept
+//! them.
 
 mod host;
 
@@ -21,8 +22,8 @@ const ALL32: u64 = 0xffff_ffff;
 const MIN32: u64 = 0x8000_0000;
 const MIN64: u64 = 1 << 63;
 
-/// Instructions that write register 9 of a kind, with the arguments `a`, `b`, `c` in registers 1 to 3 of every kind, and the result.
-/// `%p1` is true if `a` is odd.
+/// Instructions that write register 9, arguments in registers 1 to 3, and the result. `%p1` is true if `a` is
+/// odd.
 const CASES: &[(&str, [u64; 3], u64)] = &[
     ("mov.b64 %rd9, %rd1;", [7, 0, 0], 7),
     ("mov.u32 %r9, 4294967295;", [0; 3], ALL32),
@@ -198,7 +199,7 @@ const CASES: &[(&str, [u64; 3], u64)] = &[
     ("nanosleep.u32 20;\n mov.u32 %r9, 4;", [0; 3], 4),
 ];
 
-/// Instructions that lanes execute together. Lane `l` has `l` in `%r1`; the result of lane 5.
+/// Instructions of several lanes. Lane `l` has `l` in `%r1`; the result of lane 5.
 const TOGETHER: &[(&str, u64)] = &[
     ("shfl.sync.idx.b32 %r9, %r1, 7, 31, -1;", 7),
     ("shfl.sync.bfly.b32 %r9, %r1, 1, 31, -1;", 4),

@@ -1,4 +1,4 @@
-//! Kernels with a mistake: each is a fault that names the line, and the other line of a race.
+//! Kernels with a mistake: the fault names the line, and the other line of a race.
 
 mod host;
 
@@ -64,7 +64,6 @@ fn a_register_that_was_never_written_is_named_where_it_decides() {
     faults("@%p1 bra $x;\n$x:", Kind::Undefined, 0, "a predicate");
     faults("ld.b64 %rd5, [%rd4];", Kind::Undefined, 0, "an address");
     faults("shfl.sync.idx.b32 %r3, %r2, 0, 31, -1;", Kind::Undefined, 0, "a shuffle");
-    // Not where it decides nothing.
     assert!(run("add.s64 %rd5, %rd4, 1;\nsetp.eq.s32 %p1, %r1, 99;\n@%p1 st.b64 [%rd3], %rd5;", 1, 32).is_ok());
 }
 
@@ -84,9 +83,7 @@ fn a_divergent_barrier_is_named() {
         assert!(fault.kind == Kind::Divergent && [FIRST + 2, FIRST + 5].contains(&fault.line), "{fault}");
     }
     faults("setp.lt.u32 %p1, %r1, 16;\n@%p1 bar.warp.sync 0xffff0000;", Kind::Divergent, 1, "is not in the mask");
-    // The lanes that have exited count as arrived.
     assert!(run("setp.lt.u32 %p1, %r1, 16;\n@%p1 exit;\nbar.warp.sync -1;\nst.b64 [%rd3], 1;", 1, 32).is_ok());
-    // The same barrier may be in two places.
     assert!(run("setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $low;\nbar.warp.sync -1;\nbra $end;\n$low:\nbar.warp.sync -1;\n$end:", 1, 32).is_ok());
 }
 
@@ -97,22 +94,16 @@ fn a_trap_is_named() {
 
 #[test]
 fn unordered_accesses_of_two_lanes_are_a_race() {
-    // Every lane stores to the same word.
     races("st.b64 [%rd1], %rd2;", [0, 0]);
-    // A neighbour's word without a barrier.
     races("st.b64 [%rd3], %rd2;\nxor.b64 %rd4, %rd2, 8;\nadd.s64 %rd4, %rd4, %rd1;\nld.b64 %rd5, [%rd4];", [0, 3]);
-    // In shared memory too; reading what was never written may come first.
     let shared = "cvt.u32.u64 %r2, %rd2;\nst.shared.b64 [%r2], 1;\nxor.b32 %r3, %r2, 8;\nld.shared.b64 %rd4, [%r3];";
     for seed in SEEDS {
         let fault = run(shared, seed, 32).map(drop).expect_err("there is no barrier");
         assert!(matches!(fault.kind, Kind::Race | Kind::Unwritten), "{fault}");
     }
-    // Bytes side by side are no race.
     assert!(run("cvt.u64.u32 %rd4, %r1;\nadd.s64 %rd4, %rd4, %rd1;\nst.b8 [%rd4], %r1;", 1, 32).is_ok());
-    // With a barrier there is none.
     let barrier = "st.b64 [%rd3], %rd2;\nbar.warp.sync -1;\nxor.b64 %rd4, %rd2, 8;\nadd.s64 %rd4, %rd4, %rd1;\nld.b64 %rd5, [%rd4];";
     assert!(SEEDS.iter().all(|seed| run(barrier, *seed, 32).is_ok()));
-    // A warp's barrier does not reach another warp.
     let across = barrier.replace("xor.b64 %rd4, %rd2, 8", "xor.b64 %rd4, %rd2, 256");
     assert!(SEEDS.iter().any(|seed| run(&across, *seed, 64).is_err()));
     let block = across.replace("bar.warp.sync -1", "bar.sync 0");
@@ -169,14 +160,13 @@ fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
                 let (device, image) = (&device, &image);
                 scope.spawn(move || device.run(image, "f", &arguments, &block, 32, 1))
             };
-            // Block 1 starts first: a block that has ended is ordered before those that start later.
+            // An ended block is ordered before blocks that start later.
             let second = run(1);
             while memory.word(32) == 0 {
                 thread::yield_now();
             }
             let first = run(0).join().expect("no panic");
             if first.is_err() {
-                // It has not set the flag.
                 memory.set(0, 1);
             }
             [first, second.join().expect("no panic")]

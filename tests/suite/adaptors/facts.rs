@@ -1,4 +1,4 @@
-//! What each adaptor does by itself.
+//! Each adaptor alone.
 
 use std::alloc::Layout;
 use std::mem::forget;
@@ -148,7 +148,6 @@ fn failing_fails_as_it_is_told() {
     assert!((200..300).contains(&chance(1, 0.25).len()), "{}", chance(1, 0.25).len());
     assert_eq!(chance(1, 0.25), chance(1, 0.25));
     assert_ne!(chance(1, 0.25), chance(2, 0.25));
-    // A refusal asks for nothing.
     let before = backend.counters().device_allocations.count;
     assert_eq!(fails(When::Above(0), &[1; 3]), [1, 2, 3]);
     assert_eq!(backend.counters().device_allocations.count, before);
@@ -213,10 +212,9 @@ fn blocks_are_aligned_and_rounded_and_go_back_whole() {
         assert_eq!((address % 512, buffer.len()), (0, len));
     }
     assert_eq!(arena.free_bytes(), (1 << 16) - 3 - 768 * 5);
-    // What needs more gets more.
     let wide = memory.alloc(Layout::from_size_align(1, 4096).expect("a layout"), None).expect("room");
     assert_eq!((wide.layout.size(), wide.layout.align()), (1, 4096));
-    // SAFETY: just given, and no code uses it.
+    // SAFETY: just allocated, unused.
     unsafe { memory.free(&wide, &Uses::NONE) }.expect("live");
     drop((buffers, odd));
     assert_eq!(arena.free_bytes(), 1 << 16);
@@ -260,11 +258,9 @@ fn an_error_states_a_possible_range_without_the_request() {
     let all = isize::MAX as u64;
     assert_eq!(refusal(aligned(1).rounding(usize::MAX)), (u64::MAX, 1, all));
     assert_eq!(refusal(aligned(4096).rounding(isize::MAX as usize)), (all, 1, all - 4095));
-    // One multiple is possible, and no byte more.
     let multiple = (all - 4095) / 2 + 1;
     let one = aligned(4096).rounding(multiple as usize).expect("one is possible");
     assert_eq!(refusal(bytes(&one, multiple as usize + 1)), (multiple + 1, 1, multiple));
-    // If an alignment leaves no room for a multiple, the error reports the alignment.
     let layout = Layout::from_size_align(10, 1 << 61).expect("a layout");
     let wide = aligned(1).rounding(all as usize - 4095).expect("one is possible");
     assert_eq!(refusal(wide.alloc(layout, None)), (1 << 61, 1, 1));
@@ -290,7 +286,6 @@ fn what_has_not_come_back_is_listed_the_oldest_first() {
     forget(buffers.remove(2));
     backend.forgets();
     drop(buffers);
-    // Where a block came back, another may be.
     let reused = bytes(&memory, 10).expect("room");
     let leaks = memory.leaks();
     let facts: Vec<_> = leaks.iter().map(|leak| (leak.number, leak.bytes, leak.location)).collect();

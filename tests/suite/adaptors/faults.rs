@@ -1,4 +1,4 @@
-//! Every adaptor, including an arena and a pool, over and under every other, with a fault at every call of the backend.
+//! Every adaptor over every other, with a fault at every call of the backend.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,18 +25,16 @@ type Step = (u8, usize, u32);
 
 const STEPS: u8 = 9;
 
-/// Two buffers in the order of a stream and two that are not, copies from each to another, one drop with work queued.
 const SCRIPT: &[Step] =
     &[(0, 100, 1), (1, 33, 2), (2, 0, 6), (1, 500, 4), (5, 1, 5), (4, 0, 3), (0, 64, 8), (6, 1, 4), (7, 2, 9), (3, 1, 11), (8, 0, 0)];
 
 const ADAPTORS: usize = 9;
 const BASES: usize = 4;
 
-/// Whether a run that a fault strikes may end with this.
 fn is_told(error: &Error) -> bool {
     match error {
         Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } => true,
-        // A later step reads contents that a struck operation failed to write.
+        // A later step reads contents that a failed operation did not write.
         Error::Tainted { cause, .. } => cause.ends_with("failed: injected fault"),
         _ => false,
     }
@@ -59,7 +57,7 @@ fn end<T: Queued>(pending: Result<Pending<T>, Rejected<T>>, number: u32, is_late
         (Ok(pending), 1 | 2) => Some((pending.ordered(), (!is_late).then_some(true))),
         (Ok(pending), _) => match pending.wait() {
             Ok(value) => Some((value, Some(true))),
-            // A wait that is struck has waited.
+            // An injected failure of a wait occurs after waiting.
             Err(Rejected { error: Error::Injected { call: "wait", .. }, value }) => Some((value, Some(true))),
             Err(Rejected { error, value }) => {
                 told(error);
@@ -77,7 +75,6 @@ fn after(model: Option<Vec<u32>>, is_done: Option<bool>, change: impl FnOnce(&mu
     Some(model)
 }
 
-/// Checks a buffer, if it can be read.
 fn check<M: Memory>((buffer, model): &Model<M>) {
     match (buffer.to_vec(), model) {
         (Ok(read), Some(model)) => assert_eq!(read, *model),
@@ -184,7 +181,6 @@ fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize],
         Err(error) => drop(told(error)),
     }
     let _ = stream.synchronize().map_err(told);
-    // The outermost first: it holds memory of the inner ones.
     while let Some((name, live)) = probes.pop() {
         let begun = Instant::now();
         while live() != 0 {
@@ -194,7 +190,6 @@ fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize],
     }
 }
 
-/// Runs steps on a stack over one of the memories of a backend with a plan; how often each verb was called.
 fn play(base: usize, adaptors: &[usize], (plan, is_late): (Faults, bool), steps: &[Step]) -> [u64; Verb::ALL.len()] {
     let backend = Clean::build(HostBackend::builder().device_memory(4 << 20).page_size(4096).faults(plan));
     if let [Ok(first), Ok(second)] = array::from_fn(|_| Stream::new(&backend, 0).map_err(told)) {
@@ -213,7 +208,6 @@ fn play(base: usize, adaptors: &[usize], (plan, is_late): (Faults, bool), steps:
     Verb::ALL.map(|verb| backend.calls(verb).expect("it has a plan"))
 }
 
-/// The same without a fault, and then with one at every call that this makes; how many calls.
 fn struck_everywhere(base: usize, adaptors: &[usize], steps: &[Step]) -> u64 {
     let calls = play(base, adaptors, (Faults::new(), false), steps);
     for (verb, calls) in Verb::ALL.into_iter().zip(calls) {

@@ -1,4 +1,4 @@
-//! A memory that does something else while it is asked.
+//! A memory with hooks at its calls, shared by its clones.
 
 use std::alloc::Layout;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,6 @@ use ringmem::stream::Stream;
 
 type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
-/// A device's memory. Clones have the same hooks.
 #[derive(Clone)]
 pub struct Hooked {
     memory: Device,
@@ -46,7 +45,7 @@ unsafe impl Memory for Hooked {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         let outcome = unsafe { self.memory.free(block, uses) };
         call(&self.after_free);
         outcome

@@ -1,4 +1,4 @@
-//! Adaptors: each by itself, and stacks of them, which behave as their innermost memory.
+//! Adaptors, and stacks of them, behave like their innermost memory.
 use crate::clean;
 mod facts;
 mod faults;

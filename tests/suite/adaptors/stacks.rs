@@ -1,5 +1,4 @@
-//! Every pair and triple of adaptors over every memory, as concrete types and behind `Arc<dyn Memory>`, with every allocation and free failing
-//! once.
+//! Every pair and triple of adaptors over every memory, with every allocation and free failing once.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -108,7 +107,6 @@ fn end<T: Queued>(pending: Pending<T>, number: u32) -> Option<T> {
     }
 }
 
-/// A backend, two streams of it, and in the end nothing live, neither there nor in what `play` leaves to be asked.
 fn scene(play: impl FnOnce(&Arc<HostBackend>, &[Stream; 2]) -> Vec<Probe>) {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
     let streams = [Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream")];
@@ -117,7 +115,7 @@ fn scene(play: impl FnOnce(&Arc<HostBackend>, &[Stream; 2]) -> Vec<Probe>) {
         stream.synchronize().expect("nothing failed");
     }
     drop(streams);
-    // A stream frees memory shortly after its waiters return. The backend's own counts are checked when it is dropped.
+    // A stream frees memory shortly after its waiters return.
     for (name, live) in &probes {
         eventually(name, || live() == 0);
     }
@@ -256,7 +254,7 @@ impl<V: Visitor> Visitor for Over<'_, V> {
     }
 }
 
-/// Runs the script. Buffers hold the memory's type, or `Arc<dyn Memory>`: each type of buffer is a second to compile.
+/// Buffers hold the memory's type or `Arc<dyn Memory>`: each type takes a second to compile.
 struct Runs<'a> {
     streams: &'a [Stream; 2],
     count: usize,
@@ -310,7 +308,6 @@ const COMPOSED: [Composed; 9] = [
 const ALIGNED: &str = "Aligned";
 const PAGE: usize = 4096;
 
-/// Allocates blocks of several alignments. Each block has its alignment, at least `least`, and no two share a byte.
 fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
     let mut live = Vec::new();
     for (bytes, align) in [1, 64, 256, 512, PAGE].into_iter().flat_map(|align| [1, 100, 1000, 5000].map(|bytes| (bytes, align))) {

@@ -51,7 +51,6 @@ fn a_trace_runs_again_on_another_memory() {
     assert_eq!(letters(&trace.replay(&memory, &streams).expect("enough streams")), "AAFRAF");
     assert_eq!(memory.take().to_string(), text.replace("alloc 7", "alloc 2") + "free 2\n");
     assert_eq!((memory.inner().scope().bytes.peak, memory.inner().scope().bytes.live), (800, 0));
-    // A smaller memory refuses more, and the frees of those blocks find nothing; refused requests may succeed.
     let less = Limited::new(Device::new(&backend, 0), 500);
     assert_eq!(letters(&trace.replay(&less, &streams).expect("enough streams")), "ARNRRF");
     let more = Arena::new(Device::new(&backend, 0), 1 << 14, 256).expect("room");
@@ -157,7 +156,6 @@ fn a_text_that_was_cut_within_a_line_is_no_trace() {
     for end in 0..text.len() {
         let (cut, outcome) = (&text[..end], Trace::parse(&text[..end]));
         match &outcome {
-            // Between two lines, or before the first: a shorter trace.
             Ok(trace) => assert!(cut.is_empty() || cut.ends_with('\n'), "`{cut}` is {trace}"),
             Err(TraceError::Cut { line } | TraceError::Line { line, .. }) => assert_eq!(*line, cut.lines().count(), "`{cut}`"),
             Err(_) => panic!("`{cut}`: {outcome:?}"),

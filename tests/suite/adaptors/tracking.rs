@@ -85,7 +85,6 @@ fn the_one_that_was_forgotten_is_reported_with_its_size_its_age_and_its_line() {
         panic!("{leaks:?}")
     };
     assert_eq!((age, caller.file(), caller.line()), (Duration::from_nanos(1_000_000 - 42_000), file!(), forgotten));
-    // The 42nd and the 100th were out at once.
     let sums = "1 block has not come back, 336 bytes; at most 1136 were out";
     let text = format!("{sums}\n336 bytes, Device, by {}:{forgotten}:22, number 42, 958µs ago", file!());
     assert_eq!(memory.report().to_string(), text);
@@ -97,7 +96,6 @@ fn a_buffer_that_grows_leaves_nothing_behind() {
     let memory = memory.named("grows");
     let mut buffer = bytes(&memory, 10).expect("room");
     for len in (20..=200).step_by(10) {
-        // As in a resize: the new buffer is allocated before the old one is freed.
         buffer = bytes(&memory, len).expect("room");
         assert_eq!(names(&memory), [(Some("grows".to_owned()), 1, len as u64)]);
     }
@@ -171,15 +169,13 @@ fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
     let layout = Layout::new::<u64>();
     let block = memory.alloc(layout, None).expect("room");
     here(line!() - 1, 5, caller(&memory));
-    // SAFETY: just given, and no code uses it.
+    // SAFETY: just allocated, unused.
     unsafe { memory.free(&block, &Uses::NONE) }.expect("live");
-    // Behind everything that passes it on.
     let behind =
         Aligned::new(Statistics::new(Limited::new(Logged::new(Failing::new(memory.clone())), 1 << 16)), 64).expect("a power of two");
     let one = around(Arc::new(Box::new(behind)));
     here(line!() - 1, 6, caller(&memory));
     drop(one);
-    // Also through a trait object, over a memory and under it.
     let erased: Arc<dyn Memory<Visibility = DeviceOnly>> = Arc::new(memory.clone());
     let above = Tracked::new(erased.clone());
     let one = around(erased);
@@ -190,7 +186,6 @@ fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
     here(line!() - 2, 1, caller(&above));
 }
 
-/// Returns the only live block: its name, whether `line` of this file allocated it, and its bytes.
 fn only<M: Memory>(memory: &Tracked<M>, line: u32) -> (Option<String>, bool, u64) {
     let leaks = memory.leaks();
     let [Leak { name, caller, bytes, .. }] = &leaks[..] else { panic!("one block should be live: {leaks:?}") };
@@ -208,7 +203,6 @@ fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it(
     assert_eq!(only(&memory, line), positions(4000));
     let text = memory.report().to_string();
     assert!(text.contains(&format!("4000 bytes \"positions\", Device, by {}:{line}:", file!())), "{text}");
-    // The block that replaces it belongs to the same buffer, whichever line grew or shrank it.
     manager.lease_mut(id).expect("nobody else").resize(5000).expect("room");
     assert_eq!(only(&memory, line), positions(20_000));
     manager.resize_group([(id.into(), 6000)]).expect("room");
@@ -226,7 +220,6 @@ fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it(
     assert_eq!(only(&memory, line!() - 1), positions(11));
     assert_eq!(manager.clear(), 1);
     assert_eq!(memory.leaks().len(), 0);
-    // Other allocations have their own name and line again.
     let _own = bytes(&memory.named("own"), 1).expect("room");
     assert_eq!(memory.leaks()[0].name.as_deref(), Some("own"));
 }
@@ -406,7 +399,6 @@ fn sums_and_peak_are_exact_with_several_threads() {
     assert!(numbers.is_sorted_by(|one, other| one < other) && numbers.iter().all(|number| (1..=THREADS * ROUNDS * 2).contains(number)));
 }
 
-/// Where something panics already: there a second panic would end the process.
 #[test]
 fn a_report_that_panics_in_a_program_that_does_ends_nothing() {
     let backend = backend();
@@ -459,7 +451,6 @@ fn what_is_left_is_reported_at_the_end_and_nothing_where_nothing_is() {
 #[test]
 fn two_trackers_over_each_other_both_list_a_block() {
     let (backend, below) = tracked();
-    // So that they do not keep a block at the same place of their lists.
     let kept = bytes(&below, 1).expect("room");
     let above =
         Tracked::new(Aligned::new(below.clone(), 256).and_then(|memory| memory.rounding(256)).expect("a power of two")).named("above");

@@ -43,14 +43,12 @@ fn nothing_is_lost_whatever_call_of_a_long_run_fails() {
             backend.set_faults(&Faults::new());
             eventually("the kernel has left", || rig.kernel.is_done());
         }
-        // A hundred messages through four slots are twenty-five flushes each way at least, of a copy and an index.
         assert!(struck >= 25, "{strategy:?}: {struck} of 50");
     }
 }
 
 type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, Error>;
 
-/// Sends and receives `count` messages, each direction flushed by itself, and drops the rig when its kernel has left: what failed, to the device and to the host.
 fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
     let flushes: [Flush; 2] = [RingBufferBridge::flush_to_device, RingBufferBridge::flush_to_host];
     let (mut sent, mut received, mut errors) = (0, 0, [Vec::new(), Vec::new()]);
@@ -66,7 +64,6 @@ fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
             received += 1;
         }
         if received < count {
-            // So that it makes no more calls than it needs.
             thread::sleep(Duration::from_micros(20));
         }
         received == count
@@ -110,7 +107,6 @@ fn a_fault_at_any_call_both_ways_is_named_by_its_direction_and_loses_nothing() {
                         };
                         assert!(up.iter().chain(&down).all(is_named), "{context}");
                         assert!(up.is_empty() || down.is_empty(), "{context}: a call is of one direction");
-                        // Of a run that waits for others no two make as many calls.
                         let has_struck = backend.calls(verb).expect("counted") >= nth;
                         let is_told = !when_executed && matches!(verb, Verb::Copy | Verb::Publish);
                         assert!(!is_told || !has_struck || up.len() + down.len() == 1, "{context}");

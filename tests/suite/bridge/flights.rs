@@ -16,7 +16,6 @@ fn a_bridge_that_is_dropped_or_forgotten_with_transfers_under_way_harms_nobody()
             assert_eq!(bridge.flush_to_device().expect("no fault"), 64);
             if forget {
                 std::mem::forget(bridge);
-                // The rings of both sides, for ever.
                 (0..6).for_each(|_| backend.forgets());
             } else {
                 drop(bridge);
@@ -53,7 +52,6 @@ fn a_kernel_that_takes_nothing_fills_its_ring_and_no_more() {
 #[test]
 fn the_ends_outlive_the_bridge_and_the_backend_s_last_handle() {
     for strategy in STRATEGIES {
-        // No handle that a test keeps.
         let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
         let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::SPLIT };
         let Opened { mut sender, mut receiver, mut bridge } = open(&backend, &options(strategy, placement, 4));
@@ -71,7 +69,6 @@ fn the_ends_outlive_the_bridge_and_the_backend_s_last_handle() {
     }
 }
 
-/// Whether `freezes` may leave.
 static THAWED: AtomicBool = AtomicBool::new(false);
 
 struct Thaw;
@@ -82,7 +79,6 @@ impl Drop for Thaw {
     }
 }
 
-/// Takes no message and gives none.
 unsafe fn freezes(host: &dyn KernelHost, _: &[u64]) {
     let begun = Instant::now();
     let mut times = 0;
@@ -113,7 +109,6 @@ fn a_pump_that_is_dropped_under_a_frozen_kernel_goes_and_leaves_the_kernel_its_r
         assert!(!kernel.is_done(), "{strategy:?}: nobody waited for it");
         kernels.push(kernel);
     }
-    // A page for each ring of the kernels.
     assert_eq!((backend.counters().device_live.bytes, backend.counters().pinned_live.bytes), (6 * 4096, 2 * 4096));
     drop(thaw);
     eventually("the kernels have left", || kernels.iter().all(Pending::is_done));

@@ -1,4 +1,4 @@
-//! A kernel that writes what cannot be true: the tests write it, to the words of the device's rings.
+//! A kernel that writes impossible words to the device's rings.
 
 use ringmem::Error;
 use ringmem::attach::AttachError;
@@ -70,7 +70,6 @@ fn what_says_how_far_a_failed_flush_got_is_not_believed_beyond_what_was_sent() {
         }
         backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
         assert!(bridge.flush_to_device().is_err());
-        // The kernel scribbles over a word that is the host's.
         for lie in [START.wrapping_add(3), START.wrapping_add(5), START.wrapping_sub(1)] {
             write(&backend, up.own + TAIL, lie);
             for _ in 0..3 {
@@ -92,7 +91,6 @@ fn what_says_whether_answers_were_given_back_is_one_index_or_the_other() {
     write(&backend, down.peer + TAIL, START.wrapping_add(4));
     backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
     assert!(bridge.flush_to_host().is_err());
-    // The kernel scribbles over a word that is the host's.
     for lie in [START.wrapping_add(1), START.wrapping_add(3), START.wrapping_add(5), START.wrapping_sub(1)] {
         write(&backend, down.own + HEAD, lie);
         for _ in 0..3 {

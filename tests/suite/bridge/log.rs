@@ -1,4 +1,4 @@
-//! The order of all calls under an outsider's rules.
+//! The call log against independent rules.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,6 @@ struct Work {
     ok: bool,
 }
 
-/// All copies and publications that were not refused.
 fn works(log: &[Call]) -> Vec<Work> {
     let moves = |call: &&Call| matches!(call.verb, Verb::Copy | Verb::Publish) && call.ok;
     let executed: HashMap<_, _> = log
@@ -41,7 +40,6 @@ fn touched(call: &Call) -> [Option<[u64; 2]>; 2] {
     [call.from, call.to].map(|place| place.map(|place| [place, place + call.bytes]))
 }
 
-/// No operation accesses memory that is not allocated, or that is really freed before it completes.
 fn touches_only_what_is_live(log: &[Call], works: &[Work]) {
     for work in works {
         for range in touched(&work.call).into_iter().flatten() {
@@ -92,7 +90,6 @@ fn every_call_is_in_order_by_the_rules_of_who_knows_only_the_log() {
             exchange(&mut rig, 600);
             backend.set_faults(&Faults::new());
             eventually("the kernel has left", || rig.kernel.is_done());
-            // Dropped with a transfer under way that nothing else keeps the rings for.
             rig.sender.push(message(0)).expect("room");
             rig.bridge.flush_to_device().expect("no fault");
             drop(rig);

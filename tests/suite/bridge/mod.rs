@@ -1,4 +1,4 @@
-//! Bridges: every message once, in order, by every strategy, between every pair of places, whatever fails.
+//! Bridges: every message once, in order, by every strategy, whatever fails.
 use crate::clean;
 mod faults;
 mod flights;
@@ -53,13 +53,12 @@ unsafe fn parts<'a, T: RingMessage>(
     (header(own), header(peer), slots.cast())
 }
 
-/// Passes `count` messages on, and ends; also if no more messages arrive.
 unsafe fn pass(host: &dyn KernelHost, arguments: &[u64]) {
     let &[a, b, c, d, e, f, count] = arguments else { return };
     let machine = Simulated(host);
     // SAFETY: the addresses of a bridge whose kernel this is.
     let (input, output) = unsafe { (parts::<Echo>(&machine, [a, b, c]), parts::<Echo>(&machine, [d, e, f])) };
-    // SAFETY: the only consumer and the only producer of these rings.
+    // SAFETY: the only consumer and the only producer.
     let (mut input, mut output) = unsafe {
         (
             Consumer::<Echo, Simulated<'_>>::new(input.0, input.1, input.2).expect("a ring"),
@@ -108,13 +107,12 @@ fn rig(backend: &Arc<HostBackend>, options: &Options, count: u64) -> Rig {
     let [input, output] = bridge.addresses().expect("addresses");
     let flat = |ring: RingAddresses| [ring.own, ring.peer, ring.slots];
     let arguments = [&flat(input)[..], &flat(output)[..], &[count]].concat();
-    // SAFETY: the rings outlive the kernel: it is listed as a use of them.
+    // SAFETY: the rings record the launch, so they outlive the kernel.
     let kernel = unsafe { stream.launch(&module, "pass", &arguments) }.expect("a kernel");
     bridge.used_by(&kernel).expect("one launch");
     Rig { sender, receiver, bridge, kernel }
 }
 
-/// Sends and receives `count` messages over a rig whose calls may fail; how many did.
 fn exchange(rig: &mut Rig, count: u64) -> u64 {
     let (mut sent, mut received, mut failures) = (0, 0, 0);
     let begun = Instant::now();

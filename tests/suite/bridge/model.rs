@@ -1,4 +1,4 @@
-//! A kernel that the test plays, word by word: rings of one and two slots, messages of 8 KiB, indices that wrap, and calls that fail.
+//! A kernel played by the test: tiny rings, large messages, wrapping indices, failing calls.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -24,7 +24,6 @@ const START: u64 = u64::MAX - 5;
 const TAIL: u64 = 0;
 const HEAD: u64 = 128;
 
-/// The kernel: its calls are the backend's too, and made again until they go well.
 struct Kernel {
     backend: Arc<HostBackend>,
     input: RingAddresses,
@@ -43,7 +42,7 @@ impl Kernel {
     fn copy<T>(&self, address: u64, value: &mut T, up: bool) {
         let ends = [Place::Device(DeviceAddress::new(address)), Place::Host(NonNull::from(value).cast())];
         let [to, from] = if up { ends } else { [ends[1], ends[0]] };
-        // SAFETY: within a live ring: an index, or a slot that is the kernel's by the indices.
+        // SAFETY: within a live ring: an index, or a slot that the indices give to the kernel.
         Self::again(|| unsafe { self.backend.copy_now(&Copy { to, from, bytes: size_of::<T>() as u64 }) });
     }
 
@@ -116,7 +115,6 @@ fn nothing_is_lost_of_large_messages_in_small_rings_whoever_stands_still_and_wha
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                // One of them stands still for sixteen turns.
                 let (turn, still) = (state % 6, (state >> 32) % 7);
                 for _ in 0..16 {
                     match turn {

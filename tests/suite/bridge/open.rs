@@ -35,7 +35,6 @@ fn a_full_device_is_an_error_and_what_is_there_stays() {
     let kept = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &vec![7; (1 << 20) - 4096]).expect("room");
     let before = live(&backend);
     for _ in 0..3 {
-        // There is room for one ring of the two.
         let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(TransferStrategy::Async, Placement::DEVICE, 8));
         assert!(matches!(opened.map(drop), Err(Error::OutOfMemory { .. })));
         assert_eq!(live(&backend), before);

@@ -84,7 +84,6 @@ fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
 fn a_blocking_flush_to_a_ring_in_pinned_memory_asks_the_backend_for_nothing() {
     let backend = backend();
     let Opened { mut sender, mut bridge, .. } = open(&backend, &options(TransferStrategy::Sync, Placement::PINNED, 8));
-    // From now on its calls are counted.
     backend.set_faults(&Faults::new());
     let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("counted"));
     let before = calls();
@@ -147,7 +146,6 @@ fn looks_are_no_more_than_the_interval_allows_whatever_asks_for_them() {
             let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, placement, 1));
             let (begun, mut calls, mut sent) = (Instant::now(), 0_u64, 0);
             eventually("thirty milliseconds have passed, and it has looked", || {
-                // One is at the device and one waits for room there.
                 sent += u64::from(sent < 2 && sender.push(message(sent)).is_ok());
                 flush(&mut bridge).expect("no fault");
                 calls += 1;
@@ -202,7 +200,6 @@ fn a_flush_writes_one_index_word_also_where_the_one_before_could_write_none() {
     assert_eq!(bridge.flush_to_host().expect("no fault any more"), 3);
     assert_eq!((backend.counters().publications - before, bridge.metrics()[1].publications), (1, 1), "for all three");
     assert!(receiver.pop().is_ok() && receiver.pop().is_ok());
-    // Also where nothing more comes.
     tail(4);
     backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
     assert!(bridge.flush_to_host().is_err());

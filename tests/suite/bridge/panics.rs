@@ -1,4 +1,4 @@
-//! A clock of the user's that panics: where a bridge is polled, and on a pump's thread.
+//! A user's clock that panics, in a poll and on a pump's thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicI64;
@@ -12,12 +12,10 @@ use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
 
 use super::*;
 
-/// A backend with a clock that panics at the reading that `left` counts down to, of those on threads of this name; never where it begins below that.
 fn panicking(name: &'static str, left: &Arc<AtomicI64>) -> Clean {
     let left = Arc::clone(left);
     let clock = move || {
         if thread::current().name() == Some(name) && left.fetch_sub(1, Relaxed) == 1 {
-            // Without the hook, which has nothing to say here.
             resume_unwind(Box::new("a clock that a test asked for"));
         }
         0
@@ -31,7 +29,6 @@ const MOVED: [TransferStrategy; 3] =
 #[test]
 fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
     const COUNT: u64 = 30;
-    // Its own, to be known to the clock.
     let work = || {
         for strategy in MOVED {
             let mut panics = 0;
@@ -49,7 +46,6 @@ fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
                     while sent < COUNT && rig.sender.push(message(sent)).is_ok() {
                         sent += 1;
                     }
-                    // One in three, at one of the first readings that it makes.
                     flushes += 1;
                     left.store(if (flushes + nth) % 3 == 0 { 1 + ((flushes + nth) / 3 % 5) as i64 } else { 0 }, Relaxed);
                     panics += u64::from(catch_unwind(AssertUnwindSafe(|| rig.bridge.poll())).is_err());
@@ -78,7 +74,6 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
                 let left = Arc::new(AtomicI64::new(0));
                 let backend = panicking("ringmem-pump", &left);
                 let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
-                // Both in memory that the sleepers' ends keep.
                 let words = [sender.wait_words().ours, receiver.wait_words().ours].map(std::ptr::from_ref);
                 let asleep = WaitStrategy::Sleep { polls: 0 };
                 // Joined only after they have ended: otherwise the test would hang with them.
@@ -89,7 +84,7 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
                 let receives = thread::spawn(move || <Waiting<_>>::receiver(receiver, asleep).recv());
                 let pump = bridge.pump().expect("a thread");
                 for word in words {
-                    // SAFETY: the sleeper has its end until the bridge goes.
+                    // SAFETY: the sleeper keeps its end until the bridge is dropped.
                     eventually("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
                 }
                 left.store(reading, Relaxed);
@@ -122,7 +117,6 @@ fn a_pump_whose_thread_panics_while_it_stops_says_so() {
             sent += u64::from(sender.push(message(sent)).is_ok());
             sent == 2
         });
-        // Waits for room until its clock panics.
         let panics = thread::spawn(move || {
             thread::sleep(Duration::from_millis(5));
             left.store(3, Relaxed);

@@ -72,7 +72,6 @@ fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
 fn a_pump_gives_up_where_one_direction_fails_however_well_the_other_goes() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
-    // Only publications to the device: polls for answers find none, and succeed.
     backend.set_faults(&Faults::new().on(Verb::Publish, Fault::from(1).when_executed()));
     sender.push(message(0)).expect("room");
     let pump = bridge.pump().expect("a thread");
@@ -130,7 +129,7 @@ fn a_pump_has_nothing_to_do_where_both_sides_share_what_waits() {
     eventually("it is done with looking", || pump.metrics()[0].fences > 1000);
     thread::sleep(Duration::from_millis(20));
     let fences = pump.metrics()[0].fences;
-    // It sleeps 50 us between two, when it has looked a thousand times.
+    // It sleeps 50 us between polls after a thousand.
     let most = 1001 + begun.elapsed().as_micros() as u64 / 50;
     assert!(fences <= most, "{fences} fences, {most} allowed");
 }
@@ -158,7 +157,6 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
         let Rig { mut sender, mut receiver, bridge, kernel } = rig(&backend, &options(strategy, placement, 4), 200);
         std::mem::forget(bridge.pump().expect("a thread"));
         let mut sent = 0;
-        // The test does not receive: both rings fill, and the kernel holds one message.
         let all = if strategy == TransferStrategy::Unified { 9 } else { 17 };
         eventually("everything is full", || {
             sent += u64::from(sent < all && sender.push(message(sent)).is_ok());
@@ -178,7 +176,6 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
             received == 200
         });
         eventually("the kernel has left", || kernel.is_done());
-        // Its thread keeps all rings, and where it looks.
         (0..if strategy == TransferStrategy::Unified { 2 } else { 6 }).for_each(|_| backend.forgets());
     }
 }

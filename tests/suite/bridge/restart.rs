@@ -1,4 +1,4 @@
-//! Channels over a bridge: a kernel that dies with messages in flight, and the counts of waiting messages.
+//! A kernel that dies with messages in flight.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
         type Output = Echo;
         fn answer(&mut self, _: &L, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
             for index in 0..batch.len() {
-                // SAFETY: below the length, and there is one lane.
+                // SAFETY: below the length; one lane.
                 unsafe {
                     batch.exchange(index, |message, answer| {
                         let number = message.words[0];
@@ -44,7 +44,7 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
 
 fn channel(backend: &Arc<HostBackend>, image: &Image, options: &Options<'_>) -> Channel<Echo, Echo> {
     let module = Module::load(backend, image, &ABI).expect("our ABI");
-    // SAFETY: these kernels take no arguments of their own.
+    // SAFETY: these kernels take no own arguments.
     unsafe { Channel::open_raw(backend, 0, &module, options) }.expect("a channel")
 }
 
@@ -64,7 +64,7 @@ fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_o
                 received += 1;
             }
             if channel.check().is_err() {
-                // SAFETY: this kernel takes no arguments of its own.
+                // SAFETY: this kernel takes no own arguments.
                 eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
                 deaths += 1;
                 DEADLY.store(30 + 40 * deaths, Relaxed);

@@ -59,7 +59,6 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
         for goes in ENDS {
             let backend = backend();
             let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
-            // Both in memory that the sleepers' ends keep.
             let words = [sender.wait_words().ours, receiver.wait_words().ours].map(std::ptr::from_ref);
             let asleep = WaitStrategy::Sleep { polls: 0 };
             // Joined only after they have ended: otherwise the test would hang with them.
@@ -69,7 +68,7 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
             });
             let receives = thread::spawn(move || <Waiting<_>>::receiver(receiver, asleep).recv());
             for word in words {
-                // SAFETY: the sleeper has its end until the bridge goes.
+                // SAFETY: the sleeper keeps its end until the bridge is dropped.
                 eventually("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
             }
             let pump = goes(&backend, bridge);

@@ -1,4 +1,4 @@
-//! Ends that tasks wait at: futures that are dropped half way or forgotten, and forgotten batches.
+//! Tasks: futures that are dropped or forgotten, and forgotten batches.
 
 use futures::FutureExt;
 use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
@@ -9,7 +9,6 @@ fn placement(strategy: TransferStrategy) -> Placement {
     if matches!(strategy, TransferStrategy::Unified | TransferStrategy::Flagged) { Placement::PINNED } else { Placement::SPLIT }
 }
 
-/// Polls a future once, which is not ready, and drops or forgets it.
 fn leave<F: Future + Unpin>(mut future: F, forget: bool) {
     assert!((&mut future).now_or_never().is_none());
     if forget {
@@ -97,7 +96,6 @@ fn a_stream_or_a_sink_that_is_forgotten_keeps_its_ring_alone() {
         assert_eq!(sent, 2, "{strategy:?}");
         std::mem::forget(sink);
         drop(bridge);
-        // The host's rings, one page each.
         (0..2).for_each(|_| backend.forgets());
         eventually("nothing else stays", || backend.counters().pinned_live.bytes == 2 * 4096 && backend.counters().device_live.bytes == 0);
     }

@@ -1,4 +1,4 @@
-//! Kernels that do not do their part.
+//! Broken kernels.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -16,7 +16,7 @@ fn a_kernel_that_was_told_not_to_wait_leaves_and_check_says_so() {
     let backend = backend();
     let mut channel = match open(&backend, &options) {
         Ok(channel) => channel,
-        // On a busy machine it may have left before it was active.
+        // On a busy machine it may have exited before it was active.
         Err(error) => return assert!(matches!(error, Error::Kernel { fault: Some(Fault::Deadline), .. }), "{error:?}"),
     };
     eventually("the kernel has left", || channel.check().is_err());
@@ -33,7 +33,7 @@ unsafe fn panics(_: &dyn KernelHost, _: &[u64]) {
 
 unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: mapped; the channel keeps it while this runs, and this is the only kernel on it.
+    // SAFETY: mapped, kept by the channel; the only kernel on it.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     control.enter(State::Ready);
 }
@@ -71,7 +71,6 @@ unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { active(host, arguments, stop) }
 }
 
-/// Whether `lingers` may leave.
 static SENT_AWAY: AtomicBool = AtomicBool::new(false);
 
 unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
@@ -85,15 +84,14 @@ unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
 
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
-    // SAFETY: as above, by no code's hand.
+    // SAFETY: as above, without the library.
     unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, Release);
 }
 
-/// Whether `deaf` may leave, and whether it is about to.
 static DISMISSED: AtomicBool = AtomicBool::new(false);
 static LEAVING: AtomicBool = AtomicBool::new(false);
 
-/// Says nothing and obeys nothing until its epoch ends, and writes to its block even after that.
+/// Ignores commands until its epoch ends, and writes to its block even after that.
 unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: as above.
@@ -129,15 +127,13 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
     for (kernel, expected, words) in [
         ("returns", Some(State::Created), "the kernel returned without starting: Created"),
         ("ready and gone", Some(State::Ready), "the kernel returned without reporting it: Ready"),
-        // Found before or after the return.
         ("speaks nonsense", None, " an unknown state"),
     ] {
-        // SAFETY: these kernels take no arguments of their own.
+        // SAFETY: these kernels take no own arguments.
         let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
         assert!(error.to_string().contains(words), "{kernel}: {error}");
         let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
         assert_eq!(state, expected, "{kernel}");
-        // It is not patience that ran out: that would be ten seconds.
         assert!(waited < Duration::from_secs(10), "{kernel}: {waited:?}");
         assert_eq!(backend.counters().pinned_live.bytes, 0, "{kernel}");
     }
@@ -147,7 +143,7 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
 fn a_kernel_that_goes_without_a_word_is_told_by_what_its_launch_failed_with() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: these kernels take no arguments of their own.
+    // SAFETY: these kernels take no own arguments.
     let open = |kernel| unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) };
     let error = open("panics").expect_err("no channel");
     assert!(matches!(error, Error::KernelPanicked { name: "panics" }), "{error:?}");
@@ -164,7 +160,6 @@ fn a_kernel_that_goes_without_a_word_is_told_by_what_its_launch_failed_with() {
     assert!(matches!(error, Error::KernelPanicked { name: "active and panics" }), "{error:?}");
 }
 
-/// Panics at its first message.
 struct Panics;
 
 impl<M: Machine, L: Lanes> Handler<M, L> for Panics {
@@ -193,12 +188,11 @@ fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     for panics in 1..=5 {
-        // SAFETY: this kernel takes no arguments of its own.
+        // SAFETY: this kernel takes no own arguments.
         let mut channel =
             unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("handler panics")) }.expect("a channel");
         channel.try_send(message(0)).expect("room");
         eventually("it has panicked", || backend.counters().kernel_panics == panics);
-        // So that its launch is over in some of these runs, and known to have failed.
         thread::sleep(Duration::from_millis(panics));
         for _ in 0..2 {
             let error = channel.check().expect_err("it has left");
@@ -211,7 +205,7 @@ fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
 fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: this kernel takes no arguments of its own.
+    // SAFETY: this kernel takes no own arguments.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
     channel.drain().expect("it says so");
     assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is Terminated but has not returned after 0 ms");
@@ -223,7 +217,7 @@ fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
 fn a_kernel_that_leaves_half_a_record_of_telemetry_is_told_by_that() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    // SAFETY: this kernel takes no arguments of its own.
+    // SAFETY: this kernel takes no own arguments.
     let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
     let error = channel.close().expect_err("there is no last record");
     assert!(matches!(error, Error::Busy { what } if what.contains("telemetry")), "{error:?}");
@@ -234,7 +228,7 @@ fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left(
     let backend = backend();
     let module = load(&backend, &BROKEN);
     let options = Options { timeout: Duration::from_millis(300), ..Options::new("deaf") };
-    // SAFETY: this kernel takes no arguments of its own.
+    // SAFETY: this kernel takes no own arguments.
     let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");

@@ -18,7 +18,6 @@ fn logging() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20).log(true))
 }
 
-/// Waits until all is executed that was queued to be moved.
 fn settled(backend: &HostBackend) {
     eventually("what was queued is executed", || {
         let log = backend.call_log();
@@ -105,7 +104,6 @@ fn who_sends_looks_back_in_time_for_a_kernel_that_answers_each_message() {
     let (_backend, mut channel) = blocking(Options { output_capacity: 16, ..Options::new("echo") });
     for id in 0..32 {
         channel.try_send(message(id)).expect("room");
-        // As many as fit into the kernel's ring and the host's.
         eventually("it is answered, though nobody receives", || channel.control().processed == id + 1);
     }
 }

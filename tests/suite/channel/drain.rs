@@ -1,4 +1,4 @@
-//! Drains: all that was sent is answered, whatever the kernel is doing.
+//! All sent messages are answered, whatever the kernel is doing.
 
 use ringmem::Machine;
 use ringmem::backend::host::{self, Faults, Verb};
@@ -35,7 +35,6 @@ fn a_drain_leaves_all_answers_to_be_received() {
 fn a_drain_takes_along_what_has_not_reached_the_kernel_s_ring() {
     for way in ways() {
         let (backend, mut channel) = with_a_batch(&way);
-        // So the kernel has time to leave before the messages come, if it is let.
         backend.set_faults(&(1..=60).fold(Faults::new(), |faults, nth| faults.on(Verb::Copy, host::Fault::nth(nth))));
         channel.drain().expect("it leaves");
         for id in 0..10 {
@@ -44,7 +43,6 @@ fn a_drain_takes_along_what_has_not_reached_the_kernel_s_ring() {
     }
 }
 
-/// A channel to a paused kernel, with as much sent as fits; where rings are moved that is more than the kernel's own holds. How many.
 fn paused_and_full(way: &Options<'static>) -> (Clean, Channel<Echo, Echo>, u64) {
     let backend = backend();
     let mut channel = open(&backend, &Options { input_capacity: 4, ..way.clone() }).expect("a channel");
@@ -109,7 +107,6 @@ fn closing_makes_room_for_answers_that_nobody_has_received() {
     }
 }
 
-/// Takes more than half a second for a message, and answers none.
 struct Slow;
 
 impl<M: Machine, L: Lanes> Handler<M, L> for Slow {
@@ -140,7 +137,7 @@ fn a_kernel_that_gets_on_is_not_given_up() {
     let backend = backend();
     let module = load(&backend, &Image { host: &[Entry { name: "slow", arguments: 4, run: slow }], ..IMAGE });
     let options = Options { batch: 1, timeout: Duration::from_secs(3), ..Options::new("slow") };
-    // SAFETY: this kernel takes no arguments of its own.
+    // SAFETY: this kernel takes no own arguments.
     let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) };
     let mut channel = channel.expect("a channel");
     for id in 0..18 {

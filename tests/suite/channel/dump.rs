@@ -47,12 +47,12 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
 }
 
 unsafe fn stuck(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { stuck_while(&STUCK, host, arguments) }
 }
 
 unsafe fn stuck_too(host: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { stuck_while(&STUCK_TOO, host, arguments) }
 }
 
@@ -66,7 +66,7 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
     let backend = backend();
     let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck }], ..IMAGE });
     let options = Options { batch: 2, stuck_after: Duration::from_millis(5), ..Options::new("stuck") };
-    // SAFETY: this kernel takes no arguments of its own.
+    // SAFETY: this kernel takes no own arguments.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
     let release = LetGo(&STUCK);
     for id in 0..5 {
@@ -96,7 +96,7 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
             strategy: Some(strategy),
             ..Options::new("stuck")
         };
-        // SAFETY: this kernel takes no arguments of its own.
+        // SAFETY: this kernel takes no own arguments.
         let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
         STUCK_TOO.store(true, Release);
         let release = LetGo(&STUCK_TOO);
@@ -123,11 +123,9 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
             "{all}"
         );
         if strategy == TransferStrategy::Sync {
-            // Else a look that was queued before may end meanwhile.
             let looked = backend.counters();
             assert_eq!((looked.downloads.count - pushed.downloads.count, looked.uploads.count), (4, pushed.uploads.count), "a word each");
         }
-        // Queued polls continue concurrently with those of a dump.
         for _ in 0..50 {
             assert_eq!(channel.input_waiting().expect("no fault"), 8, "{strategy:?}");
             channel.dump().expect("no fault");

@@ -1,4 +1,4 @@
-//! A fault at every call of a channel's life, one after the other.
+//! A fault at each call of a channel's life.
 
 use ringmem::error::OperationFault;
 
@@ -45,24 +45,22 @@ impl Life {
             let outcome = self.channel.flush();
             self.note(outcome.map(drop));
             assert!(begun.elapsed() < LIMIT, "{} sent, {} received: {:?}", self.sent, self.received, self.errors);
-            // So that it makes no more calls than it needs.
             thread::sleep(Duration::from_micros(20));
         }
     }
 
     fn again(&mut self, fact: &str, mut act: impl FnMut(&mut Channel<Echo, Echo>) -> Result<(), Error>) {
         eventually(fact, || match act(&mut self.channel) {
-            // It has said that it leaves, and is not gone yet.
+            // It has announced its exit, but still runs.
             Err(Error::Busy { .. }) => false,
             outcome => self.note(outcome),
         });
     }
 }
 
-/// A whole life of a channel with a pause, a drain and a restart; returns the errors. Calls that can be retried are.
 fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     let options = Options { input_capacity: 2, output_capacity: 2, batch: 2, start: u64::MAX - 2, ..way.clone() };
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     let opened = Module::load(backend, &IMAGE, &ABI).and_then(|module| unsafe { Channel::open_raw(backend, 0, &module, &options) });
     let channel = match opened {
         Ok(channel) => channel,
@@ -74,7 +72,7 @@ fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     life.exchange(7, 5);
     life.again("it has left", Channel::drain);
     life.exchange(7, 7);
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     life.again("it is launched again", |channel| unsafe { channel.restart_raw() });
     life.exchange(9, 9);
     match life.channel.try_recv() {
@@ -115,7 +113,6 @@ fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
                     let errors = live(&backend, &way);
                     let context = format!("{way:?}: call {nth} of {verb:?}, when executed: {when_executed}: {errors:?}");
                     assert!(errors.iter().all(|error| is_of(verb, error)), "{context}");
-                    // Of a run that waits for others no two make as many calls.
                     let has_struck = backend.calls(verb).expect("counted") >= nth;
                     match verb {
                         Verb::Allocate | Verb::OpenStream | Verb::Load | Verb::Launch => {

@@ -99,7 +99,7 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
     for way in ways() {
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         assert!(matches!(unsafe { channel.restart_raw() }, Err(Error::Busy { .. })), "it runs");
         let mut received = 0;
         for round in 0..3_u64 {
@@ -136,7 +136,7 @@ fn a_kernel_is_launched_again_however_often_also_one_that_was_paused() {
             channel.command(Command::PAUSE).expect("it is acted on");
             channel.try_send(message(id)).expect("room");
             channel.command(Command::TERMINATE).expect("it is acted on");
-            // SAFETY: `echo` takes no arguments of its own.
+            // SAFETY: `echo` takes no own arguments.
             eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
             assert_eq!((channel.state(), receive(&mut channel).words[0]), (Some(State::Active), id), "{way:?}");
         }
@@ -160,7 +160,7 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
         channel.command(Command::TERMINATE)?;
         eventually("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
         eventually("it is launched again", || {
-            // SAFETY: `echo` takes no arguments of its own.
+            // SAFETY: `echo` takes no own arguments.
             let launched = unsafe { channel.restart_raw() };
             let is_known = |error: &Error| matches!(error, Error::Busy { .. } | Error::Injected { .. } | Error::Kernel { .. });
             assert!(launched.as_ref().err().is_none_or(is_known), "{way:?}: {launched:?}");

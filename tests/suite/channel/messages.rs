@@ -70,14 +70,12 @@ fn who_asks_what_waits_causes_no_more_looks_than_the_interval_allows() {
     for id in 0..3 {
         channel.try_send(message(id)).expect("room");
     }
-    // From now on its calls are counted.
     backend.set_faults(&Faults::new());
     let (before, begun, mut calls) = (backend.calls(Verb::Copy).expect("counted"), Instant::now(), 0_u64);
     while calls < 1000 || begun.elapsed() < Duration::from_millis(30) {
         assert_eq!(channel.input_waiting().expect("no fault"), 3);
         calls += 1;
     }
-    // Of each of two indices.
     let most = 2 * (begun.elapsed().as_micros() as u64 / 2000 + 1);
     let looks = backend.calls(Verb::Copy).expect("counted") - before;
     assert!((1..=most).contains(&looks), "{looks} looks in {calls} calls, {most} allowed");
@@ -169,7 +167,6 @@ fn who_receives_nothing_stops_the_kernel_and_loses_nothing() {
         let options = Options { input_capacity: 4, output_capacity: 4, batch: 2, start: u64::MAX - 3, ..way.clone() };
         let backend = backend();
         let mut channel = open(&backend, &options).expect("a channel");
-        // Each ring fills behind the other, and there are four where they are moved.
         let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 8 } else { 16 };
         let mut sent = 0;
         eventually("everything is full", || {

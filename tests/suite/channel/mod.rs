@@ -1,4 +1,4 @@
-//! A channel: messages there and back, commands, and what happens when a kernel does not do its part.
+//! Channels: messages, commands, and broken kernels.
 mod broken;
 use crate::clean;
 mod counts;
@@ -35,7 +35,7 @@ fn load(backend: &Arc<HostBackend>, image: &Image) -> Module {
 }
 
 fn open(backend: &Arc<HostBackend>, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     unsafe { Channel::open_raw(backend, 0, &load(backend, &IMAGE), options) }
 }
 

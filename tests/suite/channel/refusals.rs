@@ -40,13 +40,13 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
 fn a_kernel_that_cannot_start_says_which_fault() {
     let backend = backend();
     let module = load(&backend, &IMAGE);
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     let error =
         unsafe { Channel::<Chunk, Counted>::open_raw(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
 
     let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
-    // SAFETY: nothing is mapped at null, and the kernel looks before it reads.
+    // SAFETY: nothing is mapped at null, which the kernel checks.
     let error = unsafe { Channel::<Chunk, Counted>::open_raw(&backend, 0, &module, &options) }.expect_err("no data");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
@@ -67,7 +67,7 @@ fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
         fails();
         let mut error = None;
         eventually("it is launched again", || {
-            // SAFETY: `echo` takes no arguments of its own.
+            // SAFETY: `echo` takes no own arguments.
             error = unsafe { channel.restart_raw() }.err();
             !matches!(error, Some(Error::Busy { .. }))
         });
@@ -105,7 +105,6 @@ fn a_full_device_refuses_another_channel_and_the_one_that_is_there_goes_on() {
     for way in ways().into_iter().skip(SHARED) {
         let backend = Clean::build(HostBackend::builder().device_memory(4 << 10));
         let small = Options { input_capacity: 8, output_capacity: 8, ..way.clone() };
-        // There is room for one ring of the two.
         let refused = open(&backend, &small);
         assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{way:?}: {refused:?}");
         let counters = backend.counters();
@@ -118,9 +117,8 @@ fn a_full_device_refuses_another_channel_and_the_one_that_is_there_goes_on() {
             channel.try_send(message(id)).expect("room");
             assert_eq!(receive(&mut channel), message(id), "{way:?}");
         }
-        // Also another launch takes no room.
         channel.drain().expect("it leaves");
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         eventually("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
         channel.try_send(message(20)).expect("room");
         assert_eq!(receive(&mut channel), message(20), "{way:?}");

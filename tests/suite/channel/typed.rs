@@ -1,4 +1,4 @@
-//! Kernels whose messages are known: opened without a promise, and answers that are waited for.
+//! Kernels with known messages: opened without a promise, and awaited answers.
 
 use core::pin::pin;
 use core::task::{Context, Poll};
@@ -50,7 +50,8 @@ fn a_strategy_for_the_other_kind_of_ring_is_refused() {
     }
 }
 
-/// There a host slice of managed memory would be undefined behaviour while the kernel runs, and no type rules it out.
+/// A host slice of managed memory would be undefined behaviour while the kernel runs, and no type prevents
+/// it.
 #[test]
 fn a_device_without_concurrent_managed_access_takes_open_raw_alone() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));

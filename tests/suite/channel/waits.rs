@@ -36,7 +36,6 @@ fn who_waits_for_an_answer_gets_it_or_is_told_why_none_will_come() {
 
 #[test]
 fn answers_that_are_on_their_way_when_the_kernel_leaves_are_waited_for() {
-    // So long between two looks that none comes between the kernel's last answer and its end.
     let strategy = Some(TransferStrategy::DmaPolling { poll_interval_us: 5000 });
     let backend = backend();
     let mut channel = open(&backend, &Options { strategy, ..Options::new("echo") }).expect("a channel");
@@ -58,9 +57,8 @@ fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
             channel.try_send(message(id)).expect("room");
         }
         channel.drain().expect("it leaves");
-        // The context is broken, say.
         backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)).on(Verb::Wait, host::Fault::from(1)));
-        // Not joined before it has ended: else the test would wait without end too.
+        // Not joined before it has ended: the test would wait forever too.
         let waits = thread::spawn(move || {
             loop {
                 if let Err(error) = channel.recv_timeout(Duration::MAX) {
@@ -102,7 +100,6 @@ fn a_command_that_is_acted_on_while_this_thread_does_not_run_has_been_acted_on()
                     thread::sleep(TIMEOUT + Duration::from_millis(500));
                 }
             } else {
-                // The kernel does not get on before.
                 eventually("the host's thread sleeps", || slept.load(Acquire));
             }
             begun.elapsed().as_nanos() as u64
@@ -113,7 +110,6 @@ fn a_command_that_is_acted_on_while_this_thread_does_not_run_has_been_acted_on()
     let mut channel = open(&backend, &options).expect("a channel");
     let before = calls.load(Relaxed);
     channel.flush().expect("no fault");
-    // In the flush after the one before the command.
     left.store(calls.load(Relaxed) - before + 1, Relaxed);
     slept.store(false, Release);
     channel.command(Command::PAUSE).expect("it was acted on, however late that is seen");

@@ -1,4 +1,4 @@
-//! A backend with the required methods only: all others are the trait's defaults.
+//! A backend with the required methods only.
 
 use std::alloc::Layout;
 use std::sync::{Arc, Condvar, Mutex};
@@ -115,7 +115,6 @@ fn minimal() -> Arc<Minimal> {
     Arc::new(Minimal(HostBackend::builder().device_memory(1 << 20).build().expect("a backend")))
 }
 
-/// A kernel that runs until the test releases it, so that operations queued behind it wait.
 struct Held {
     gate: &'static Gate,
     stream: StreamId,
@@ -167,18 +166,18 @@ fn default_copies_are_followed_by_the_published_word() {
     let (to, word) = unsafe { (block.place(0).expect("bytes"), block.place(8).expect("bytes")) };
     let mut source = [7_u64];
     let copy = Copy { to, from: Place::Host(std::ptr::NonNull::from(&mut source).cast()), bytes: 8 };
-    // SAFETY: both are valid for 8 bytes and do not overlap; no other code accesses them.
+    // SAFETY: both are valid for 8 bytes, disjoint, otherwise unused.
     unsafe { backend.copy_and_publish_now(&[copy], word, 9) }.expect("both are there");
     let host = block.host.expect("pinned").cast::<[u64; 2]>();
-    // SAFETY: the words are the block's, and no operation is queued.
+    // SAFETY: the block's words; nothing is queued.
     assert_eq!(unsafe { host.read() }, [7, 9]);
     let nowhere = Copy { to: Place::Device(ringmem::backend::DeviceAddress::new(8)), ..copy };
-    // SAFETY: the copy is refused.
+    // SAFETY: rejected.
     let refused = unsafe { backend.copy_and_publish_now(&[nowhere], word, 11) };
     assert!(matches!(refused, Err(Error::Foreign { layouts: None, .. })));
     // SAFETY: as above.
     assert_eq!(unsafe { host.read() }[1], 9, "nothing is published after a copy that failed");
-    // SAFETY: no other code uses the block any longer.
+    // SAFETY: unused from here on.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 
@@ -212,7 +211,7 @@ fn defaults_refuse_features_that_a_backend_lacks() {
     extension.forget(ticket);
     assert!(extension.now_ns() <= extension.now_ns());
     backend.close_stream(stream);
-    // SAFETY: no other code uses the block.
+    // SAFETY: unused.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 
@@ -271,6 +270,6 @@ fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
     held.let_go();
     dropped.recv_timeout(Duration::from_secs(30)).expect("its use is complete");
     backend.close_stream(held.stream);
-    // SAFETY: no other code uses the block.
+    // SAFETY: unused.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }

@@ -1,4 +1,4 @@
-//! Chains of kernels over buffers that stay on the device, concurrent with the host that fills the next ones.
+//! Chains of kernels over buffers that stay on the device.
 
 use std::collections::VecDeque;
 use std::mem::forget;
@@ -28,7 +28,6 @@ fn elements(host: &dyn KernelHost, address: u64, len: u64) -> NonNull<[u32]> {
     NonNull::slice_from_raw_parts(first.cast(), len as usize)
 }
 
-/// Each of so many elements times the third argument plus the fourth; the fifth is the model's.
 fn affine(host: &dyn KernelHost, arguments: &[u64]) {
     // SAFETY: the launch's own.
     for element in unsafe { elements(host, arguments[0], arguments[1]).as_mut() } {
@@ -38,21 +37,19 @@ fn affine(host: &dyn KernelHost, arguments: &[u64]) {
 
 fn sum(host: &dyn KernelHost, arguments: &[u64]) {
     let [a, b, mut to] = [0, 1, 2].map(|index| elements(host, arguments[index], arguments[3]));
-    // SAFETY: the launch reads these, and only readers use it.
+    // SAFETY: the launch reads these; all other uses read.
     let (a, b) = unsafe { (a.as_ref(), b.as_ref()) };
-    // SAFETY: a buffer of its own, the launch's.
+    // SAFETY: the launch's own buffer.
     for (to, (a, b)) in unsafe { to.as_mut() }.iter_mut().zip(a.iter().zip(b)) {
         *to = *a + *b;
     }
 }
 
-/// Half of each of so many elements of the second.
 fn halved(host: &dyn KernelHost, arguments: &[u64]) {
     // SAFETY: the launch's own.
     unsafe { elements(host, arguments[1], arguments[2]).as_mut() }.iter_mut().for_each(|element| *element /= 2);
 }
 
-/// For an operand without bytes.
 fn none(_: &dyn KernelHost, arguments: &[u64]) {
     assert_eq!(arguments, [0]);
 }
@@ -65,13 +62,12 @@ fn stream(backend: &Arc<HostBackend>) -> Stream {
     Stream::new(backend, 0).expect("a stream")
 }
 
-/// Queues `affine` on all of a buffer, for so many ns of the model.
 fn apply<M>(stream: &Stream, module: &Module, buffer: Buffer<u32, M>, [factor, add, ns]: [u64; 3]) -> Pending<Buffer<u32, M>>
 where
     M: Memory<Visibility: DeviceReadable>,
 {
     let len = buffer.len() as u64;
-    // SAFETY: the kernel touches so many elements, which are the launch's, and leaves.
+    // SAFETY: the kernel accesses that many elements of the launch, and exits.
     unsafe { stream.launch_with(module, "affine", buffer, &[len, factor, add, ns]) }.expect("queued")
 }
 
@@ -93,7 +89,6 @@ fn nothing_is_copied_between_the_kernels_of_a_chain() {
         [before.uploads, before.downloads, before.device_copies, before.host_copies]
     );
     assert_eq!((after.launches - before.launches, after.device_allocations), (10, before.device_allocations));
-    // 3 to the power of ten, less one, by two.
     assert!(buffer.to_vec().expect("no fault").iter().all(|&element| element == 29_524));
 }
 
@@ -105,10 +100,10 @@ fn several_operands_keep_their_places_also_leased_and_without_bytes() {
     let id = registry.register(PinnedBuffer::from_slice(pinned(&backend), &[1; 100]).expect("room")).expect("room");
     let leased = registry.lease(id).expect("registered").into_owned();
     let operands = (leased, (PinnedBuffer::from_slice(pinned(&backend), &[20; 100]).expect("room"), zeros(&backend, 100)));
-    // SAFETY: the kernel touches a hundred elements of each, writes to the last, and leaves.
+    // SAFETY: the kernel accesses a hundred elements of each, writes to the last, and exits.
     let (_, (two, sum)) = unsafe { stream.launch_with(&module, "sum", operands, &[100, 0]) }.expect("queued").wait().expect("no fault");
     assert_eq!((sum.to_vec().expect("no fault"), two.as_slice().expect("idle")), (vec![21; 100], &[20; 100][..]));
-    // SAFETY: this one touches nothing.
+    // SAFETY: accesses nothing.
     let pending = unsafe { stream.launch_with(&module, "none", zeros(&backend, 0), &[]) }.expect("queued");
     pending.wait().expect("its argument is 0");
 }
@@ -133,7 +128,7 @@ fn what_is_refused_comes_back_and_queues_nothing() {
     let mut pair = (apply(&first, &module, zeros(&backend, 4), [1, 1, 0]).ordered(), zeros(&other, 4));
     backend.set_faults(&Faults::new());
     for (of, name, arguments) in [(&module, "affine", &[][..]), (&load(&other), "sum", &[0, 0, 0])] {
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         let rejected = unsafe { second.launch_with(of, name, pair, arguments) }.expect_err("of two backends");
         assert!(matches!(rejected.error, Error::OtherBackend { .. }), "{rejected:?}");
         pair = rejected.value;
@@ -141,7 +136,7 @@ fn what_is_refused_comes_back_and_queues_nothing() {
     assert_eq!([Verb::After, Verb::Launch].map(|verb| backend.calls(verb)), [Some(0); 2]);
     let mut buffer = pair.0;
     for (name, arguments) in [("affine", &[4_u64][..]), ("efface", &[])] {
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         let rejected = unsafe { first.launch_with(&module, name, buffer, arguments) }.expect_err("no such launch");
         assert!(matches!(rejected.error, Error::Arguments { .. } | Error::NotFound { what: "kernel", .. }), "{rejected:?}");
         buffer = rejected.value;
@@ -201,7 +196,6 @@ fn a_chain_takes_a_third_of_transfers_around_each_kernel_in_the_link_model() {
     assert_eq!(device.to_vec().expect("no fault"), vec![16; LEN]);
 }
 
-/// So many rounds in the model, in each of which the host fills a buffer for 10 us, sends it, and has a kernel work on it for 15; when they are over.
 fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
     let (module, transfers, kernels) = (load(backend), stream(backend), stream(backend));
     let pair = || (PinnedBuffer::<u32>::new(pinned(backend), 1000).expect("room"), zeros(backend, 1000));
@@ -214,7 +208,7 @@ fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
         host.as_mut_slice().expect("idle").fill(2 * round);
         backend.model_work(10_000);
         let both = transfers.copy(host, device).expect("queued").ordered();
-        // SAFETY: the kernel touches a thousand elements of the second, which are the launch's, and leaves.
+        // SAFETY: the kernel accesses a thousand elements of the launch, and exits.
         running.push_back(unsafe { kernels.launch_with(&module, "halved", both, &[1000, COMPUTING]) }.expect("queued"));
     }
     let last = running.into_iter().map(|round| round.wait().expect("no fault")).last().expect("a round");
@@ -226,7 +220,6 @@ fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
 #[test]
 fn who_fills_one_buffer_while_the_kernel_has_the_other_waits_for_the_kernels_alone() {
     const ROUNDS: u32 = 100;
-    // The longer of the two: 15 us of computing against 10 of filling and 1.4 of transfer.
     let longer = COMPUTING * u64::from(ROUNDS);
     let both = rounds(&Clean::build(modelled()), ROUNDS, 2);
     assert!(both * 10 <= longer * 11, "{both} ns");

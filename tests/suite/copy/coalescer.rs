@@ -1,4 +1,4 @@
-//! Writes that are collected: how many copies they become, and that the last one of an element stands.
+//! Coalesced writes: fewer copies, and the last write of an element wins.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn uploads(backend: &Clean) -> Tally {
 fn neighbours_are_one_copy_in_whatever_order_they_are_written() {
     let backend = backend();
     let mut table = table(&backend, 10_000, 10_000);
-    // 7919 has no divisor in common with 1000: each row once, in no order.
+    // 7919 and 1000 are coprime: each row once, out of order.
     for order in [|row| row, |row| 999 - row, |row| (row * 7919) % 1000] {
         let before = uploads(&backend);
         for row in 0..1000 {
@@ -46,7 +46,6 @@ fn neighbours_are_one_copy_in_whatever_order_they_are_written() {
 fn what_is_apart_is_as_many_copies_as_there_are_runs() {
     let backend = backend();
     let mut table = table(&backend, 1000, 1000);
-    // Ten runs of ten, every second row of each last to first.
     for row in (0..100).filter(|row| row % 2 == 0).chain((0..100).rev().filter(|row| row % 2 == 1)) {
         let run = row / 10;
         table.write(50 * run + row % 10, &[1]).expect("within");
@@ -154,7 +153,6 @@ fn what_is_dropped_or_forgotten_with_writes_pending_harms_nobody() {
         table.write(3, &[7; 4]).expect("within");
         if forget {
             std::mem::forget(table);
-            // The target and the staging.
             backend.forgets();
             backend.forgets();
         } else {
@@ -210,7 +208,6 @@ fn runs(written: &BTreeSet<usize>) -> usize {
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -12,7 +12,6 @@ fn lengths_are_padded_to_whole_units() {
         assert_eq!(padded::<f32>(n, 4096), Some((n + 1023) & !1023));
         assert_eq!(padded::<f32>(n, 256), Some((n + 63) & !63));
         assert_eq!(padded::<u8>(n, 1), Some(n));
-        // 12 bytes: 64 of them are the least that begin anew at 256.
         assert_eq!(padded::<[f32; 3]>(n, 256), Some(n.next_multiple_of(64)));
     }
     assert_eq!((period::<[u8; 4096]>(256), period::<[u8; 0]>(256), period::<u8>(256)), (Some(1), Some(1), Some(256)));

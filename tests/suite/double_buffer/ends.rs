@@ -1,4 +1,4 @@
-//! Halves that go, or are forgotten, at each moment of a frame's life.
+//! Halves dropped or forgotten at each moment of a frame's life.
 
 use std::mem;
 
@@ -108,7 +108,6 @@ fn a_writer_goes_on_as_far_as_slots_reach_when_its_reader_is_forgotten() {
             });
             let refused: u32 = refused.sum();
             rig.landed();
-            // In a slot each that is left over, or in turn in all that the newest leaves.
             assert!(
                 if policy == EVERY { refused >= 8 } else { refused < 10 || moment == Moment::HeldAndInFlight },
                 "{policy:?}, {moment:?}: {refused}"

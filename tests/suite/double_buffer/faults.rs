@@ -1,4 +1,4 @@
-//! Calls of the backend fail, each in turn: nothing is lost but the frame that is named, and the frames after it come.
+//! Each backend call fails in turn: only the named frame is lost.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,6 @@ impl Outcome {
             rig.source = Some(queued.map_or_else(|rejected| rejected.value, |pending| pending.ordered()));
             is_queued
         };
-        // Whatever the test's own calls are refused for.
         assert!(write() || write(), "struck once");
         let sequence = rig.writer.start(rig.source.as_mut().expect("it is there"), ..).or_else(|_| {
             self.refused += 1;
@@ -84,7 +83,6 @@ fn whichever_call_fails_nothing_is_lost_but_the_frame_that_is_named() {
                 let (mut rig, mut outcome) = run(&Faults::new().on(verb, fault));
                 let what = format!("{verb:?} {number}, executed: {when_executed}: {outcome:?}");
                 assert!(outcome.refused + outcome.failed.len() as u32 <= 1, "{what}");
-                // A frame with an unwritten source fails like a frame whose copy failed.
                 if verb == Verb::Copy || (verb, when_executed) == (Verb::Fill, true) {
                     assert_eq!((outcome.refused, outcome.failed.len()), if when_executed { (0, 1) } else { (1, 0) }, "{what}");
                 }

@@ -1,7 +1,4 @@
-//! What overlap is worth, in the time of the link model: the same in every run, and no figure of a machine.
-//!
-//! Two stages that overlap cannot be more than twice as quick as one after the other. So "2.8 times" is said of two other things: of the time for which
-//! a reader that has work of its own is blocked, and of pinned memory and overlap together against pageable memory and none.
+//! The gain from overlap, in the time of the link model.
 
 use std::sync::Arc;
 
@@ -44,12 +41,11 @@ impl Model {
         self.backend.model_now().expect("a model")
     }
 
-    /// A kernel of so many ns on one of the buffers.
     fn launch(&mut self, turn: u64, ns: u64) -> Pending<()> {
         let source = &mut self.sources[turn as usize % 2];
         source.ready_on(&self.work).expect("a live stream");
         let address = source.device_address().expect("it has bytes").get();
-        // SAFETY: the kernel touches nothing.
+        // SAFETY: the kernel accesses nothing.
         let launched = unsafe { self.work.launch(&self.module, "compute", &[address, ns]) }.expect("queued");
         source.used_by(&self.work).expect("a live stream");
         launched
@@ -98,7 +94,6 @@ fn a_frame_takes_what_the_slower_of_computing_and_transfer_takes() {
 
 #[test]
 fn a_reader_that_has_work_of_its_own_is_blocked_for_a_third_of_the_time_or_less() {
-    // Half a transfer's time for each frame; computing takes as long as a transfer.
     let looks = TRANSFER / 2;
     let mut model = Model::new();
     let mut slot = Buffer::<u32, _>::new(Pinned::new(&model.backend, 0), MANY).expect("room");
@@ -106,7 +101,6 @@ fn a_reader_that_has_work_of_its_own_is_blocked_for_a_third_of_the_time_or_less(
     let [_, overlapped] = model.frames(TRANSFER, looks);
     assert_eq!(sync, 2 * TRANSFER);
     assert!(10 * sync >= 28 * overlapped, "{sync} ns and {overlapped}");
-    // Without work of its own it waits for the slower stage, and the gain is that of two stages.
     let [_, idle] = model.frames(TRANSFER, 0);
     assert!(sync <= 2 * idle && 10 * sync >= 18 * idle, "{sync} ns and {idle}");
 }

@@ -1,4 +1,4 @@
-//! Frames on the host backend: contents, policies, the order of all calls, failures, panics, ends, threads, and times in the link model.
+//! Frames on the host backend.
 use crate::clean;
 use crate::clocks;
 use crate::held;
@@ -70,7 +70,6 @@ impl Rig {
         sequence
     }
 
-    /// Waits until every transfer is over, without asking how it ended.
     fn landed(&self) {
         let source = self.source.as_ref().expect("it is there");
         source.ready_on(&self.work).expect("a live stream");

@@ -1,4 +1,4 @@
-//! Any sequence of calls against a queue of numbers.
+//! Sequences of calls against a queue of numbers.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,6 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// A frame, whose transfer fails where this says so.
     Start(bool),
     Next,
     Latest,
@@ -109,7 +108,6 @@ fn seen(frame: Result<Option<Frame<'_, u32>>, Failed>) -> Result<Option<u64>, u6
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

@@ -1,4 +1,5 @@
-//! The order of all calls, by their log: transfers come after what wrote their source, and before what writes, resizes or frees it.
+//! Order of calls by their log: transfers follow the writes of their source, and precede later writes,
+//! resizes and frees of it.
 
 use ringmem::backend::host::{Call, Phase, Verb};
 use ringmem::image::{Entry, KernelHost};
@@ -9,24 +10,21 @@ use ringmem::{Abi, Image, LAYOUTS};
 
 use super::*;
 
-/// Adds one to each of so many elements.
 fn add(host: &dyn KernelHost, arguments: &[u64]) {
     let first = host.translate(arguments[0], 4 * arguments[1]).expect("mapped elements").cast::<u32>();
     for index in 0..arguments[1] as usize {
-        // SAFETY: translated for so many elements, which nothing else uses meanwhile.
+        // SAFETY: translated for that many elements, otherwise unused.
         unsafe { first.add(index).write(first.add(index).read() + 1) };
     }
 }
 
 const KERNELS: Image = Image { ptx: b"", host: &[Entry { name: "add", arguments: 2, run: add }], abi: Abi::of(LAYOUTS) };
 
-/// Where in the log something is said of the bytes at an address.
 fn place(log: &[Call], verb: Verb, phase: Phase, address: u64) -> usize {
     let of = |call: &Call| call.verb == verb && call.phase == phase && [call.from, call.to].contains(&Some(address));
     log.iter().position(of).unwrap_or_else(|| panic!("no {verb:?} of {address:#x} {phase:?}"))
 }
 
-/// What touches the bytes at an address and was queued is executed in the order in which it was queued, on whatever streams.
 fn is_in_order(log: &[Call], address: u64) -> usize {
     let touches = |call: &&Call| matches!(call.verb, Verb::Copy | Verb::Fill) && [call.from, call.to].contains(&Some(address)) && call.ok;
     let of = |phase| log.iter().filter(touches).filter(move |call| call.phase == phase).map(|call| (call.stream, call.ticket));
@@ -47,7 +45,7 @@ fn a_transfer_waits_for_the_kernel_that_its_source_lists() {
     source.used_by(&rig.work).expect("a live stream");
     rig.writer.start(source, ..).expect("a slot");
     let source = address(source);
-    // Had it not waited, it would have been executed by now.
+    // If it had not waited, it would be executed by now.
     thread::sleep(Duration::from_millis(20));
     held.let_go();
     assert!(rig.reader.next(LIMIT).expect("no fault").is_some());
@@ -67,7 +65,6 @@ fn frames_and_what_writes_their_sources_are_executed_in_the_order_of_their_calls
         let mut others = [(); 2].map(|()| Some(GpuBuffer::new(Device::new(&rig.backend, 0), LEN).expect("room")));
         let mut addresses = Vec::new();
         for value in 1..=60 {
-            // Sources take turns, and are written on one stream.
             std::mem::swap(&mut rig.source, &mut others[value as usize % 2]);
             addresses.push(address(rig.source.as_ref().expect("it is there")));
             let _ = rig.start(value);
@@ -114,7 +111,7 @@ fn a_launch_that_is_made_to_wait_leaves_the_frame_as_it_was() {
     rig.start(40).expect("a slot");
     let source = rig.source.as_mut().expect("it is there");
     source.ready_on(&other).expect("a live stream");
-    // SAFETY: so many elements of a live buffer, which lists the launch; what else uses them is before it, by the line above.
+    // SAFETY: elements of a live buffer, which records the launch; other uses are ordered before it.
     let launched = unsafe { other.launch(&module, "add", &[address(source), LEN as u64]) }.expect("queued");
     source.used_by(&other).expect("a live stream");
     thread::sleep(Duration::from_millis(20));
@@ -150,7 +147,6 @@ fn slots_that_are_dropped_are_freed_after_their_transfers() {
     rig.start(2).expect("the other");
     let Rig { writer, reader, source, work, backend } = rig;
     drop((writer, reader));
-    // One word of them is the kernel's.
     assert_eq!(backend.counters().pinned_live.bytes, 2 * BYTES + 8, "transfers write them");
     held.let_go();
     eventually("all is freed", || backend.counters().pinned_live.bytes == 0);
@@ -178,7 +174,6 @@ fn a_named_buffer_grows_after_its_transfer() {
     let grown = lease.capacity() + LEN;
     thread::scope(|scope| {
         let grows = scope.spawn(|| lease.resize(grown).expect("room"));
-        // It has nothing to wait for if it does not wait for the transfer.
         thread::sleep(Duration::from_millis(50));
         assert!(!grows.is_finished());
         held.let_go();

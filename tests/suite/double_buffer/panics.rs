@@ -1,4 +1,4 @@
-//! A clock that panics, at each of its calls in turn: nothing is freed that is in use, and no slot is lost.
+//! A clock that panics at each of its calls: nothing in use is freed, and no slot is lost.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -115,7 +115,6 @@ type Question = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 #[test]
 fn who_asks_for_outcomes_keeps_the_other_half_from_nothing() {
     let (over, is_over) = mpsc::channel();
-    // A thread that waited for itself would never end.
     thread::spawn(move || {
         for writes in [false, true] {
             let question = Question::default();
@@ -148,7 +147,6 @@ fn who_asks_for_outcomes_keeps_the_other_half_from_nothing() {
                 drop(reader);
             }
             ASKS.set(false);
-            // It holds the backend that holds the clock.
             let asked = question.lock().expect("nobody panics").take();
             drop((asked, source, work));
             drop(backend);

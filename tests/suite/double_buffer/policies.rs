@@ -1,4 +1,4 @@
-//! The frames that a reader gets, and new frames while every slot is in use.
+//! Which frames a reader gets, and new frames while every slot is in use.
 
 use ringmem::Error;
 use ringmem::memory::Buffer;
@@ -123,7 +123,6 @@ fn a_writer_that_is_told_to_waits_for_its_reader() {
         assert_eq!(writer.start(&mut source, ..).expect("in time"), 3);
         source.settle().expect("no fault");
     });
-    // It has nothing to wait for if it does not wait for the reader.
     thread::sleep(Duration::from_millis(50));
     assert!(!waits.is_finished());
     assert_eq!(whole(reader.next(LIMIT)), Some((1, 5)));

@@ -1,4 +1,4 @@
-//! Invalid frames: an error with the facts, nothing queued, and the next frame succeeds.
+//! Invalid frames: an error with facts, nothing queued, and the next frame succeeds.
 
 use ringmem::Error;
 use ringmem::backend::host::Verb;

@@ -5,10 +5,8 @@ use ringmem::Error;
 use super::*;
 
 const FRAMES: u32 = 2000;
-/// So many that a frame is not copied in one go.
 const MANY: usize = 4096;
 
-/// Writes frames whose elements are all the number of their write, until so many were started; the pairs of frame and write.
 fn write(mut writer: Writer, backend: &Clean) -> Vec<(u64, u32)> {
     let work = Stream::new(backend, 0).expect("a stream");
     let mut source = Some(GpuBuffer::<u32>::new(Device::new(backend, 0), MANY).expect("room"));
@@ -28,7 +26,6 @@ fn write(mut writer: Writer, backend: &Clean) -> Vec<(u64, u32)> {
     started
 }
 
-/// Reads until nothing more comes.
 fn read(mut reader: Reader, mut look: impl FnMut(&mut Reader) -> Option<(u64, u32)>) -> Vec<(u64, u32)> {
     let mut frames: Vec<(u64, u32)> = Vec::new();
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! The other direction: what arrives, whom it waits for, failures and ends.
+//! Uploads: contents, waits, failures and ends.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,7 +30,6 @@ fn each_frame_arrives_as_it_was_filled_though_slots_are_filled_again_at_once() {
         let target = &mut targets[number as usize % 2];
         assert_eq!(uploads.send(target, .., |elements| elements.fill(number)).expect("in time"), u64::from(number) + 1);
         let result = GpuBuffer::<u32>::new(Device::new(&backend, 0), LEN).expect("room");
-        // A kernel's work on it, which the next but one upload comes after.
         let target = mem::replace(target, Buffer::new(Device::new(&backend, 0), LEN).expect("room"));
         let (target, result) = work.copy(target, result).expect("queued").ordered();
         targets[number as usize % 2] = target;

@@ -21,7 +21,7 @@ fn memory_is_poisoned_when_it_is_allocated_and_again_when_it_is_freed() {
     let place = setup.place(at, 5000) as usize;
     drop(memory);
     for i in 0..5000 {
-        // SAFETY: the backend lives, so its memory is mapped, and no code else allocates here.
+        // SAFETY: mapped while the backend lives; no other allocation here.
         let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(place + i).read() };
         assert_eq!(byte, POISON, "byte {i} after the free");
         // SAFETY: as above.
@@ -81,7 +81,6 @@ fn a_simulated_device_says_that_it_is_none_and_nothing_else_takes_its_place() {
 
 #[test]
 fn addresses_are_aligned_and_so_are_their_places() {
-    // Odd capacities: the system aligns round ones by itself.
     for odd in 1..=4 {
         let setup = setup((16 << 20) + odd * 4096);
         let (mut kept, mut blocks) = (Vec::new(), Vec::new());
@@ -145,7 +144,7 @@ fn a_kernel_reaches_live_memory_of_its_backend_and_nothing_else() {
     for address in [0, 1, u64::MAX, &raw const on_the_stack as u64, device + 4096, address(&foreign)] {
         assert_eq!(setup.place(address, 1), 0, "{address:#x}");
     }
-    // Allocated before the free, or it would be where the freed memory was.
+    // Before the free, or it would be at the freed address.
     let result = PinnedBuffer::new(Pinned::new(&setup.backend, 0), 1).expect("pinned memory");
     drop((memory, pinned));
     assert_eq!([device, host].map(|address| setup.place_by(&result, address, 1)), [0, 0], "freed");
@@ -169,7 +168,7 @@ fn an_address_in_no_live_memory_is_an_error_at_the_call_that_names_it() {
         let copies = [Copy { to: Place::Device(at), from: place, bytes }, Copy { to: place, from: Place::Device(at), bytes }];
         let fill = Fill { to: Place::Device(at), pattern: 0, size: 1, count: bytes };
         for copy in &copies {
-            // SAFETY: nothing else uses the bytes, if there were any: this asks for the refusal.
+            // SAFETY: must be rejected; the bytes are otherwise unused.
             let refused = unsafe { [backend.copy_now(copy).err(), backend.copy(copy, setup.stream.id()).err()] };
             for error in refused {
                 assert!(error.as_ref().is_some_and(|error| is_outside(error, "copy")), "{copy:?}: {error:?}");
@@ -184,7 +183,7 @@ fn an_address_in_no_live_memory_is_an_error_at_the_call_that_names_it() {
     let block = setup.allocate(MemoryLocation::Device, 64, 64).expect("room");
     let address = block.device_address.expect("device memory").get();
     let shorter = Block { layout: Layout::new::<u8>(), device_address: block.device_address, ..Block::empty(MemoryLocation::Device, 1) };
-    // SAFETY: no code uses it; this asks for the refusals.
+    // SAFETY: unused; must be rejected.
     let outcomes = unsafe { [&shorter, &block, &block].map(|block| backend.free(block, &Uses::NONE)) };
     let refused =
         |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Foreign { call: "free", address: a, layouts: None }) if *a == address);

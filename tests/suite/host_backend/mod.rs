@@ -1,4 +1,4 @@
-//! The host backend: the promises of `backend::host`, seen from outside. Promises of every backend are in `conformance`.
+//! Promises of `backend::host` that `conformance` does not check.
 use crate::clean;
 mod memory;
 #[cfg(target_os = "linux")]
@@ -17,8 +17,6 @@ use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Error, Image};
 
 use setup::*;
-
-// Kernels.
 
 #[test]
 fn a_kernel_that_panics_is_an_error_and_the_stream_goes_on() {
@@ -109,8 +107,6 @@ fn an_image_of_another_abi_is_refused_with_both_tables() {
     Module::load(&backend, &same, &Abi::of(OURS)).expect("the same layouts in another order");
 }
 
-// What outlives what.
-
 #[test]
 fn a_stream_that_is_closed_takes_nothing_more() {
     let setup = setup(4096);
@@ -120,7 +116,7 @@ fn a_stream_that_is_closed_takes_nothing_more() {
     eventually("it has ended", || matches!(setup.backend.mark(id), Err(Error::Closed { what: "stream" })));
     let memory = setup.device(8);
     let fill = Fill { to: Place::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
-    // SAFETY: no other code uses the memory.
+    // SAFETY: the memory is otherwise unused.
     let refused = unsafe { setup.backend.fill(&fill, id) };
     assert!(matches!(refused, Err(Error::Closed { what: "stream" })), "{refused:?}");
     assert!(matches!(setup.backend.synchronize(id), Err(Error::Closed { what: "stream" })));
@@ -132,7 +128,6 @@ fn a_stream_that_is_closed_takes_nothing_more() {
 #[test]
 fn a_device_outlives_its_backend_while_a_kernel_runs() {
     let setup = setup(1 << 20);
-    // Nothing is kept that has the backend: neither the launch nor memory.
     drop(setup.launch("gate", &[]));
     eventually("the kernel runs", || GATE.load(Acquire) == 1);
     within(move || drop(setup));
@@ -153,8 +148,6 @@ fn memory_that_a_kernel_was_given_goes_when_the_kernel_has_left() {
     eventually("it is freed", || setup.backend.counters().device_frees == Tally { count: 1, bytes: 4096 });
     assert_eq!(setup.backend.counters().device_live.bytes, 0);
 }
-
-// Counters.
 
 #[test]
 fn counters_are_exact_after_a_script_and_nothing_is_live_at_the_end() {
@@ -185,8 +178,6 @@ fn counters_are_exact_after_a_script_and_nothing_is_live_at_the_end() {
     assert_eq!((counters.launches, counters.kernel_panics, counters.synchronizations, counters.streams), (1, 0, 2, 1));
     assert_eq!(backend.memory_info(0).expect("device 0").map(|info| info.free), Some(1 << 20));
 }
-
-// Threads.
 
 #[test]
 fn eight_threads_allocate_free_and_copy_without_meeting() {

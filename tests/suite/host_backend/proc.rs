@@ -1,4 +1,4 @@
-//! What Linux says about this process.
+//! What Linux reports about this process.
 
 use std::fs;
 use std::ops::Range;
@@ -44,7 +44,7 @@ fn following_a_device_address_ends_the_process() {
     if std::env::var_os(CHILD).is_some() {
         let setup = setup(1 << 20);
         let memory = setup.device(8);
-        // SAFETY: none: this process is here to end on it.
+        // SAFETY: none: the access must kill this process.
         let byte = unsafe { std::ptr::with_exposed_provenance::<u8>(address(&memory) as usize).read_volatile() };
         println!("read {byte}");
         return;
@@ -70,7 +70,7 @@ fn a_stream_that_gets_no_thread_is_an_error_and_leaves_nothing() {
         return;
     }
     let this = std::env::current_exe().expect("this test");
-    // The standard library's own setting: what every thread's stack is long, in bytes.
+    // `RUST_MIN_STACK` sets every thread's stack, in bytes.
     let (stack, arguments) = (1_u64 << 50, [test, "--exact", "--nocapture", "--test-threads=1"]);
     let child = Command::new(this).args(arguments).env(CHILD, "1").env("RUST_MIN_STACK", stack.to_string()).output().expect("a process");
     assert!(child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{child:?}");
@@ -79,7 +79,6 @@ fn a_stream_that_gets_no_thread_is_an_error_and_leaves_nothing() {
 #[test]
 fn is_pinned_says_what_the_system_says() {
     let setup = setup(4096);
-    // More than any limit that is set by default, so that both answers are seen where there is a limit.
     for bytes in [4096, 64 << 20] {
         let pinned = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), bytes).expect("pinned memory");
         let lines = mapping(address(&pinned));
@@ -95,7 +94,7 @@ fn is_pinned_says_what_the_system_says_to_a_user_with_a_limit() {
 
 #[test]
 fn capacity_is_not_resident_until_it_is_allocated() {
-    // Alone in a process: the system shows neighbours of one kind as one mapping, and other tests' memory may be next to this.
+    // Alone in a process: the system merges neighbouring mappings of one kind.
     const CHILD: &str = "RINGMEM_TEST_MEASURES_A_MAPPING";
     if std::env::var_os(CHILD).is_none() {
         let this = std::env::current_exe().expect("this test");

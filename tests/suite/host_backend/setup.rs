@@ -1,4 +1,4 @@
-//! What every test needs, and the kernels that they launch.
+//! Setup and kernels of the tests.
 
 use std::alloc::Layout;
 use std::mem;
@@ -31,7 +31,7 @@ pub const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) 
 
 fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
     let place = host.translate(address, 8).expect("a mapped word");
-    // SAFETY: the tests pass live, aligned words, which all sides use as atomics while a kernel runs.
+    // SAFETY: live, aligned words, atomics on all sides while a kernel runs.
     unsafe { place.cast().as_ref() }
 }
 
@@ -44,11 +44,10 @@ fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// Adds one to each of so many bytes.
 fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
     for i in 0..arguments[1] as usize {
-        // SAFETY: translated for so many bytes, and nothing else is at them.
+        // SAFETY: translated for that many bytes, otherwise unused.
         unsafe { place.add(i).write(place.add(i).read() + 1) };
     }
 }
@@ -57,7 +56,6 @@ fn panic(_: &dyn KernelHost, _: &[u64]) {
     panic!("a kernel of the test panics");
 }
 
-/// Panics with what panics again when it is dropped.
 fn panic_twice(_: &dyn KernelHost, _: &[u64]) {
     struct Again;
     impl Drop for Again {
@@ -68,13 +66,11 @@ fn panic_twice(_: &dyn KernelHost, _: &[u64]) {
     std::panic::panic_any(Again);
 }
 
-/// Writes where so many bytes at an address are, or 0.
 fn translate(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]);
     word(host, arguments[2]).store(place.map_or(0, |place| place.as_ptr().expose_provenance() as u64), Release);
 }
 
-/// Writes 1 if the clock never went back in ten thousand readings.
 fn clock(host: &dyn KernelHost, arguments: &[u64]) {
     let mut last = host.now_ns();
     let forward = (0..10_000).all(|_| {
@@ -84,10 +80,9 @@ fn clock(host: &dyn KernelHost, arguments: &[u64]) {
     word(host, arguments[0]).store(forward.into(), Release);
 }
 
-/// Where [`gate`] is: 1 runs, 2 may leave, 3 has left. For one test.
+/// State of [`gate`]: 1 runs, 2 may exit, 3 has exited. For one test.
 pub static GATE: AtomicU64 = AtomicU64::new(0);
 
-/// As `hold`, in memory that is no backend's.
 fn gate(host: &dyn KernelHost, _: &[u64]) {
     GATE.store(1, Release);
     let mut times = 0;
@@ -135,7 +130,6 @@ impl Setup {
         unsafe { self.stream.launch(&self.module, name, arguments) }.expect("a launch")
     }
 
-    /// Where so many bytes at an address are, as a kernel sees it; 0 for nowhere.
     pub fn place(&self, address: u64, bytes: u64) -> u64 {
         self.place_by(&PinnedBuffer::new(Pinned::new(&self.backend, 0), 1).expect("pinned memory"), address, bytes)
     }
@@ -161,7 +155,7 @@ pub struct Held {
 
 impl Held {
     pub fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: one of two aligned words that live as long as `self` and are atomics on both sides.
+        // SAFETY: one of two aligned words that live as long as `self`, atomics on both sides.
         unsafe { self.words.as_ptr().expect("bytes").cast::<AtomicU64>().add(index).as_ref() }
     }
 
@@ -171,7 +165,6 @@ impl Held {
     }
 }
 
-/// A test that fails leaves no kernel behind.
 impl Drop for Held {
     fn drop(&mut self) {
         self.word(1).store(1, Release);

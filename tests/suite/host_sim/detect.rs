@@ -5,11 +5,10 @@ use ringmem::backend::{Fill, Uses};
 use super::*;
 
 fn free(backend: &Arc<HostBackend>, block: &Block) -> Result<(), Error> {
-    // SAFETY: no code uses the block; the test checks whether it is one.
+    // SAFETY: unused; the test checks whether it is a block.
     unsafe { backend.free(block, &Uses::NONE) }
 }
 
-/// The same block, said otherwise.
 fn other(block: &Block, location: MemoryLocation, bytes: usize, align: usize) -> Block {
     let layout = Layout::from_size_align(bytes, align).expect("a layout");
     Block { layout, location, ready: None, ..*block }
@@ -28,16 +27,16 @@ fn freed_memory_is_gone_for_every_verb() {
         let (gone, there) = (Place::Device(address), start(&live));
         for (to, from) in [(gone, there), (there, gone)] {
             let copy = Copy { to, from, bytes: 8 };
-            // SAFETY: it is refused.
+            // SAFETY: rejected.
             let error = unsafe { backend.copy_now(&copy) }.expect_err("freed");
             assert!(matches!(error, Error::Foreign { call: "copy", address: at, layouts: None } if at == address.get()), "{error:?}");
-            // SAFETY: it is refused.
+            // SAFETY: rejected.
             assert!(matches!(unsafe { backend.copy(&copy, stream) }, Err(Error::Foreign { call: "copy", layouts: None, .. })));
         }
         let fill = Fill { to: gone, pattern: 0, size: 1, count: 1 };
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         assert!(matches!(unsafe { backend.fill_now(&fill) }, Err(Error::Foreign { call: "fill", layouts: None, .. })));
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         assert!(matches!(unsafe { backend.fill(&fill, stream) }, Err(Error::Foreign { call: "fill", layouts: None, .. })));
     }
 }
@@ -84,7 +83,7 @@ fn what_leaves_its_block_is_refused_with_both_sizes() {
         for (from, to) in [(&block, &large), (&large, &block)] {
             assert!(matches!(copy(&backend, from, to, 65), Err(Error::Range { offset: 0, len: 65, size: 64 })), "{location:?}");
         }
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         let error = unsafe { backend.fill_now(&Fill { to: start(&block), pattern: 0, size: 8, count: 9 }) };
         assert!(matches!(error, Err(Error::Range { offset: 0, len: 72, size: 64 })), "{error:?}");
     }
@@ -103,22 +102,22 @@ fn a_fill_of_elements_that_are_not_aligned_or_of_no_size_is_refused() {
     for to in [odd, odd_host] {
         for size in [4, 8] {
             let fill = Fill { to, pattern: 0, size, count: 1 };
-            // SAFETY: it is refused.
+            // SAFETY: rejected.
             let error = unsafe { backend.fill_now(&fill) }.expect_err("at 2");
             let size = u64::from(size);
             assert!(
                 matches!(error, Error::Cast { bytes, align: 2, size: s, needed } if (bytes, s, needed) == (size, size, size)),
                 "{error:?}"
             );
-            // SAFETY: it is refused.
+            // SAFETY: rejected.
             assert!(matches!(unsafe { backend.fill(&fill, stream) }, Err(Error::Cast { .. })));
         }
-        // SAFETY: within the block or the array, and no other code uses either.
+        // SAFETY: within the block or the array, otherwise unused.
         unsafe { backend.fill_now(&Fill { to, pattern: 7, size: 2, count: 3 }) }.expect("aligned to 2");
     }
     for size in [0, 3, 16] {
         let fill = Fill { to: start(&block), pattern: 0, size, count: 1 };
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         assert!(matches!(unsafe { backend.fill_now(&fill) }, Err(Error::Unsupported { .. })), "{size}");
     }
 }
@@ -137,7 +136,7 @@ fn a_kernel_does_not_see_pageable_memory() {
             Place::Host(place) => place.as_ptr() as u64,
             Place::Device(address) => address.get(),
         };
-        // SAFETY: the kernel writes to the result alone, which no code reads before it is done.
+        // SAFETY: the kernel only writes the result, unread until it is done.
         done(unsafe { stream.launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));
         assert_eq!(result.as_slice().expect("idle"), [sees], "{location:?}");
     }

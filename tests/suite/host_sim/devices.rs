@@ -77,7 +77,6 @@ fn a_peer_is_enabled_in_one_direction_once() {
 
 #[test]
 fn a_copy_between_devices_goes_over_the_host_unless_one_reaches_the_other() {
-    // More than one part of the way over the host, and no whole number of them.
     const BYTES: usize = 50_001;
     let backend = build(HostBackend::builder().devices(2).peer(0, 1));
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -91,7 +90,7 @@ fn a_copy_between_devices_goes_over_the_host_unless_one_reaches_the_other() {
             write(&backend, &vec![0; BYTES], to).expect("an upload");
             let before = backend.counters();
             if steps == 2 {
-                // SAFETY: both as long, and no other code uses them before the wait.
+                // SAFETY: equally long, otherwise unused before the wait.
                 let copy = Copy { to: start(to), from: start(from), bytes: BYTES as u64 };
                 // SAFETY: as above.
                 let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("it is queued");
@@ -118,7 +117,7 @@ fn a_kernel_sees_another_device_s_memory_while_its_own_reaches_it() {
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
     let sees = |device: usize, block: usize| {
         let [address, word] = [blocks[block].device_address, result.device_address()].map(|address| address.expect("it has bytes").get());
-        // SAFETY: the kernel writes to the result alone, which no code reads before it is done.
+        // SAFETY: the kernel only writes the result, unread until it is done.
         done(unsafe { streams[device].launch(&load(&backend), "place", &[address, 64, word]) }.expect("a launch"));
         result.as_slice().expect("idle")[0] == 1
     };
@@ -143,7 +142,7 @@ fn a_pageable_transfer_is_staged_and_a_pinned_one_is_not() {
     let counters = backend.counters();
     assert_eq!((counters.uploads.count, counters.downloads.count), (2, 2), "each is one transfer");
     assert_eq!(counters.staged, Tally { count: 2, bytes: 4096 + 96 }, "and a copy more");
-    // SAFETY: no code uses it.
+    // SAFETY: unused.
     unsafe { backend.free(&pinned, &Uses::NONE) }.expect("it is live");
 }
 
@@ -168,6 +167,5 @@ fn bytes_arrive_between_any_two_of_four_devices_whichever_way() {
     }
     let counters = backend.counters();
     assert_eq!((counters.peer_copies.count, counters.peer_enables), (12, 12));
-    // Those of the test itself, and two for each of twelve over the host.
     assert_eq!((counters.uploads.count, counters.downloads.count), (24 + 12, 24 + 12));
 }

@@ -1,4 +1,4 @@
-//! How streams end, and what others of the user's cannot end.
+//! How streams end, and what user code cannot prevent.
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +31,6 @@ fn a_stream_that_goes_on_another_s_thread_is_not_waited_for_there() {
     let backend = build(HostBackend::builder());
     within(move || {
         let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
-        // Takes long enough for the rest to be queued behind it.
         let long = first.fill(gpu(&backend, 64 << 20), .., 7).expect("it is queued");
         let ticket = backend.mark(first.id()).expect("a live stream");
         let last = first.fill(gpu(&backend, 4), .., 7).expect("it is queued");
@@ -102,10 +101,9 @@ fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
     for kind in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host] {
         let give = || {
             let block = backend.allocate(&request(kind, 0, 1 << 19), None).expect("room");
-            // SAFETY: allocated just now, and no code uses it.
+            // SAFETY: just allocated, unused.
             unsafe { backend.free(&block, &Uses::NONE) }.expect("it is ours");
         };
-        // At each of the times that it is read.
         for time in 0.. {
             left.store(time, Relaxed);
             let is_through = catch_unwind(AssertUnwindSafe(give)).is_ok();
@@ -118,7 +116,6 @@ fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
             }
             panics += 1;
         }
-        // All of it can be had again.
         drop(gpu(&backend, 1 << 20));
     }
     assert!(panics >= 12, "{panics}: each allocation, each free, and what goes are written down");
@@ -189,7 +186,7 @@ fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
 #[cfg(target_os = "linux")]
 #[test]
 fn figures_that_a_fork_reads_wait_for_no_thread() {
-    // A stream has to wait for the time at its second line: it has executed a kernel, and gives memory back.
+    // The stream waits for the clock at its second line: it has executed a kernel, and frees memory.
     let gate = Arc::new(Mutex::new(()));
     let lines = Arc::new(AtomicUsize::new(0));
     let clock = {
@@ -207,7 +204,7 @@ fn figures_that_a_fork_reads_wait_for_no_thread() {
     let held = Held::new(&backend, &stream);
     let ticket = backend.mark(stream.id()).expect("a live stream");
     let block = backend.allocate(&request(MemoryLocation::Device, 0, 64), None).expect("room");
-    // SAFETY: allocated just now, and unused.
+    // SAFETY: just allocated, unused.
     unsafe { backend.free(&block, &Uses::of(ticket)) }.expect("it is ours");
     let shut = gate.lock().expect("nobody panicked");
     held.word(1).store(1, Release);

@@ -83,7 +83,7 @@ fn an_allocation_that_fails_says_what_is_really_free() {
 fn a_free_that_fails_frees_all_the_same() {
     let backend = build(HostBackend::builder().device_memory(4096).faults(Faults::new().on(Verb::Free, Fault::from(1))));
     let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
-    // SAFETY: no code uses it.
+    // SAFETY: unused.
     let error = unsafe { backend.free(&block, &Uses::NONE) }.expect_err("planned");
     assert!(matches!(error, Error::Injected { call: "free", number: 1 }), "{error:?}");
     assert_eq!(backend.counters().device_live.bytes, 0);
@@ -102,7 +102,7 @@ fn a_fault_at_execution_is_told_to_whoever_waits_and_the_stream_goes_on() {
     let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
     assert!(matches!(rejected.error, Error::Injected { call: "fill", number: 1 }), "{rejected:?}");
     let buffer = rejected.value;
-    // SAFETY: nothing else uses the buffer until the wait below.
+    // SAFETY: the buffer is otherwise unused until the wait.
     let pending = unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.expect("it is queued");
     let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
     assert!(matches!(rejected.error, Error::Injected { call: "launch", number: 1 }), "{rejected:?}");
@@ -122,7 +122,7 @@ fn a_wait_that_fails_has_waited() {
         backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
         let fill =
             ringmem::backend::Fill { to: Place::Device(buffer.device_address().expect("bytes")), pattern: 0, size: 1, count: 1 << 20 };
-        // SAFETY: within the buffer, which no other code uses before the wait.
+        // SAFETY: within the buffer, otherwise unused before the wait.
         let ticket = unsafe { backend.fill(&fill, stream.id()) }.expect("it is queued");
         let error = match verb {
             Verb::Wait => backend.wait(ticket, Some(LIMIT)).map(drop),
@@ -137,7 +137,6 @@ fn a_wait_that_fails_has_waited() {
     }
 }
 
-/// Every verb that a small program calls, struck at every index: an error each time, and nothing left at the end.
 #[test]
 fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
     let program = |backend: &Arc<HostBackend>| -> Result<Vec<u8>, Error> {
@@ -148,7 +147,7 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
         let device = GpuBuffer::<u8>::new(Device::new(backend, 0), 64)?;
         let address = device.device_address().map_or(0, |address| address.get());
         let (source, device) = stream.copy(source, device)?.wait()?;
-        // SAFETY: nothing else touches the buffer before the stream was waited for.
+        // SAFETY: the buffer is otherwise unused until the wait.
         unsafe { stream.launch(&module, "increment", &[address, 32]) }?.wait()?;
         let device = other.fill(device, ..8, 1)?.ordered();
         let (device, source) = stream.copy(device, source)?.wait()?;

@@ -41,7 +41,7 @@ fn the_largest_alignment_is_one_for_every_kind_of_memory() {
             assert!(address.is_some_and(|address| address.is_multiple_of(align)), "{location:?} {align}: {address:x?}");
             write(&backend, &[align.ilog2() as u8; 5000], &block).expect("all of it is there");
             assert_eq!(read(&backend, &block, 5000), [align.ilog2() as u8; 5000]);
-            // SAFETY: no code uses it.
+            // SAFETY: unused.
             unsafe { backend.free(&block, &Uses::NONE) }.expect("it lives");
         }
         let error = ask(largest * 2).expect_err("too much");
@@ -57,12 +57,12 @@ fn what_vanished_before_it_was_copied_or_filled_is_foreign_and_not_pageable() {
     let (source, filled) = (give(&backend, MemoryLocation::Pinned, 0, 4096), give(&backend, MemoryLocation::Pinned, 0, 4096));
     let (source, filled) = (source.expect("room"), filled.expect("room"));
     let target = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
-    // SAFETY: the promise that the source lives until then is broken below, so that the backend has to see it.
+    // SAFETY: the source is freed too early on purpose; the backend must detect it.
     let copied = unsafe { backend.copy(&Copy { to: start(&target), from: start(&source), bytes: 4096 }, stream.id()) };
     // SAFETY: as above.
     let fill = unsafe { backend.fill(&Fill { to: start(&filled), pattern: 1, size: 1, count: 4096 }, stream.id()) };
     for block in [source, filled] {
-        // SAFETY: the operation that was queued is left out: no other code uses the block.
+        // SAFETY: unused except by the queued operation, which is omitted on purpose.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("it lives");
     }
     held.word(1).store(1, Release);
@@ -84,7 +84,7 @@ fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
         let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
         let launch = |groups| {
             let launch = ringmem::backend::Launch { module, name: "increment", arguments: &arguments, groups, stays: false, operands: &[] };
-            // SAFETY: within the buffer, which no other code uses before the wait.
+            // SAFETY: within the buffer, otherwise unused before the wait.
             let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("it is queued");
             backend.wait(ticket, Some(LIMIT))
         };
@@ -101,7 +101,7 @@ fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
         child.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().expect("this test"));
         child.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell")
     };
-    // A thread with its stack but without room for std's own allocations aborts the process within std: then this library was not involved.
+    // A thread with its stack but without room for std's allocations aborts within std.
     let is_of_std = |child: &std::process::Output| {
         let said = String::from_utf8_lossy(&child.stderr);
         said.contains("alternative stack") || said.contains("memory allocation of")

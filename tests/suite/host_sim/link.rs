@@ -5,7 +5,7 @@ use ringmem::memory::{Device, GpuBuffer, Host};
 
 use super::*;
 
-/// Round figures: 1 us, 10 GB/s pinned, 5 pageable, 100 within the device, 20 within the host, 10 between devices; a kernel takes its last argument.
+/// 1 us, 10 GB/s pinned, 5 pageable, 100 within the device, 20 within the host, 10 between devices.
 fn link() -> Link {
     let kernel_ns = Arc::new(|name: &str, arguments: &[u64]| if name == "increment" { arguments[1] } else { 7 });
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 10.0, kernel_ns }
@@ -36,16 +36,15 @@ impl Setup {
     }
 
     fn upload(&self, from: &Block, to: &Block, bytes: u64, on: &Stream) -> Ticket {
-        // SAFETY: the tests wait before they touch either block.
+        // SAFETY: the tests wait before they access either block.
         unsafe { self.backend.copy(&Copy { to: start(to), from: start(from), bytes }, on.id()) }.expect("it is queued")
     }
 
-    /// A kernel of so many ns, which touches as many bytes of `block`.
     fn kernel(&self, block: &Block, ns: u64, on: &Stream) -> Ticket {
         let arguments = &[block.device_address.expect("a device sees it").get(), ns];
         let module = self.backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
         let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[] };
-        // SAFETY: within the block: the tests have blocks of more bytes, and wait before they touch them.
+        // SAFETY: the tests' blocks are longer, and they wait before accessing them.
         unsafe { self.backend.launch(&launch, on.id()) }.expect("it is queued")
     }
 
@@ -74,7 +73,7 @@ fn a_blocking_copy_takes_its_latency_and_its_bytes() {
     ] {
         assert_eq!(setup.takes(|| copy(&setup.backend, from, to, 10_000).expect("a copy")), ns, "{:?} to {:?}", from.location, to.location);
     }
-    // SAFETY: within the block, which no other code uses.
+    // SAFETY: within the block, otherwise unused.
     let fill = || unsafe { setup.backend.fill_now(&Fill { to: start(&device), pattern: 0, size: 1, count: 10_000 }) }.expect("a fill");
     assert_eq!(setup.takes(fill), 100);
     assert_eq!(setup.takes(|| setup.backend.model_work(55)), 55);
@@ -133,7 +132,6 @@ fn a_stream_that_waits_for_another_begins_after_it_however_fast_the_machine_is()
         let source = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
         let (_source, device) = first.copy(source, device).expect("it is queued").ordered();
         if slow {
-            // It is executed before the other is queued; in the model it is not.
             eventually("the upload is executed", || setup.backend.counters().uploads.count == 1);
         }
         let target = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
@@ -174,7 +172,6 @@ fn one_transfer_is_six_times_quicker_than_a_thousand() {
 
 #[test]
 fn data_that_stays_on_the_device_between_two_kernels_saves_their_transfers() {
-    // 15 ms of computing and 30 of transfers at each kernel, in 1 : 1000.
     const BYTES: u64 = 140_000;
     let setup = setup(HostBackend::builder());
     let (stream, pinned) = (setup.stream(0), setup.block(MemoryLocation::Pinned, 0, BYTES as usize));
@@ -197,7 +194,6 @@ fn data_that_stays_on_the_device_between_two_kernels_saves_their_transfers() {
 
 #[test]
 fn zero_copy_saves_the_transfers_where_memory_is_shared() {
-    // 6 ms of transfers and 2 of computing, in 1 : 1000; the other path works on what both sides see.
     const BYTES: u64 = 20_000;
     let setup = setup(HostBackend::builder().shared_memory(true));
     let (stream, pinned) = (setup.stream(0), setup.block(MemoryLocation::Pinned, 0, BYTES as usize));
@@ -256,7 +252,7 @@ fn a_copy_that_is_refused_takes_no_time() {
     let stream = setup.stream(0);
     let refused = setup.takes(|| {
         copy(&setup.backend, &pinned, &device, 65).expect_err("too much");
-        // SAFETY: it is refused.
+        // SAFETY: rejected.
         unsafe { setup.backend.copy(&Copy { to: start(&device), from: start(&pinned), bytes: 65 }, stream.id()) }.expect_err("too much");
         synchronize(&stream);
     });

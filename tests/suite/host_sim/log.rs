@@ -65,7 +65,7 @@ fn the_memory_of_what_is_dropped_goes_after_its_last_use_whatever_that_is() {
     drop(stream.copy(source, target).expect("it is queued"));
     drop(stream.fill(filled, .., 1).expect("it is queued"));
     drop(stream.prefetch(prefetched, Some(0)).expect("it is queued"));
-    // SAFETY: nothing else touches the buffer, which lists the launch.
+    // SAFETY: the buffer records the launch, otherwise unused.
     drop(unsafe { stream.launch(&load(&backend), "increment", &[launched_at, 256]) }.expect("it is queued"));
     launched.used_by(&stream).expect("its own backend");
     drop(launched);
@@ -79,7 +79,6 @@ fn the_memory_of_what_is_dropped_goes_after_its_last_use_whatever_that_is() {
     for (verb, at) in [(Verb::Copy, source_at), (Verb::Copy, target_at), (Verb::Fill, filled_at), (Verb::Prefetch, prefetched_at)] {
         assert!(executed(verb).expect("it is executed") < freed(at), "{verb:?}: freed before it was executed");
     }
-    // The launch that held the stream up is another.
     assert!(last(Verb::Launch).expect("it is executed") < freed(launched_at), "freed before the launch was over");
     assert!(calls.iter().all(|call| call.ok), "{calls:?}");
 }
@@ -105,7 +104,7 @@ fn a_kernel_reads_the_clock_that_was_given() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");
     let word = result.device_address().expect("it has bytes").get();
-    // SAFETY: the kernel writes to the result alone, which no code reads before it is done.
+    // SAFETY: the kernel only writes the result, unread until it is done.
     done(unsafe { stream.launch(&load(&backend), "now", &[word]) }.expect("a launch"));
     assert_eq!(result.as_slice().expect("idle"), [1234]);
 }

@@ -46,7 +46,7 @@ const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
 
 fn word(host: &dyn KernelHost, address: u64) -> &AtomicU64 {
     let place = host.translate(address, 8).expect("a mapped word");
-    // SAFETY: the tests pass live, aligned words, which all sides use as atomics while a kernel runs.
+    // SAFETY: live, aligned words, atomics on all sides while a kernel runs.
     unsafe { place.cast().as_ref() }
 }
 
@@ -59,16 +59,14 @@ fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// Adds one to each of so many bytes.
 fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
     for i in 0..arguments[1] as usize {
-        // SAFETY: translated for so many bytes, and nothing else is at them.
+        // SAFETY: translated for that many bytes, otherwise unused.
         unsafe { place.add(i).write(place.add(i).read() + 1) };
     }
 }
 
-/// Writes 1 to a word if the kernel sees so many bytes at an address, else 0.
 fn place(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]);
     word(host, arguments[2]).store(place.is_some().into(), Release);
@@ -107,12 +105,11 @@ impl Deref for Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        // SAFETY: the test has finished with the block when this is dropped. A block that it freed is refused.
+        // SAFETY: the test has finished with the block; an already freed one is rejected.
         let _ = unsafe { self.backend.free(&self.block, &Uses::NONE) };
     }
 }
 
-/// A block, or why not.
 fn give(backend: &Arc<HostBackend>, location: MemoryLocation, device: u32, bytes: usize) -> Result<Given, Error> {
     ask(backend, &request(location, device, bytes))
 }
@@ -127,11 +124,10 @@ fn start(block: &Block) -> Place {
 }
 
 fn copy(backend: &Arc<HostBackend>, from: &Block, to: &Block, bytes: u64) -> Result<(), Error> {
-    // SAFETY: the tests give two blocks that no other code uses; the test checks whether they have that many bytes.
+    // SAFETY: two blocks, otherwise unused; the test checks their lengths.
     unsafe { backend.copy_now(&Copy { to: start(to), from: start(from), bytes }) }
 }
 
-/// Copies between host bytes and the beginning of a block.
 fn write(backend: &Arc<HostBackend>, bytes: &[u8], to: &Block) -> Result<(), Error> {
     let from = Place::Host(std::ptr::NonNull::from(bytes).cast());
     // SAFETY: as above; the bytes are borrowed.
@@ -162,7 +158,6 @@ fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     receiver.recv_timeout(LIMIT).expect("done in time")
 }
 
-/// A kernel that occupies its stream until this is dropped.
 struct Held {
     words: PinnedBuffer<u64>,
 }
@@ -171,7 +166,7 @@ impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
         let words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
-        // SAFETY: the words are atomics on both sides, and live until the kernel has been told to leave and the stream was waited for.
+        // SAFETY: atomics on both sides, which live until the kernel has exited.
         drop(unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch"));
         let held = Self { words };
         eventually("the kernel runs", || held.word(0).load(Acquire) == 1);
@@ -180,7 +175,7 @@ impl Held {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         let first = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
-        // SAFETY: one of two aligned words that live as long as `self` and are atomics on both sides.
+        // SAFETY: one of two aligned words that live as long as `self`, atomics on both sides.
         unsafe { first.add(index).as_ref() }
     }
 
@@ -190,7 +185,6 @@ impl Held {
     }
 }
 
-/// A test that fails leaves no kernel behind.
 impl Drop for Held {
     fn drop(&mut self) {
         self.word(1).store(1, Release);

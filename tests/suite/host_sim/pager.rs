@@ -20,7 +20,6 @@ struct Setup {
     module: Module,
 }
 
-/// A device with room for so many pages.
 fn setup(pages: u64) -> Setup {
     let backend = build(HostBackend::builder().device_memory(pages * PAGE).page_size(PAGE).log(true));
     Setup { stream: Stream::new(&backend, 0).expect("a stream"), module: load(&backend), backend }
@@ -31,10 +30,9 @@ impl Setup {
         UnifiedBuffer::new(Unified::new(&self.backend, 0), bytes as usize).expect("managed memory")
     }
 
-    /// A kernel touches some bytes.
     fn touch(&self, buffer: &UnifiedBuffer<u8>, offset: u64, bytes: u64) {
         let address = address(buffer) + offset;
-        // SAFETY: within the buffer, which no other code uses before the wait.
+        // SAFETY: within the buffer, otherwise unused before the wait.
         done(unsafe { self.stream.launch(&self.module, "increment", &[address, bytes]) }.expect("a launch"));
     }
 
@@ -78,7 +76,6 @@ fn twice_what_the_device_holds_is_worked_on_and_never_more_is_resident() {
             setup.touch(&buffer, chunk * 4 * PAGE, 4 * PAGE);
         }
     }
-    // All at once, too.
     setup.touch(&buffer, 0, 2 * ROOM * PAGE);
     let occupied = setup.backend.occupied(0).expect("a device");
     assert_eq!((occupied.bytes, occupied.peak), (ROOM * PAGE, ROOM * PAGE));
@@ -129,7 +126,7 @@ fn a_copy_brings_pages_to_where_its_other_end_is() {
     let (buffer, device) = (setup.managed(4 * PAGE), give(&setup.backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("room"));
     // SAFETY: offset `PAGE` is within the buffer.
     let inside = Place::Host(unsafe { buffer.as_ptr().expect("it has bytes").add(PAGE as usize) });
-    // SAFETY: both within their blocks, which no other code uses.
+    // SAFETY: within their blocks, otherwise unused.
     unsafe { setup.backend.copy_now(&Copy { to: inside, from: start(&device), bytes: PAGE + 1 }) }.expect("a copy");
     assert_eq!((setup.pages(Phase::PagedIn, &buffer), setup.held()), (vec![1, 2], 4 * PAGE));
     assert_eq!(buffer.slice(PAGE as usize..).expect("within").as_slice().expect("idle")[0], ringmem::backend::host::POISON);
@@ -170,7 +167,7 @@ fn a_page_is_on_one_device_at_a_time() {
         (load(&backend), UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 2 * PAGE as usize).expect("managed memory"));
     for device in [0, 1, 0] {
         let arguments = [buffer.device_address().expect("it has bytes").get(), 2 * PAGE];
-        // SAFETY: no other code uses the buffer before the wait.
+        // SAFETY: the buffer is otherwise unused before the wait.
         done(unsafe { streams[device].launch(&module, "increment", &arguments) }.expect("a launch"));
         let held = [0, 1].map(|device| backend.occupied(device).expect("a device").bytes);
         assert_eq!((held[device], held[1 - device]), (2 * PAGE, 0));
@@ -183,7 +180,7 @@ fn where_host_and_device_share_one_memory_nothing_moves() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
     let arguments = [buffer.device_address().expect("it has bytes").get(), 1 << 20];
-    // SAFETY: no other code uses the buffer before the wait.
+    // SAFETY: the buffer is otherwise unused before the wait.
     done(unsafe { stream.launch(&load(&backend), "increment", &arguments) }.expect("a launch"));
     assert!(buffer.as_mut_slice().expect("idle").iter().all(|&byte| byte == 1));
     let counters = backend.counters();
@@ -220,7 +217,7 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
                 let mut buffer = setup.managed(ROOM * PAGE);
                 for round in 0..100 {
                     let arguments = [address(&buffer) + (thread * 7 + round * 5) % 12 * PAGE, 4 * PAGE];
-                    // SAFETY: within the buffer, which no other code uses before the wait.
+                    // SAFETY: within the buffer, otherwise unused before the wait.
                     done(unsafe { stream.launch(&setup.module, "increment", &arguments) }.expect("a launch"));
                     if round % 10 == 0 {
                         buffer.as_mut_slice().expect("idle")[0] = 0;
@@ -241,12 +238,10 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
     assert!(counters.pages_evicted.count > 0 && counters.pages_in.count >= counters.pages_out.count + counters.pages_evicted.count);
 }
 
-/// Kernels of many streams on two devices, concurrent with allocations and host accesses, all exceeding the devices' memory; then the log is
-/// checked line by line.
 #[test]
 fn the_books_hold_line_by_line_whoever_moves_pages() {
     const ROOM: u64 = 16;
-    // Called for each line, under the log's lock: other threads wait in any order.
+    // Called under the log's lock: other threads wait in any order.
     let slow = Arc::new(|| {
         thread::yield_now();
         0
@@ -263,7 +258,7 @@ fn the_books_hold_line_by_line_whoever_moves_pages() {
                 let word = word.device_address().expect("it has bytes").get();
                 for round in 0..60 {
                     let first = address(&buffers[(round / 3 % 2) as usize]) + (number * 5 + round * 7) % 12 * PAGE;
-                    // SAFETY: the kernel writes to its word alone, which goes after the stream was waited for.
+                    // SAFETY: the kernel only writes its word, which outlives the wait.
                     done(unsafe { stream.launch(module, "place", &[first, 4 * PAGE, word]) }.expect("a launch"));
                 }
             });
@@ -321,7 +316,7 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
     let bring = |page: u64| {
         // SAFETY: each page is within the buffer.
         let to = Place::Host(unsafe { managed.as_ptr().expect("it has bytes").add((page * PAGE) as usize) });
-        // SAFETY: a page of each, which no other code uses.
+        // SAFETY: a page of each, otherwise unused.
         unsafe { backend.copy_now(&Copy { to, from: start(&device), bytes: PAGE }) }.expect("a copy");
     };
     let held = || backend.occupied(0).expect("a device").bytes;
@@ -334,7 +329,6 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
         assert_eq!((held(), books()), (ROOM * PAGE, ROOM * PAGE));
         left.store(time, Relaxed);
         let moves = || {
-            // One page is evicted for a page, two for an allocation, and the host accesses the rest.
             bring(ROOM - 1);
             drop(give(&backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("pages give way"));
             managed.as_slice().expect("idle");
@@ -351,7 +345,6 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
     }
 }
 
-/// Pages that go with their memory while others move, on another device too: none stays in the books.
 #[test]
 fn pages_leave_the_books_with_their_memory_whoever_moves_others() {
     const ROOM: u64 = 4;
@@ -363,7 +356,7 @@ fn pages_leave_the_books_with_their_memory_whoever_moves_others() {
                 let stream = Stream::new(backend, device).expect("a stream");
                 for round in 0..150 {
                     let buffer = UnifiedBuffer::<u8>::new(Unified::new(backend, 0), (2 * PAGE) as usize).expect("managed memory");
-                    // SAFETY: no other code uses the buffer before the wait.
+                    // SAFETY: the buffer is otherwise unused before the wait.
                     done(unsafe { stream.launch(module, "increment", &[address(&buffer), (1 + round % 2) * PAGE]) }.expect("a launch"));
                 }
             });

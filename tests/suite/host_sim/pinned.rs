@@ -8,7 +8,7 @@ fn pinned(backend: &Arc<HostBackend>, bytes: usize, options: Options) -> Result<
 }
 
 fn free(backend: &Arc<HostBackend>, block: &Block) {
-    // SAFETY: no code uses it.
+    // SAFETY: unused.
     unsafe { backend.free(block, &Uses::NONE) }.expect("it is live");
 }
 
@@ -47,9 +47,9 @@ fn memory_that_waits_for_its_uses_is_pinned_until_they_are_over() {
     let held = Held::new(&backend, &stream);
     let device = give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     let source = pinned(&backend, 4096, Options::empty()).expect("within");
-    // SAFETY: both within their blocks; no other code uses them.
+    // SAFETY: within their blocks, otherwise unused.
     let ticket = unsafe { backend.copy(&Copy { to: start(&device), from: start(&source), bytes: 64 }, stream.id()) }.expect("it is queued");
-    // SAFETY: no code uses it but the copy.
+    // SAFETY: used only by the copy.
     unsafe { backend.free(&source, &Uses::of(ticket)) }.expect("it is live");
     let used = 4096 + 16;
     assert!(matches!(pinned(&backend, 4096, Options::empty()), Err(Error::Limit { of: LimitOf::Pinned, used: u, .. }) if u == used));

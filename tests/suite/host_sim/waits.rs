@@ -1,4 +1,4 @@
-//! Waits: for whose failure, until when, and for memory that is being freed.
+//! Waits: which failure they return, and until when.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -69,7 +69,7 @@ fn a_launch_that_panics_at_its_call_is_not_counted_as_queued() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 64).expect("room");
     let address = managed.device_address().expect("it has bytes").get();
-    // SAFETY: within the buffer, which no other code uses.
+    // SAFETY: within the buffer, otherwise unused.
     let launch = || unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.map(drop);
     catch_unwind(AssertUnwindSafe(launch)).expect_err("the model panics");
     assert_eq!(managed.as_slice().expect("no kernel is queued"), [0; 64]);
@@ -159,7 +159,6 @@ fn what_was_freed_before_a_synchronize_is_there_after_it() {
     }
 }
 
-/// Asks for more than there is.
 struct Greedy(Arc<HostBackend>);
 
 impl Drop for Greedy {

@@ -1,4 +1,4 @@
-//! Words that are published, at once and in the order of a stream.
+//! Published words, at once and in stream order.
 
 use std::ptr::NonNull;
 
@@ -16,7 +16,7 @@ fn blocks(backend: &Arc<HostBackend>) -> [Given; 3] {
 
 fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
     let word = AtomicU64::new(0);
-    // SAFETY: both are words, and this one is this call's own.
+    // SAFETY: both are words, one of them local.
     unsafe { backend.copy_now(&Copy { to: Place::Host(NonNull::from(&word).cast()), from: place, bytes: 8 }) }.expect("live");
     word.load(Acquire)
 }
@@ -30,7 +30,7 @@ fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
     for place in blocks.iter().map(|block| start(block)).chain([pageable]) {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let publish = |number, since| {
-            // SAFETY: a live word, which is accessed as one.
+            // SAFETY: a live word, accessed as one.
             unsafe { backend.publish(place, number, since, stream.id()) }.expect("it is queued")
         };
         // SAFETY: as above.
@@ -66,7 +66,7 @@ fn what_is_no_word_of_live_memory_is_refused() {
     // SAFETY: a live word.
     unsafe { backend.publish_now(at(0), 5) }.expect("live");
     for offset in [4, 4092, 4096] {
-        // SAFETY: the publication is refused before any effect.
+        // SAFETY: rejected before any effect.
         let (now, queued) = unsafe { (backend.publish_now(at(offset), 1), backend.publish(at(offset), 1, since, stream.id())) };
         for refused in [now, queued.map(drop)] {
             match offset {

@@ -1,4 +1,4 @@
-//! Eight threads on the same buffers while any call may fail: contents stay whole, and nothing is lost or counted twice.
+//! Eight threads on the same buffers while any call may fail.
 
 use std::sync::Barrier;
 use std::thread;
@@ -71,7 +71,6 @@ fn work(manager: &Manager, streams: &[Stream; 2], ids: &[BufferId<u32>], seed: u
                 let name = format!("{seed} {round}");
                 manager.create::<u32>(&name, len, plain()).map(|id| {
                     assert_eq!(manager.find::<u32>(&name).expect("its own"), id);
-                    // Also where the driver says that the free failed.
                     let _ = manager.free(id);
                     assert!(!manager.contains(id) && manager.find::<u32>(&name).is_err());
                 })
@@ -116,7 +115,6 @@ fn eight_threads_and_calls_that_fail_lose_nothing_and_count_nothing_twice() {
         });
         backend.set_faults(&Faults::new());
         assert!(done > THREADS as u64 * ROUNDS / 10, "{done}");
-        // What failed on them last.
         streams.iter().for_each(|stream| drop(stream.synchronize()));
         for (which, &id) in (0..).zip(&ids) {
             assert_eq!(manager.lease(id).expect("nobody else").slice(..KEPT).expect("within").to_vec().expect("a copy"), own(which));

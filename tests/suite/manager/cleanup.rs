@@ -1,4 +1,4 @@
-//! Cleanup: which idle buffers are freed.
+//! Which idle buffers a cleanup frees.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,7 +29,6 @@ fn set(hook: &Hook, work: impl FnOnce() + Send + 'static) {
     *hook.lock().expect("no panic") = Some(Box::new(work));
 }
 
-/// A manager whose clock does something else while it is read. The time is 0.
 fn hooked(backend: &Arc<HostBackend>) -> (Manager, Hook) {
     let (manager, _, hook) = hooked_and_clocked(backend);
     (manager, hook)
@@ -74,7 +73,6 @@ fn what_is_idle_for_so_long_is_freed_and_what_is_not_stays() {
     assert!(manager.create::<u32>("old", 1, plain()).is_ok(), "the name is free");
 }
 
-/// Where another thread could be.
 enum At {
     Clock,
     Closure,
@@ -131,7 +129,6 @@ fn what_is_leased_stays_however_old() {
     assert!(is_empty(&backend));
 }
 
-/// The closure is between the look and the lease, where another thread could be.
 #[test]
 fn what_is_used_after_the_look_stays() {
     let (manager, clock) = clocked(&backend());
@@ -203,7 +200,6 @@ fn a_use_while_the_clock_is_read_is_not_dated_before_it() {
     }
 }
 
-/// The first look is at the clock when the buffer is used again, and ends while the second is at the clock.
 #[test]
 fn a_look_dates_no_use_that_a_later_look_has_begun_to_date() {
     let backend = backend();

@@ -18,7 +18,6 @@ type Numbered = Vec<(u32, BufferId<u32>)>;
 
 const ELEMENTS: usize = MIB as usize / 4;
 
-/// Returns a pool of 16 MiB, and every second one of sixteen buffers of 1 MiB in it; the others were freed.
 fn fragmented(backend: &Arc<HostBackend>) -> (DevicePool, Pooled, Numbered) {
     let pool = Pool::builder(Device::new(backend, 0)).slab(16 * MIB).limit(16 * MIB).build().expect("a pool");
     let manager = MemoryManager::new(pool.clone());

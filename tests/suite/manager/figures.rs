@@ -32,7 +32,6 @@ fn the_figures_are_exact_after_a_script() {
     assert_eq!((of_b.age, of_b.idle), (Duration::from_secs(9), Duration::from_secs(7)));
 
     assert_eq!((figures.used_bytes, figures.buffer_bytes(), figures.other_bytes()), (1696, 696, 1000));
-    // The largest was `a` with its old block, and `b`; or the group's, or now.
     assert_eq!((figures.peak_bytes, figures.limit_bytes), (1696, 6 << 30));
     assert_eq!((figures.created, figures.freed, figures.resizes, figures.resize_bytes, figures.queued), (3, 1, 2, 410, 0));
     assert_eq!(figures.utilisation(), 545.0 / 696.0);
@@ -54,7 +53,6 @@ fn there_are_as_many_figures_as_buffers() {
     assert_eq!((manager.statistics().buffers.len(), manager.statistics().freed), (60, 40));
 }
 
-/// Also while a buffer is being written, without waiting for it.
 #[test]
 fn what_somebody_has_alone_has_figures_too() {
     let manager = manager(&backend());

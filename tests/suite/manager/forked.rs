@@ -1,4 +1,4 @@
-//! A manager in a process that was forked from its own.
+//! A manager in a forked process.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -21,7 +21,6 @@ fn a_fork_is_refused_everything_and_waits_for_no_lock() {
     let mut reserved = manager.reserve(KIB).expect("room");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Locks are held at some of the forks.
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 let other = manager.create::<u32>("other", 10, plain()).expect("room");
@@ -80,7 +79,6 @@ fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
     manager.lease_mut(used).expect("nobody else").used_by(&stream).expect("its backend's");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Locks are held at some of the forks.
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 drop(Buffer::<u8, _>::new(Device::new(&backend, 0), 1000).expect("room"));
@@ -91,7 +89,7 @@ fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
             .map(|_| {
                 fork(|| {
                     let before = backend.counters().device_frees;
-                    // SAFETY: the child leaves without dropping it again.
+                    // SAFETY: the child exits without dropping it again.
                     drop(unsafe { std::ptr::read(&raw const manager) });
                     backend.keep(Box::new(Tells(&IS_DROPPED)), &Uses::NONE, None);
                     backend.counters().device_frees == before && !IS_DROPPED.load(Relaxed)
@@ -125,7 +123,6 @@ fn a_lease_that_is_held_over_a_fork_changes_nothing_there() {
             is_refused(lease.ensure_capacity(1000)),
             is_refused(lease.ensure_capacity_on(1000, &stream)),
             is_refused(lease.shrink_to_fit().map(drop)),
-            // There is room for these.
             is_refused(lease.push(4)),
             is_refused(lease.extend_from_slice(&[4])),
             is_refused(lease.extend([4])),

@@ -18,7 +18,6 @@ fn name(k: usize) -> String {
     format!("buffer {k}")
 }
 
-/// `count` buffers of so many numbers, each its own.
 fn group(manager: &Manager, count: usize, len: usize) -> Vec<BufferId<u32>> {
     (0..count).map(|k| holding(manager, &name(k), &numbers(k as u32 * 1000, len))).collect()
 }
@@ -27,7 +26,6 @@ fn all(ids: &[BufferId<u32>], len: usize) -> Vec<(AnyBufferId, usize)> {
     ids.iter().map(|&id| (id.into(), len)).collect()
 }
 
-/// Every buffer is as `group` made it, and so are the totals.
 fn is_as_it_was(manager: &Manager, backend: &HostBackend, ids: &[BufferId<u32>], len: usize) {
     for (k, &id) in ids.iter().enumerate() {
         assert_eq!(manager.lease(id).expect("nobody else").capacity(), len, "{k}");
@@ -37,8 +35,6 @@ fn is_as_it_was(manager: &Manager, backend: &HostBackend, ids: &[BufferId<u32>],
     assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (bytes, bytes));
 }
 
-/// 67 buffers for the nodes of a graph; memory ran out at the 45th. A program with 44 grown buffers and 23 others would write past the end of the
-/// latter. Here none has grown.
 #[test]
 fn where_memory_runs_out_at_the_45th_of_67_no_buffer_has_grown() {
     const BUFFERS: usize = 67;
@@ -55,7 +51,6 @@ fn where_memory_runs_out_at_the_45th_of_67_no_buffer_has_grown() {
     assert!(is_empty(&backend));
 }
 
-/// The same where it is the device that is full, and not a fault.
 #[test]
 fn where_the_device_is_full_no_buffer_has_grown() {
     let backend = Clean::build(HostBackend::builder().device_memory(MIB));
@@ -78,7 +73,6 @@ fn where_the_limit_is_short_nothing_is_asked_of_the_memory() {
     assert_eq!((manager.budget().used(), manager.budget().peak()), (8000, 10_000));
 }
 
-/// Every call of every verb, one run each, until a run meets no fault.
 #[test]
 fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
     const BUFFERS: usize = 5;
@@ -116,7 +110,6 @@ fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
             }
         }
     }
-    // At least allocating and copying each, at the call and on the stream also when it is executed.
     assert!(failed >= 4 * BUFFERS, "{failed}");
 }
 

@@ -1,4 +1,4 @@
-//! How large buffers are, and how many bytes their growing moves.
+//! Buffer sizes, and the bytes that growth moves.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -85,7 +85,6 @@ fn a_million_pushes_resize_no_more_often_than_the_logarithm_and_move_less_than_t
     }
 }
 
-/// Bytes that `Vec::push` copies from block to block, and bytes that it writes.
 fn of_a_vec(count: u32) -> (u64, u64) {
     let (mut vec, mut moved) = (Vec::new(), 0);
     for number in 0..count {
@@ -106,7 +105,6 @@ fn what_is_appended_one_by_one_is_copied_many_at_a_time() {
     lease.extend(0..100_000).expect("room");
     assert_eq!(lease.append(|end| (100_000..100_003).try_for_each(|number| end.push(number)).map(|()| "done")).expect("room"), "done");
     assert_eq!(lease.to_vec().expect("a copy"), numbers(0, 100_003));
-    // 64 KiB at a time, and the rest.
     assert_eq!((backend.counters().uploads.count, backend.counters().uploads.bytes), (400_000_u64.div_ceil(64 * KIB) + 1, 400_012));
 }
 
@@ -131,7 +129,7 @@ fn an_append_that_fails_or_panics_leaves_as_many_elements_as_before() {
     assert_eq!(lease.to_vec().expect("a copy"), numbers(0, 20));
 }
 
-/// It is read when a lease is given back: also while something else panics, where another panic would end the process.
+/// The clock is read when a lease is returned, also while panicking, where another panic would abort.
 #[test]
 fn a_clock_that_panics_ends_nobody_s_lease_early() {
     let (clock, is_broken) = broken();

@@ -1,4 +1,4 @@
-//! Bytes that count, and that there are never more of them than there may be.
+//! The byte limit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -65,7 +65,6 @@ fn a_reservation_is_parted_and_never_more_than_it_was() {
     assert_eq!((budget.used(), budget.peak()), (0, 60));
 }
 
-/// Eight threads create, grow, shrink and free as much as they get; another looks all the time, and the memory below counts for itself.
 #[test]
 fn eight_threads_never_have_more_than_the_limit_old_and_new_together() {
     const LIMIT: u64 = 100_000;
@@ -80,7 +79,6 @@ fn eight_threads_never_have_more_than_the_limit_old_and_new_together() {
                 let (manager, begin, met) = (&manager, &begin, &met);
                 scope.spawn(move || {
                     let mut refused = 0;
-                    // What all have, all have; what all want is more than there is.
                     let first = manager.create::<u32>(&format!("first {thread}"), 1000, plain()).expect("room");
                     begin.wait();
                     match manager.lease_mut(first).expect("its own").resize(4000) {

@@ -1,4 +1,4 @@
-//! Named buffers that grow, on the host backend: refusals, copies, accounting, and no effect of failed calls.
+//! Named buffers that grow.
 mod attack;
 use crate::broken;
 use crate::clean;
@@ -46,7 +46,6 @@ fn manager(backend: &Arc<HostBackend>) -> Manager {
     MemoryManager::new(Device::new(backend, 0))
 }
 
-/// Grows by half, and is never longer than it must.
 fn plain() -> BufferConfig {
     BufferConfig::new().with_bytes(0, 16 * MIB).with_growth(Growth::new(3, 2))
 }

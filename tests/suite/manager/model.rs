@@ -1,4 +1,4 @@
-//! Any sequence of operations against a map of `Vec`s, with faults on the way.
+//! Sequences of operations against a map of `Vec`s, with faults.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,6 @@ struct Twin {
     backend: Clean,
 }
 
-/// Names that meet in one map of names and names that do not.
 fn name(name: u8) -> String {
     ["a", "b", "q", "aa", "", "positions"][usize::from(name)].into()
 }
@@ -67,7 +66,6 @@ impl Twin {
         Self { backend, manager, stream, buffers: BTreeMap::new(), is_faulty: false }
     }
 
-    /// The capacity that a buffer has when it was grown for so many; `None` for more than it may have.
     fn grown(held: usize, needed: usize) -> Option<usize> {
         let most = MOST as usize / 4;
         match needed {
@@ -116,7 +114,7 @@ impl Twin {
                 }
                 let Some(id) = self.judge(outcome, Self::grown(0, len).is_some(), len) else { return };
                 self.buffers.insert(which, (id, vec![0; len], len));
-                // A fresh block holds anything.
+                // A fresh block has unspecified contents.
                 while !self.write(which, u32::from(which)) {}
             }
             Op::Free { name } => {
@@ -215,7 +213,6 @@ impl Twin {
             live.extend(numbers);
             self.buffers.insert(name, (id, live, grown.expect("judged")));
         } else if let Ok(lease) = self.manager.lease(id) {
-            // It may have grown before the copy failed.
             self.buffers.insert(name, (id, live, lease.capacity()));
         }
     }

@@ -18,7 +18,6 @@ fn a_name_that_is_taken_is_refused_and_its_buffer_is_as_it_was() {
         other => panic!("{other:?}"),
     }
     assert_eq!((read(&manager, id), backend.counters().device_allocations), (numbers(0, 10), allocations));
-    // Names differ in whatever they differ in.
     for name in ["", "position", "positions ", "Positions"] {
         manager.create::<u32>(name, 1, plain()).expect("another name");
     }
@@ -112,7 +111,6 @@ fn what_is_freed_under_a_lease_loses_its_name_at_once_and_goes_with_the_lease() 
     assert_eq!((lease.to_vec().expect("a copy"), read(&manager, new)), (numbers(0, 100), numbers(500, 100)));
     drop(lease);
     assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (400, 400));
-    // The same with the lease to write.
     let lease = manager.lease_mut(new).expect("nobody else");
     assert_eq!(manager.free(new).expect("it is there"), 1);
     assert!(matches!(manager.find::<u32>("a"), Err(Error::NotFound { what: "buffer", .. })));

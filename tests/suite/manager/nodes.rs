@@ -1,4 +1,4 @@
-//! A graph of nodes that grows from a thousand to a million: thirteen buffers, grown together, whose contents are checked after each growth.
+//! A graph that grows from a thousand to a million nodes: thirteen buffers, grown together.
 
 use ringmem::DeviceBytes;
 use ringmem::backend::host::HostBackend;

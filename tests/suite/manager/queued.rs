@@ -74,7 +74,6 @@ fn a_transfer_that_is_forgotten_keeps_its_memory_and_the_next_use_comes_after_it
     let pinned = PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &numbers(0, 1000)).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
     std::mem::forget(lease.upload(&stream, pinned, 0).expect("queued"));
-    // The pinned one.
     backend.forgets();
     lease.resize(2000).expect("room");
     drop(lease);

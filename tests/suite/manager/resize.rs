@@ -71,7 +71,6 @@ fn room_that_is_there_is_used_and_nothing_is_copied() {
     assert_eq!(read(&manager, id), numbers(0, 1000), "also what was not live meanwhile");
 }
 
-/// Every call of every verb, one run each, until a run meets no fault.
 #[test]
 fn whatever_fails_the_buffer_is_as_it_was_and_grows_the_next_time() {
     let mut failed = 0;
@@ -147,19 +146,17 @@ fn old_and_new_count_together_and_what_does_not_fit_together_is_refused() {
     let id = holding(&manager, "a", &numbers(0, 1000));
     let allocations = backend.counters().device_allocations;
     let mut lease = manager.lease_mut(id).expect("nobody else");
-    // 4000 and 6004 bytes.
     assert!(matches!(lease.resize(1501), Err(Error::Limit { requested: 6004, used: 4000, limit: 10_000, .. })));
     assert_eq!(backend.counters().device_allocations, allocations, "refused before anything was done");
     lease.resize(1500).expect("4000 and 6000 bytes");
     assert_eq!((manager.budget().used(), manager.budget().peak()), (6000, 10_000));
-    // A shrink is another block, too.
     lease.resize(1200).expect("it is there");
     assert!(matches!(lease.shrink_to_fit(), Err(Error::Limit { requested: 4800, used: 6000, limit: 10_000, .. })));
     assert_eq!((lease.len(), lease.capacity()), (1200, 1500));
     assert_eq!(lease.slice(..1000).expect("live").to_vec().expect("a copy"), numbers(0, 1000));
 }
 
-/// Another waiter of the same stream may get the error first: the copy has failed anyway.
+/// Another waiter of the stream may get the error first.
 #[test]
 fn a_copy_that_failed_on_a_stream_replaces_nothing_whoever_was_told() {
     let backend = backend();

@@ -44,7 +44,6 @@ fn ten_threads_create_resize_and_free_and_each_finds_its_own() {
                     manager.resize_group([(id.into(), len * 3)]).expect("room");
                     let found = read(&manager, id);
                     assert_eq!((&found[..len], &found[len..len * 2]), (&own[..], &own[..]));
-                    // Everybody reads this one.
                     assert_eq!(read(&manager, shared), numbers(0, 100));
                     assert_eq!(manager.free(id).expect("its own"), 0);
                 }
@@ -84,7 +83,7 @@ struct Halting {
     halt: Arc<Mutex<Option<Halt>>>,
 }
 
-// SAFETY: the blocks are the other memory's, unchanged.
+// SAFETY: the other memory's blocks, unchanged.
 unsafe impl Memory for Halting {
     type Visibility = DeviceOnly;
 
@@ -97,7 +96,7 @@ unsafe impl Memory for Halting {
         self.below.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { self.below.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -108,14 +107,12 @@ unsafe impl Memory for Halting {
     }
 }
 
-/// One thread is stopped within the memory while it creates, and one while it resizes; this one does everything else. If it had to wait for a lock
-/// of theirs, it would time out.
+/// One thread is stopped within the memory while it creates, another while it resizes.
 #[test]
 fn nobody_waits_for_who_waits_for_the_memory() {
     let backend = backend();
     let halt = Arc::new(Mutex::new(None));
     let manager = MemoryManager::new(Halting { below: Device::new(&backend, 0), halt: Arc::clone(&halt) });
-    // Every name, so that all maps of names are met.
     let ids: Vec<_> = (0..32).map(|k| manager.create::<u32>(&format!("{k}"), 10, plain()).expect("room")).collect();
     let halted = |work: &(dyn Fn() + Sync)| {
         let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());

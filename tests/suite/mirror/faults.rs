@@ -1,4 +1,4 @@
-//! Every backend call of a mirror fails once: state, elements and allocated memory stay unchanged.
+//! Every backend call of a mirror fails once, without effect on state, elements and memory.
 
 use ringmem::error::MirrorFault;
 
@@ -106,7 +106,6 @@ fn a_free_that_fails_is_told_and_the_memory_is_gone_all_the_same() {
     assert_eq!(backend.counters().unreported, 0);
 }
 
-/// Memory that is ready later, on a stream of its own: a kernel must come after that, and cannot.
 #[test]
 fn a_kernel_that_cannot_come_after_the_memory_leaves_the_mirror_as_it_was() {
     for (before, access) in [("U", Access::Read), ("U", Access::Update), ("U", Access::Write), ("HO", Access::Write)] {

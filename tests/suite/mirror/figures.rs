@@ -65,7 +65,6 @@ fn a_host_copy_above_the_pinned_budget_is_an_error() {
     assert_eq!(mirror.state(), ringmem::mirror::State::Uninitialized);
 }
 
-/// Runs in a child process that may lock no page.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_host_copy_that_must_be_pinned_and_cannot_be_is_an_error() {

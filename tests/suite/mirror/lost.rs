@@ -1,4 +1,4 @@
-//! A copy is lost or not yet written: the other one is kept, and a missing copy is never valid.
+//! A lost or unwritten copy is never valid, and the other one is kept.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -87,7 +87,6 @@ fn memory_that_nobody_has_written_is_never_the_valid_copy() {
     for queued in [false, true] {
         let mut mirror = pinned(&backend);
         bring(&mut mirror, "DO").expect("room");
-        // The first look is the allocation's.
         panics(&left, 1, || if queued { mirror.sync_to_host_on(&stream) } else { mirror.sync_to_host() });
         assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, .. })), "{queued}");
         assert_eq!(mirror.to_vec().expect("a copy"), LAST, "{queued}");

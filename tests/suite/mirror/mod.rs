@@ -1,4 +1,4 @@
-//! Mirrored buffers on the host backend: each call in each state, its copies; failures, streams, threads.
+//! Mirrored buffers.
 use crate::clean;
 mod faults;
 mod figures;
@@ -41,7 +41,7 @@ const KERNELS: &[Entry] = &[
 fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word").cast::<AtomicU64>();
-        // SAFETY: a live, aligned word, which all sides use as an atomic while the kernel runs.
+        // SAFETY: a live, aligned word, an atomic on all sides while the kernel runs.
         unsafe { place.as_ref() }
     };
     word(arguments[0]).store(1, Release);
@@ -52,16 +52,14 @@ fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     }
 }
 
-/// Adds one to each of so many elements.
 fn add(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], 4 * arguments[1]).expect("mapped elements").cast::<u32>();
     for index in 0..arguments[1] as usize {
-        // SAFETY: translated for so many elements, which nothing else uses meanwhile.
+        // SAFETY: translated for that many elements, otherwise unused.
         unsafe { place.add(index).write(place.add(index).read().wrapping_add(1)) };
     }
 }
 
-/// Does so with half of them.
 fn add_and_panic(host: &dyn KernelHost, arguments: &[u64]) {
     add(host, &[arguments[0], arguments[1] / 2]);
     panic!("a kernel that a test asked for");
@@ -69,7 +67,6 @@ fn add_and_panic(host: &dyn KernelHost, arguments: &[u64]) {
 
 const ARMED: &str = "a clock that a test asked for";
 
-/// A backend with a clock that panics on this thread when the number, counted down with each look, is 0; and the number.
 fn armed() -> (Clean, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let clock = {
@@ -111,7 +108,7 @@ where
     let address = mirror.device_on(Access::Update, stream).expect("queued").expect("it has bytes").get();
     let image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
     let module = Module::load(stream.backend(), &image, &Abi::of(LAYOUTS)).expect("our ABI");
-    // SAFETY: the elements are the mirror's, which lists the launch; no code uses them before it has left.
+    // SAFETY: the mirror's elements, which record the launch; unused before it has exited.
     let pending = unsafe { stream.launch(&module, name, &[address, mirror.len() as u64]) }.expect("a launch");
     mirror.used_by(stream).expect("a stream of the same backend");
     pending
@@ -122,7 +119,6 @@ fn live(backend: &HostBackend) -> [u64; 3] {
     [counters.device_live, counters.pinned_live, counters.host_live].map(|live| live.bytes)
 }
 
-/// A kernel that occupies its stream until this is dropped.
 struct Held {
     words: PinnedBuffer<u64>,
     pending: Option<Pending<()>>,
@@ -132,7 +128,7 @@ impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
         let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
-        // SAFETY: the words are atomics on both sides, and list the launch.
+        // SAFETY: atomics on both sides, which record the launch.
         let pending = unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("a live stream");
         let held = Self { words, pending: Some(pending) };
@@ -142,7 +138,7 @@ impl Held {
 
     fn word(&self, index: usize) -> &AtomicU64 {
         let first = self.words.as_ptr().expect("it has bytes").cast::<AtomicU64>();
-        // SAFETY: one of two aligned words that live as long as `self` and are atomics on both sides.
+        // SAFETY: one of two aligned words that live as long as `self`, atomics on both sides.
         unsafe { first.add(index).as_ref() }
     }
 }
@@ -158,7 +154,6 @@ impl Drop for Held {
     }
 }
 
-/// Waits until a stream is through, whatever failed on it.
 fn through(stream: &Stream) {
     let ticket = stream.backend().mark(stream.id()).expect("a live stream");
     eventually("the stream is through", || stream.backend().reached(ticket));

@@ -1,4 +1,4 @@
-//! Any sequence of calls against two arrays: a read returns the last write, whichever side made it.
+//! Sequences of calls against two arrays: a read returns the last write of either side.
 
 use proptest::prelude::*;
 use ringmem::Error;
@@ -96,7 +96,7 @@ impl Model {
 
     fn written(&mut self, side: Side) -> &mut [u32; LEN] {
         let (this, other) = (index(side), index(side.other()));
-        // The device alone, written for the first time, is not dirty: nothing else was ever valid.
+        // A first write on the device alone is not dirty: nothing else was ever valid.
         self.dirty[this] = side == Side::Host || !self.is_empty();
         (self.valid[this], self.valid[other], self.dirty[other]) = (true, false, false);
         self.copies[this].get_or_insert([0; LEN])
@@ -114,7 +114,6 @@ impl Model {
         }
         match op {
             Op::ReadHost => self.refresh(Side::Host),
-            // Both are zeroed, and none copied.
             Op::ReadDevice if self.is_empty() => (self.copies, self.valid) = ([Some([0; LEN]); 2], [true; 2]),
             Op::ReadDevice => self.refresh(Side::Device),
             Op::WriteHost(at, value) => {
@@ -204,7 +203,6 @@ fn apply(op: Op, mirror: &mut PinnedMirror, streams: &[Stream; 2]) -> Result<(),
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -214,7 +212,6 @@ proptest! {
         let (mut model, mut read) = (Model::default(), 0);
         for &(op, strike) in &ops {
             let fault = match (op, strike) {
-                // A launch expects that no copy fails at its call.
                 (Op::Kernel(_), _) => None,
                 (_, Strike::AtTheCall) => Some(Fault::nth(1)),
                 (Op::QueuedSync(..), Strike::Executed { .. }) => {

@@ -1,4 +1,4 @@
-//! Mirrors over pools: those of one shape have the same memory one after the other, and none of the elements.
+//! Mirrors over pools reuse memory, but no elements.
 
 use ringmem::memory::{Device, Pinned};
 use ringmem::mirror::{MirroredBuffer, State};

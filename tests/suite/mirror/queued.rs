@@ -96,7 +96,7 @@ fn what_was_computed_from_a_copy_that_failed_is_not_taken_for_the_host_s() {
         let launched = {
             let module = super::load(&backend);
             let address = mirror.device_on(Access::Write, &stream).expect("queued").expect("it has bytes").get();
-            // SAFETY: one element of the mirror's, which lists the launch.
+            // SAFETY: one element of the mirror, which records the launch.
             let launched = unsafe { stream.launch(&module, "add", &[address, 0]) }.expect("a launch");
             mirror.used_by(&stream).expect("a live stream");
             launched
@@ -145,7 +145,6 @@ fn the_host_s_copy_is_not_written_while_a_queued_copy_reads_it() {
         mirror.host_mut().expect("valid").copy_from_slice(&NEW);
         mirror
     });
-    // It has nothing to wait for if it does not wait for the copy.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!writer.is_finished());
     drop(held);
@@ -252,7 +251,6 @@ fn a_copy_that_does_not_come_back_is_missed_and_can_be_given_up() {
     assert_eq!(live(&backend), [0; 3]);
 }
 
-/// As many elements of the same memory, but not those that the host's copy is equal to.
 #[test]
 fn a_buffer_that_only_looks_like_the_copy_is_not_taken_for_it() {
     let backend = backend();

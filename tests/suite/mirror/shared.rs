@@ -17,7 +17,6 @@ fn sharing() -> Clean {
 
 #[test]
 fn the_states_are_the_table_s_and_nothing_is_copied() {
-    // Dirty with nothing on the other side is dirty with both.
     for cell in cells().filter(|cell| !cell.call.starts_with("through") && !cell.before.ends_with('*')) {
         let backend = sharing();
         let (stream, mut mirror) = (stream(&backend), pinned(&backend));

@@ -12,8 +12,8 @@ use ringmem::{Error, Result};
 
 use super::{BYTES, LEN, backend, pageable, pinned, stream};
 
-/// A cell is the state afterwards, `=` for the same, with `up` for a copy to the device and `down` for one to the host; or the error.
-/// `HD*` and `DD*` are dirty with nothing on the other side.
+/// A cell is the state afterwards (`=`: unchanged) with `up` or `down` for a copy to the device or the host;
+/// or the error. `HD*` and `DD*` are dirty with nothing on the other side.
 pub const TABLE: &str = "
                      | U            | HO           | DO         | S  | HD            | DD            | HD*           | DD*
 host                 | HO           | =            | S down     | =  | =             | S down        | =             | S down
@@ -217,7 +217,6 @@ fn name(error: &Error) -> &'static str {
     }
 }
 
-/// Uploads and downloads so far.
 pub fn transfers(backend: &HostBackend) -> [u64; 2] {
     let counters = backend.counters();
     [counters.uploads.count, counters.downloads.count]
@@ -305,7 +304,6 @@ fn either_side_s_writes_can_be_given_up_after_a_conflict() {
         let backend = backend();
         let mut mirror = pinned(&backend);
         bring(&mut mirror, "S").expect("room");
-        // A kernel that was given the address before, and the host, both write.
         mirror.device_mut().expect("room").copy_from(&LAST).expect("as many");
         mirror.discard_device().expect("the host's copy is whole");
         mirror.host_mut().expect("it is there").copy_from_slice(&OLDER);

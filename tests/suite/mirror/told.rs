@@ -1,4 +1,4 @@
-//! A queued copy fails, and another waiter of its stream gets the error: the mirror still knows that nothing was copied.
+//! A queued copy fails, and another waiter gets the error: the mirror still knows.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -111,7 +111,6 @@ fn what_a_kernel_made_of_a_copy_that_failed_is_not_taken_for_the_host_s() {
     }
 }
 
-/// Both ways at once, on two streams: a copy down that failed, and one up that did not.
 #[test]
 fn a_copy_that_succeeded_is_not_taken_back_for_another_that_failed() {
     for other in OTHERS {
@@ -134,7 +133,6 @@ fn a_copy_that_succeeded_is_not_taken_back_for_another_that_failed() {
     }
 }
 
-/// The mirror keeps the stream until it knows.
 #[test]
 fn a_stream_that_its_caller_has_dropped_is_remembered_however_many_failed_since() {
     let backend = backend();

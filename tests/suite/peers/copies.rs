@@ -19,7 +19,6 @@ fn bytes_arrive_between_any_two_of_four_devices_and_touch_the_host_only_where_ne
     let (bytes, mut peers) = (BYTES as u64, peers(&backend));
     for is_direct in [false, true] {
         if is_direct {
-            // One direction does for both: whichever reaches the other copies.
             pairs().filter(|(from, to)| from < to).for_each(|(from, to)| peers.enable(from, to).expect("it can"));
         }
         for (seed, (from, to)) in pairs().enumerate() {
@@ -164,7 +163,6 @@ fn what_is_queued_on_either_end_comes_first_and_its_failure_is_told() {
         held.let_go();
         let target = done(copy).1.to_vec().expect("a download");
         assert!(target[..5000] == [7; 5000] && target[5000..] == pattern(1)[5000..], "{strategy:?}");
-        // A blocking copy tells it, as all blocking operations do.
         backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
         let source = stream.fill(gpu(&backend, 0, &pattern(1)), .., 7).expect("it is queued").ordered();
         let error = peers.copy_with(&source, &mut gpu(&backend, 1, &pattern(2)), with(strategy), |_| {}).expect_err("planned");
@@ -192,7 +190,6 @@ fn a_copy_that_is_dropped_or_forgotten_hurts_nobody() {
             held.let_go();
         }
     }
-    // A forgotten copy keeps its place, no more.
     let mut target = gpu(&backend, 1, &pattern(2));
     peers.copy(&gpu(&backend, 0, &pattern(1)), &mut target).expect("there is a place");
     assert!(target.to_vec().expect("a download") == pattern(1));
@@ -217,7 +214,6 @@ fn staging_is_allocated_for_a_copy_and_not_for_a_chunk_and_a_pool_keeps_it() {
     let pool = PinnedPool::new(Pinned::new(&backend, 0), 4 << 20).expect("a pool");
     let pooled = Peers::new(pool).expect("streams");
     assert_eq!((copy(&pooled), copy(&pooled), copy(&pooled)), (1, 0, 0), "a slab, once");
-    // No more of it than the copy is long.
     let before = backend.counters().pinned_allocations;
     peers(&backend).copy(&gpu(&backend, 0, &[1; 100]), &mut gpu(&backend, 1, &[2; 100])).expect("a copy");
     let after = backend.counters().pinned_allocations;

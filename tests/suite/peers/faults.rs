@@ -1,8 +1,7 @@
-//! Every backend call fails once: both ends are returned, nothing else is held, and the next try succeeds.
+//! Every backend call fails once: both ends are returned, and the next try succeeds.
 
 use super::*;
 
-/// A verb, and more calls of it than a copy of eleven chunks makes.
 const CALLS: [(Verb, u64); 4] = [(Verb::Allocate, 4), (Verb::Copy, 23), (Verb::After, 23), (Verb::Wait, 23)];
 
 fn plans() -> impl Iterator<Item = (Verb, Fault)> {
@@ -84,7 +83,6 @@ fn nothing_more_is_queued_after_a_failure() {
     let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(3).when_executed()));
     let before = backend.calls(Verb::Copy).expect("watched");
-    // The first way of the second chunk; with two at once, the third is queued when the first is over.
     peers.copy_with(&source, &mut target, with(Strategy::Staged { chunk: 100, depth: 2 }), |_| {}).expect_err("planned");
     assert_eq!(backend.calls(Verb::Copy).expect("watched") - before, 6);
 }

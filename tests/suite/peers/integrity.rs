@@ -81,7 +81,6 @@ fn a_bit_is_flipped_in_that_copy_alone_and_nobody_is_told() {
     assert_eq!(device.to_vec().expect("a download"), [4, 4, 4, 5, 4, 4, 4, 4, 4, 4]);
     let device = stream.fill(device, .., 6).expect("it is queued").wait().expect("no copy");
     assert_eq!(device.to_vec().expect("a download"), [6; 10]);
-    // A queued one, too.
     let other = gpu(&backend, 0, &[0; 10]);
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).flipping(0)));
     let (_, other) = stream.copy(device, other).expect("it is queued").wait().expect("nobody is told");

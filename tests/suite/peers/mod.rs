@@ -1,4 +1,4 @@
-//! Copies between devices: past the host where one reaches the other, over it where none does, and whole whatever fails.
+//! Copies between devices, direct or staged through the host.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use crate::clean;
@@ -32,7 +32,6 @@ const STRATEGIES: [Strategy; 4] = [
     Strategy::Staged { chunk: 1000, depth: 3 },
 ];
 
-/// Bytes of a buffer; no whole number of chunks.
 const BYTES: usize = 10_100;
 
 type Gpu = GpuBuffer<u8>;

@@ -1,4 +1,4 @@
-//! A clock that panics at each of its calls in turn: a copy of borrowed memory is complete when its call ends.
+//! A clock that panics at each of its calls: a copy of borrowed memory completes within its call.
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,7 +13,6 @@ use super::clocks::{clock, has_struck, strike};
 use super::held::Held;
 use super::*;
 
-/// Pinned memory that may be used from a ticket on.
 #[derive(Clone)]
 struct Late {
     memory: Pinned,
@@ -29,7 +28,7 @@ unsafe impl Memory for Late {
         Ok(Block { ready, ..self.memory.alloc(layout, on)? })
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

@@ -58,7 +58,6 @@ fn the_first_part_that_fails_is_told_and_those_after_it_are_left() {
     let peers = peers(&backend);
     let whole = GpuBuffer::<u16>::from_slice(Device::new(&backend, 0), &[7; 30]).expect("room");
     let mut parts = [0; 3].map(|_| zeroes(&backend, 1, 10));
-    // Over the host: two copies a part.
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(3)));
     let error = peers.scatter(&whole, &mut parts).expect_err("planned");
     assert!(matches!(error, Error::Injected { call: "copy", .. }), "{error}");

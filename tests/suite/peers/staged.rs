@@ -1,4 +1,4 @@
-//! Over the host: in what order, in how much memory, and how long it would take.
+//! Copies staged through the host: order, memory and time.
 
 use std::collections::HashMap;
 use std::thread;
@@ -10,7 +10,6 @@ use ringmem::memory::PinnedBuffer;
 use super::held::Held;
 use super::*;
 
-/// Copies that were executed into pinned memory and out of it, by where in that: whether each wrote, and which bytes of the whole.
 fn visits(log: &[Call], [source, target]: [u64; 2]) -> HashMap<u64, Vec<(bool, u64)>> {
     let mut visits: HashMap<u64, Vec<_>> = HashMap::new();
     for call in log.iter().filter(|call| call.verb == Verb::Copy && call.phase == Phase::Executed && call.ok) {
@@ -70,8 +69,6 @@ fn no_more_chunks_are_under_way_than_the_depth() {
     }
 }
 
-/// A copy whose first way is held up until `first` after the wait for it began, and the second for ever: when the first was let go, and when the wait
-/// was over, since then.
 fn waits(backend: &Clean, peers: &Peers, first: Duration, timeout: Duration) -> [Duration; 2] {
     let [out, into] = [0, 1].map(|device| Stream::new(backend, device).expect("a stream"));
     let (mut source, mut target) = (gpu(backend, 0, &pattern(1)), gpu(backend, 1, &pattern(2)));
@@ -98,7 +95,7 @@ fn both_ways_of_a_chunk_are_waited_for_by_one_time_limit() {
     let timeout = Duration::from_millis(40);
     let backend = build(two());
     let peers = peers(&backend);
-    // A wait for the second as long as for the first is this late in every try; otherwise only if the machine delays it.
+    // A wait for the second part would be late in every try, a slow machine only in some.
     let is_in_time = |_| {
         let [let_go, over] = waits(&backend, &peers, timeout / 2, timeout);
         let_go < timeout && over < let_go + timeout
@@ -125,7 +122,6 @@ fn takes(strategy: Strategy, enabled: bool) -> u64 {
 
 #[test]
 fn both_ways_over_the_host_are_taken_at_once() {
-    // A chunk takes 2 us each way.
     let staged = |depth| takes(Strategy::Staged { chunk: 10_000, depth }, false);
     assert_eq!(staged(1), 8 * 4000, "one after the other");
     for depth in [2, 3, 4, 8] {

@@ -1,4 +1,4 @@
-//! Pools over memories that count, list, limit or pool themselves: blocks are returned unchanged, and refusals make the pool free memory.
+//! Pools over memories that count, limit or pool themselves.
 
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -22,7 +22,6 @@ fn give<M: Memory>(pool: &Pool<M>, bytes: u64) -> Buffer<u8, Pool<M>> {
     Buffer::new(pool.clone(), bytes as usize).expect("memory")
 }
 
-/// Pools that have blocks outside their slabs: all, those above 4 KiB, those that are aligned to more than a slab.
 fn direct<M: Memory>(memory: impl Fn() -> M) -> [Pool<M>; 2] {
     let small = Classes::new(4 * KIB, 1, 1).unwrap();
     let build = |builder: Builder<M>| builder.build().unwrap();
@@ -76,7 +75,6 @@ fn a_pool_below_has_its_blocks_back_and_gives_none_twice() {
     }
 }
 
-/// Fills a pool over a memory of 4 MiB, gives everything back and asks for something else: in slabs and outside.
 fn makes_room<M: Memory>(memory: impl Fn() -> M) {
     let classes = Classes::new(4 * KIB, 10, 1).unwrap();
     for bytes in [2 * MIB, 3 * MIB] {
@@ -161,7 +159,7 @@ struct Late {
     has_given: Arc<AtomicBool>,
 }
 
-// SAFETY: the memory that it asks makes the promise.
+// SAFETY: the inner memory's promise.
 unsafe impl Memory for Late {
     type Visibility = DeviceOnly;
 
@@ -173,7 +171,7 @@ unsafe impl Memory for Late {
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         self.freed.lock().unwrap().push(uses.iter().count());
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -219,7 +217,7 @@ fn a_slab_whose_wait_panics_goes_back() {
 #[derive(Clone)]
 struct Panicking(Device, Arc<AtomicBool>);
 
-// SAFETY: the blocks are the device's.
+// SAFETY: the device's blocks.
 unsafe impl Memory for Panicking {
     type Visibility = DeviceOnly;
 
@@ -228,7 +226,7 @@ unsafe impl Memory for Panicking {
         self.0.alloc(layout, on)
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         let outcome = unsafe { self.0.free(block, uses) };
         assert!(!self.1.load(Relaxed), "told to");
         outcome
@@ -299,7 +297,7 @@ struct Empty {
     asked: Arc<AtomicU64>,
 }
 
-// SAFETY: it gives no block.
+// SAFETY: allocates no block.
 unsafe impl Memory for Empty {
     type Visibility = DeviceOnly;
 
@@ -311,7 +309,7 @@ unsafe impl Memory for Empty {
         Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0 })
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {

@@ -1,4 +1,4 @@
-//! Pools that go, memory that fails, processes that fork.
+//! Dropped pools, failing memory, forked processes.
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -174,14 +174,13 @@ impl Nosy {
     fn probe(&self) {
         self.calls.fetch_add(1, Relaxed);
         let (answer, answered) = mpsc::channel();
-        // Without the asking thread there is no pool any more.
         if self.ask.send(answer).is_ok() {
             answered.recv_timeout(LIMIT).expect("a lock is held while the memory is called");
         }
     }
 }
 
-// SAFETY: the memory that it asks makes the promise.
+// SAFETY: the inner memory's promise.
 unsafe impl Memory for Nosy {
     type Visibility = DeviceOnly;
 
@@ -191,7 +190,7 @@ unsafe impl Memory for Nosy {
     }
     unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
         self.probe();
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { self.memory.free(block, uses) }
     }
     fn backend(&self) -> &Arc<dyn Backend> {
@@ -225,7 +224,6 @@ fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
     let asker = thread::spawn(move || {
         for answer in asked {
             if let Some(pool) = theirs.get().and_then(Weak::upgrade) {
-                // Every lock that there is.
                 let _ = (pool.statistics(), pool.snapshot());
             }
             let _ = answer.send(());
@@ -272,7 +270,6 @@ fn handles_that_any_thread_makes_and_drops_hold_the_pool_and_the_last_frees_it()
             });
             let threads: Vec<_> = each.collect();
             drop(senders);
-            // Before, while and after they count.
             (0..round * 200).for_each(|_| std::hint::spin_loop());
             drop(first);
             threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
@@ -295,7 +292,7 @@ mod forked {
         let stream = Stream::new(&backend, 0).unwrap();
         stream.synchronize().unwrap();
         let has_gone = fork(|| {
-            // SAFETY: the child leaves without dropping it again.
+            // SAFETY: the child exits without dropping it again.
             drop(unsafe { std::ptr::read(&raw const stream) });
             true
         });
@@ -315,7 +312,7 @@ mod forked {
         let stop = Arc::new(AtomicU64::new(0));
         let busy = {
             let (pool, stop) = (pool.clone(), Arc::clone(&stop));
-            // Locks and seats are held at some of the forks.
+            // Locks and biased locks are held at some of the forks.
             thread::spawn(move || {
                 while stop.load(Relaxed) == 0 {
                     drop(give(&pool, 3 * KIB));
@@ -328,8 +325,7 @@ mod forked {
                 let asked = Bytes::new(pool.clone(), 2048);
                 let is_refused = matches!(asked, Err(ringmem::Error::Unsupported { .. }));
                 let is_quiet = pool.trim_to(0) == 0 && pool.statistics().acquires() == 0 && pool.snapshot().is_empty();
-                // Theirs and ours: both are dropped here, and only here.
-                // SAFETY: the child leaves without dropping them again.
+                // SAFETY: the child exits without dropping them again.
                 drop(unsafe { std::ptr::read(&raw const mine) });
                 // SAFETY: as above.
                 drop(unsafe { std::ptr::read(&raw const pool) });

@@ -54,7 +54,6 @@ fn fragmentation_is_of_free_pieces() {
     let slab = pool.snapshot().remove(0);
     assert_eq!(slab.parts[..3].iter().map(|part| part.2).collect::<Vec<_>>(), [PartState::Free, PartState::Live, PartState::Free]);
     assert_eq!(slab.parts.iter().map(|part| part.1).sum::<u64>(), slab.bytes);
-    // 9 8, and then one piece of 18.
     for (index, largest, free) in [(1, 9.0, 17.0), (3, 18.0, 18.0)] {
         blocks[index] = None;
         pool.defragment();
@@ -101,7 +100,6 @@ fn waste_is_what_nobody_asked_for_and_has_its_bound() {
     }
 }
 
-/// As many requests of each length as of every other, by the logarithm: from 4 KiB to 8 MiB.
 fn log_uniform() -> Trace {
     let requests = 1100;
     let size = |number: u32| (4096.0 * (11.0 * (f64::from(number) + 0.5) / f64::from(requests)).exp2()) as u64;
@@ -135,7 +133,6 @@ fn what_others_are_refused_although_enough_is_idle_they_get_after_defragmenting(
         block.as_mut().unwrap().fill(number as u8).unwrap();
     }
     let below = || Buffer::<u8, _>::new(Device::new(&backend, 0), 512 << 10);
-    // Every other: half of it is idle, but no two neighbours are.
     for number in (1..16).step_by(2) {
         blocks[number] = None;
     }
@@ -143,7 +140,6 @@ fn what_others_are_refused_although_enough_is_idle_they_get_after_defragmenting(
     assert_eq!(pool.defragment(), 8 * 256 * KIB);
     let (_, free, largest) = super::shortage(below());
     assert_eq!((free, largest), (8 * 256 * KIB, 256 * KIB));
-    // And one between two of them.
     blocks[2] = None;
     super::shortage(below());
     assert_eq!(pool.defragment(), 256 * KIB);

@@ -32,7 +32,6 @@ fn it_is_left_or_made_zero_or_poisoned_as_long_as_the_request() {
 #[test]
 fn blocks_outside_the_slabs_and_fresh_ones_are_clean_as_well() {
     let backend = backend(64 * MIB);
-    // Dirty memory below.
     let mut dirty = Buffer::<u8, _>::new(ringmem::memory::Device::new(&backend, 0), 8 << 20).unwrap();
     dirty.fill(9).unwrap();
     drop(dirty);

@@ -1,4 +1,4 @@
-//! Deferred coalescing in heaps of many parts: not observable.
+//! Deferred coalescing in heaps of many parts is not observable.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -27,7 +27,6 @@ fn full(slabs: u64) -> (Clean, DevicePool, Vec<Option<Bytes>>, Arc<AtomicU64>) {
 fn figures_and_parts_have_it() {
     let (_backend, pool, mut blocks, _) = full(1);
     let held = pool.statistics().held_bytes;
-    // From one to more than may be late at once, each run with a live block after it.
     let mut at = 0;
     for count in (1..=20).step_by(3) {
         let free = pool.statistics().free_bytes;

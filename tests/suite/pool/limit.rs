@@ -98,7 +98,6 @@ fn idle() -> (super::Clean, super::DevicePool, Arc<AtomicU64>, Vec<u64>) {
     for block in blocks {
         now.fetch_add(100, Relaxed);
         drop(block);
-        // Nothing is trimmed, and nothing stays with this thread.
         assert_eq!(pool.trim_to(u64::MAX), 0);
     }
     (backend, pool, now, at)

@@ -70,7 +70,6 @@ fn shortage<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
     }
 }
 
-/// A kernel that occupies a stream until this is dropped.
 struct Held {
     words: PinnedBuffer<u64>,
     stream: Stream,
@@ -96,7 +95,7 @@ impl Held {
         let module = Module::load(backend, &image, &Abi::of(LAYOUTS)).expect("our ABI");
         let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 1).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
-        // SAFETY: the word is an atomic on both sides and listed as used below.
+        // SAFETY: the word is an atomic on both sides and records the launch.
         drop(unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch"));
         words.used_by(stream).expect("a live stream");
         let launch = stream.backend().mark(stream.id()).expect("a live stream");

@@ -37,12 +37,10 @@ fn any_size_of_a_class_gets_the_block_that_was_released_without_an_allocation() 
 fn a_larger_free_block_serves_before_the_memory_is_asked() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
-    // Empty: allocates.
     let large = give(&pool, 3 * MIB);
     assert_eq!(allocations(&backend), 1);
     let at = address(&large);
     drop(large);
-    // Its size: the same block.
     assert_eq!(address(&give(&pool, 3 * MIB)), at);
     let small: Vec<_> = (0..2).map(|_| give(&pool, 2 * MIB)).collect();
     assert_eq!(allocations(&backend), 1);
@@ -61,7 +59,7 @@ fn where_the_limit_is_reached_the_slab_that_is_empty_for_the_longest_makes_room(
     let at: Vec<_> = slabs.iter().map(address).collect();
     let mut slabs = slabs.into_iter();
     let (first, second, third) = (slabs.next().unwrap(), slabs.next().unwrap(), slabs.next().unwrap());
-    // Two blocks of a class stay with the thread: prewarming shows that they have left it.
+    // The thread caches two blocks of a class: prewarming shows that they have left it.
     drop(second);
     pool.trim_to(u64::MAX);
     drop(first);
@@ -100,7 +98,6 @@ fn slabs_serve_every_alignment_up_to_two_mebibytes() {
     for is_exact in [false, true] {
         let backend = backend(64 * MIB);
         let pool = builder(&backend).exact(is_exact).build().unwrap();
-        // The next part of the slab begins 256 bytes in.
         let first = give(&pool, 100);
         let mut blocks = Vec::new();
         for align in [1, 256, 512, 4096, 64 << 10, 2 << 20].repeat(3) {
@@ -114,7 +111,7 @@ fn slabs_serve_every_alignment_up_to_two_mebibytes() {
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 1000 || pair[0] == address(&first)), "no two share bytes: {places:x?}");
         assert_eq!((allocations(&backend), pool.statistics().slabs), (1, 1));
         for block in blocks {
-            // SAFETY: a block of this pool, freed once; no other code uses it.
+            // SAFETY: a block of this pool, freed once, unused.
             unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
         }
         assert_eq!(pool.statistics().live, 1);
@@ -153,7 +150,7 @@ fn a_memory_of_small_alignments_is_pooled_at_large_ones() {
     for (bytes, align) in [(1000, 4096), (1 << 20, 4096), (1000, 1 << 20), (3 << 20, 2 << 20)] {
         let block = pool.alloc(Layout::from_size_align(bytes, align).unwrap(), None).unwrap();
         assert!(block.device_address.unwrap().get().is_multiple_of(align as u64), "{bytes} at {align}");
-        // SAFETY: of this pool, given back once, and no code uses it.
+        // SAFETY: a block of this pool, freed once, unused.
         unsafe { pool.free(&block, &Uses::NONE) }.unwrap();
     }
 }
@@ -199,7 +196,6 @@ fn a_prewarm_that_fails_takes_nothing() {
     pool.prewarm(MIB, 60).expect("they fit");
     assert_eq!(pool.statistics().free_bytes, 63 * MIB);
     drop(kept);
-    // A callback that panics loses no block.
     let panicking = builder(&backend).limit(32 * MIB).slab(8 * MIB).on_out_of_memory(|_| panic!("asked for")).build().unwrap();
     pool.defragment();
     assert!(catch_unwind(AssertUnwindSafe(|| panicking.prewarm(MIB, 100))).is_err());
@@ -229,7 +225,6 @@ fn batches_of_one_shape_take_one_allocation() {
     for batch in 0..50_u32 {
         let mut buffer = Buffer::<f32, _>::new(pool.clone(), 64 * 1024).unwrap();
         let outcome: Result<(), u32> = if batch % 7 == 0 { Err(batch) } else { buffer.fill(batch as f32).map_err(|_| batch) };
-        // Whatever became of the batch, its memory is back when it ends.
         assert_eq!(outcome.is_err(), batch % 7 == 0);
     }
     assert_eq!(allocations(&backend), 1);
@@ -269,7 +264,6 @@ fn blocks_shorter_than_the_first_class_are_not_handed_out_as_one() {
 fn exact_blocks_are_not_cached_and_join_at_once() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(2 * MIB).slab(2 * MIB).exact(true).build().unwrap();
-    // As long as no class, and as long as one.
     let (odd, class) = ([give(&pool, 5 * KIB + 1), give(&pool, 9 * KIB + 300)], give(&pool, 5 * KIB));
     let at = address(&odd[0]);
     let (held, free) = (pool.statistics().held_bytes, pool.statistics().free_bytes);

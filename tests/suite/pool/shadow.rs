@@ -12,7 +12,7 @@ use ringmem::stream::Stream;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// Takes a block, in the order of a stream if there is one.
+    /// In stream order if there is a stream.
     Take {
         bytes: u32,
         on: Option<u8>,
@@ -123,7 +123,6 @@ impl Shadow {
         self.mark = self.mark % 200 + 1;
         self.taken += 1;
         self.requested += u64::from(bytes);
-        // Both ends are written, so that a write to it by anybody else shows.
         buffer.copy_from_at(0, &[self.mark]).expect("written");
         buffer.copy_from_at(len - 1, &[self.mark]).expect("written");
         self.live.push((buffer, self.mark));
@@ -171,7 +170,6 @@ impl Shadow {
         }
         self.pool.trim_to(0);
         assert_eq!(self.pool.statistics().reserved_bytes, 0);
-        // A block outside the slabs is freed by the backend, right after its last use and not before that is known to be over.
         let begun = Instant::now();
         while self.backend.counters().device_live.bytes > 0 {
             assert!(begun.elapsed() < Duration::from_secs(60), "not in time: everything is freed");

@@ -31,10 +31,8 @@ fn another_thread_is_served_by_it_as_by_its_own() {
         assert_eq!((before.hits, before.live, before.held_bytes), (0, 0, 0));
         let again: Vec<_> = (0..CACHED / 2).map(|_| give(&pool, 4 * KIB)).collect();
         assert_eq!((pool.statistics().hits, pool.statistics().free_bytes), (CACHED as u64 / 2, before.free_bytes));
-        // Those that were given back first.
         at.truncate(CACHED / 2);
         assert!(again.iter().all(|block| at.contains(&address(block))));
-        // The next comes from the slab.
         let next = give(&pool, 4 * KIB);
         assert_eq!((pool.statistics().hits, pool.statistics().free_bytes), (CACHED as u64 / 2, before.free_bytes - 4 * KIB));
         drop((again, next, sender));
@@ -44,7 +42,6 @@ fn another_thread_is_served_by_it_as_by_its_own() {
 #[test]
 fn it_is_cached_until_there_is_too_much_of_it_or_somebody_needs_it() {
     let backend = backend(64 * MIB);
-    // All of it in such blocks, of which the thread keeps 64 at most, and a shelf 4 MiB: no more than are kept, and more.
     for (block, count, kept) in [(64 * KIB, 128, 128), (64 * KIB, 256, 128), (4 * KIB, 2048, CACHED + 1024)] {
         let bytes = block * count;
         let pool = builder(&backend).limit(bytes).slab(bytes).patience(Duration::ZERO).build().unwrap();
@@ -66,7 +63,6 @@ fn what_is_in_use_is_not_among_it() {
     let pool = builder(&backend).slab(2 * MIB).build().unwrap();
     let stream = Stream::new(&backend, 0).unwrap();
     let held = Held::new(&backend, &stream);
-    // All that the thread has cached is in use, so that these come from the slab.
     for _ in 0..CACHED {
         drop(stream.fill(give(&pool, 4 * KIB), .., 1).expect("queued"));
     }

@@ -1,4 +1,4 @@
-//! Every way of making room, alone: the request succeeds by it, and fails without it.
+//! Each way of making room alone: the request succeeds with it, and fails without it.
 
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,6 @@ use ringmem::stream::Stream;
 
 use super::{Bytes, DevicePool, Held, KIB, LIMIT, MIB, backend, builder, give, shortage};
 
-/// A pool that may have one slab of 4 MiB, and does not wait.
 fn one_slab(backend: &Arc<HostBackend>) -> Builder<Device> {
     builder(backend).limit(4 * MIB).slab(4 * MIB).patience(Duration::ZERO)
 }
@@ -39,7 +38,7 @@ fn a_free_piece_that_is_shorter_than_the_class_goes_before_what_is_cached() {
     let pool = one_slab(&backend).build().unwrap();
     let (whole, cached) = (give(&pool, 3 * MIB - 100), give(&pool, 64 * KIB));
     drop(cached);
-    // The rest is 960 KiB: a class of 1 MiB does not fit, nor would one of 896 KiB do.
+    // 960 KiB remain: less than a class of 1 MiB, more than one of 896 KiB.
     let rest = give(&pool, 950 << 10);
     assert_eq!(pool.statistics().hits, 0);
     drop(give(&pool, 64 * KIB));
@@ -76,7 +75,7 @@ fn empty_slabs_where_the_memory_below_is_short() {
     let pool = builder(&backend).slab(2 * MIB).patience(Duration::ZERO).build().unwrap();
     let mut blocks: Vec<_> = (0..4).map(|_| give(&pool, 2 * MIB)).collect();
     shortage(Bytes::new(pool.clone(), 4 << 20));
-    // Neighbours below, but not one slab: only the memory can join them.
+    // Adjacent, but in two slabs: only the upstream memory can join them.
     blocks.truncate(2);
     assert_eq!(give(&pool, 4 * MIB).len() as u64, 4 * MIB);
     assert_eq!(pool.statistics().memory_frees, 2);
@@ -150,7 +149,6 @@ fn a_direct_request_takes_the_same_ways() {
     drop(slabs);
     let direct = give(&pool, 3 * MIB);
     assert_eq!(pool.statistics().reserved_bytes, 3 * MIB);
-    // It counts as held until its last use is over.
     let stream = Stream::new(&backend, 0).unwrap();
     let held = Held::new(&backend, &stream);
     drop(stream.fill(direct, .., 1).expect("queued"));
@@ -166,7 +164,6 @@ fn a_direct_request_takes_the_same_ways() {
 fn what_the_callback_frees_with_work_queued_on_it() {
     let backend = backend(64 * MIB);
     let classes = ringmem::pool::Classes::new(4096, 9, 1).unwrap();
-    // In slabs, and outside.
     for builder in [one_slab(&backend), one_slab(&backend).classes(classes)] {
         let kept: Arc<Mutex<Option<(Bytes, Stream, Held)>>> = Arc::default();
         let theirs = Arc::clone(&kept);

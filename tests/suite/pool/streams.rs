@@ -1,4 +1,4 @@
-//! A block whose last use is not over.
+//! Blocks whose last use is not complete.
 
 use ringmem::memory::Buffer;
 use ringmem::stream::Stream;

@@ -34,7 +34,6 @@ fn no_block_is_handed_out_twice_and_the_figures_add_up() {
                         let slice = old.as_slice().unwrap();
                         assert!(slice[0] >> 32 == thread && slice[0] == slice[slice.len() - 1], "another's tag");
                     }
-                    // Everybody's cached blocks are taken from time to time.
                     if round % 5000 == 0 {
                         pool.trim_to(0);
                     }
@@ -112,7 +111,6 @@ fn a_thread_finds_its_own_cache_of_each_of_many_pools() {
     let mut pools: Vec<_> = (0..40).map(|_| builder(&backend).slab(64 * KIB).build().unwrap()).collect();
     let at: Vec<_> = pools.iter().map(|pool| super::address(&give(pool, KIB))).collect();
     for round in 0..3 {
-        // Some go, and others come in their place.
         if round == 1 {
             for pool in &mut pools[..10] {
                 *pool = builder(&backend).slab(64 * KIB).build().unwrap();
@@ -150,7 +148,7 @@ fn what_a_thread_does_while_it_ends_is_counted_and_given_back() {
     for _ in 0..10 {
         let pool = pool.clone();
         thread::spawn(move || {
-            // Made before the cache is: destructors of a thread run in the order in which the values were made, or the other way round.
+            // Made before the cache, because destructors of a thread run in order of creation or reverse.
             LATE.with(|_| ());
             let kept = give(&pool, KIB);
             LATE.with(|late| late.borrow_mut().0 = Some((kept, pool.clone())));
@@ -168,7 +166,6 @@ fn what_a_thread_does_while_it_ends_is_counted_and_given_back() {
 #[test]
 fn figures_can_be_read_and_caches_emptied_while_threads_come_and_go() {
     let backend = backend(64 * MIB);
-    // What others move is waited for, however slow the machine is.
     let pool = builder(&backend).limit(64 * MIB).patience(super::LIMIT).build().unwrap();
     let addresses = Mutex::new(HashSet::new());
     let (done, is_done) = mpsc::channel();
@@ -193,7 +190,6 @@ fn figures_can_be_read_and_caches_emptied_while_threads_come_and_go() {
             });
         }
         drop(done);
-        // Until all have said so, or have failed.
         let mut left = 4;
         while left > 0 {
             match is_done.recv_timeout(std::time::Duration::from_micros(100)) {

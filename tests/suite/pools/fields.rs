@@ -27,7 +27,6 @@ fn pools(backend: &Arc<HostBackend>, config: &Config) -> Pools {
     Pools::new(backend, 0, config).expect("a configuration that makes sense")
 }
 
-/// How often the backend was asked for memory of a location, and the bytes that it has given.
 fn given(counters: &Counters, location: MemoryLocation) -> (u64, u64) {
     let (tally, live) = match location {
         MemoryLocation::Device => (counters.device_allocations, counters.device_live),
@@ -101,7 +100,6 @@ fn what_is_idle_for_the_interval_goes_and_what_is_not_stays() {
     }
     let in_use = pools.buffer_in::<u8>(MemoryLocation::Device, 100_000).expect("room");
     assert_eq!((maintain_after(9), maintain_after(0)), (0, 0), "it is not yet time to look");
-    // The first look takes what this thread has cached back; from then on it is idle.
     assert_eq!((maintain_after(1), held()), (0, [true; 3]));
     assert_eq!((maintain_after(9), held()), (0, [true; 3]), "a look that is not due does nothing");
     let pinned = pools.pinned().locked();
@@ -177,7 +175,6 @@ fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
         assert_eq!(out, [7, 7, 1, 2, 3, 7, 1, 2, 3, 7], "{location:?}");
         buffer.copy_to_at(7, &mut out[..3]).expect("within");
         assert_eq!(out[..3], [2, 3, 7]);
-        // Ranges of it.
         let part = buffer.slice(2..5).expect("within");
         assert_eq!((part.len(), part.slice(1..).expect("within").read(|seen| seen[0]).expect("live")), (3, 2));
         assert_eq!(part.to_vec().expect("live"), [1, 2, 3]);
@@ -190,7 +187,6 @@ fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
         assert_eq!(part.as_view().to_vec().expect("live"), [10, 0]);
         assert!(matches!(buffer.slice(5..11), Err(Error::Range { .. })) && matches!(buffer.slice_mut(5..11), Err(Error::Range { .. })));
         assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::Size { what: "length in bytes", .. })));
-        // From each location to each.
         for other in LOCATIONS {
             let mut target = pools.buffer_in::<u32>(other, 3).expect("room");
             target.as_view_mut().copy_from_view(buffer.slice(2..5).expect("within")).expect("as many");
@@ -274,7 +270,6 @@ fn what_the_system_does_not_lock_is_staged_in_memory_that_is_pageable() {
     let is_refused = |outcome: Result<AnyBuffer<f32>, Error>| matches!(outcome, Err(Error::Map { .. }));
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
     assert!(is_refused(pools.staging(1_000_000, 100)), "neither kind is had");
-    // All but the last call.
     let calls = backend.calls(Verb::Allocate).expect("they are counted");
     assert!(calls > 1, "page-locked memory was asked for first");
     backend.set_faults(&(1..calls).fold(Faults::new(), |faults, call| faults.on(Verb::Allocate, Fault::nth(call))));

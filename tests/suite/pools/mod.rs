@@ -1,4 +1,4 @@
-//! The pools that a configuration makes, on the host backend: every field of it is seen there, and pinned memory is not wasted.
+//! The pools of a configuration.
 use crate::clean;
 mod fields;
 mod pinned;

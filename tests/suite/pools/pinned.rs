@@ -49,7 +49,6 @@ fn a_long_block_locks_an_eighth_more_than_was_asked_for_at_most_and_not_twice_as
         assert_eq!((locked(&backend), backend.counters().pinned_allocations.count), (pool.locked(), 3));
         drop(blocks);
     }
-    // For comparison: the slabs of a usual pool.
     let backend = backend();
     let usual = Pool::builder(Pinned::new(&backend, 0)).build().expect("a pool");
     let _block = Buffer::<u8, _>::new(usual, 65_537).expect("room");
@@ -205,7 +204,6 @@ fn what_the_system_does_not_give_is_made_room_for() {
     let pool = pool(&backend, 16 * MIB);
     drop(give(&pool, 1000));
     assert_eq!(locked(&backend), MIB, "idle");
-    // Everything that is asked of it before anything idle has gone.
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::nth(1)).on(Verb::Allocate, Fault::nth(2)));
     let long = give(&pool, 3 * MIB);
     assert!(backend.calls(Verb::Allocate) >= Some(3) && locked(&backend) < 4 * MIB, "{}", locked(&backend));

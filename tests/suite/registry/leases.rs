@@ -70,11 +70,11 @@ fn a_lease_that_is_held_over_a_fork_does_not_give_the_buffer_there() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u32, 2, 3, 4])).expect("room");
     let lease = registry.lease_mut(id).expect("live");
-    // SAFETY: the child has this thread only, takes the buffer, which is the tested call, and leaves without destructors.
+    // SAFETY: the child has only this thread, makes the tested call, and exits without destructors.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
-        // SAFETY: ends a child that waits for ever.
+        // SAFETY: ends a child that waits forever.
         unsafe { libc::alarm(30) };
         let is_refused = matches!(lease.take(), Err(Error::Unsupported { .. }));
         // SAFETY: ends the child.

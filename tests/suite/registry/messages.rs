@@ -84,7 +84,6 @@ fn any_bytes_are_refused_or_name_what_is_there() {
             resolved += 1;
         }
         if !registry.contains(id) {
-            // Handed over, by that bit.
             break;
         }
     }

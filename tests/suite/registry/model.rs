@@ -1,4 +1,4 @@
-//! Any sequence of operations against a list of what should be there: every id that was ever given, after each of them.
+//! Operations against a list, with every id ever returned checked after each.
 
 use std::sync::Arc;
 
@@ -120,7 +120,6 @@ fn step(op: Op, backend: &Arc<HostBackend>, registry: &Registry<DeviceMemory>, k
     else {
         return;
     };
-    // The last ones: of those that are long gone there are more and more.
     let Some(place) = known.len().checked_sub(1 + which) else { return };
     let one = &mut known[place];
     let of = |len: usize| BufferReference::new::<u32>(registry.number(), one.id.bits(), 0..len as u64);

@@ -143,7 +143,7 @@ fn a_forgotten_operation_keeps_its_leases() {
     assert_eq!((blocks(&backend), registry.statistics().kept()), (2, 2));
 }
 
-/// The registry is borrowed, so it can go when the lease is forgotten.
+/// The lease borrows the registry, which can be dropped after the lease is forgotten.
 #[test]
 fn a_lease_that_is_listed_and_forgotten_keeps_its_buffer_whatever_becomes_of_the_registry() {
     let (backend, registry) = (backend(), Registry::new());

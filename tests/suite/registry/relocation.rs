@@ -17,7 +17,6 @@ const BLOCK: usize = 64 * KIB;
 type DevicePool = Pool<DeviceMemory>;
 type Ids = Vec<BufferId<u64>>;
 
-/// A slab of so many blocks, and no more.
 fn pool(backend: &Arc<HostBackend>, blocks: usize, slabs: usize) -> DevicePool {
     let slab = (blocks * BLOCK) as u64;
     Pool::builder(Device::new(backend, 0)).slab(slab).limit(slab * slabs as u64).build().expect("a pool")
@@ -97,7 +96,6 @@ fn aligned_blocks_are_aligned_where_they_are_moved_to() {
     let (backend, registry) = (backend(), Registry::new());
     let memory = Aligned::new(Device::new(&backend, 0), 4096).expect("a power of two");
     let pool = Pool::builder(memory).slab(MIB).limit(MIB).build().expect("a pool");
-    // Between two of them lie 3072 bytes, too few for another block.
     let ids: Vec<_> = (0..128).map(|number| give(&registry, &pool, number, 5000)).collect();
     let (left, gone): (Vec<_>, Vec<_>) = (0..128).partition(|number| number % 2 == 0);
     gone.into_iter().for_each(|number: usize| assert_eq!(registry.release(ids[number]).expect("live"), 0));
@@ -140,13 +138,11 @@ fn sparse_slabs_are_emptied_and_given_back() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 8, 4);
     let ids = full(&registry, &pool, 32);
-    // Six of the first slab stay, one of the second, two of the third, three of the fourth.
     let stays = |slab: usize, block: usize| block < [6, 1, 2, 3][slab];
     let (left, gone): (Vec<_>, Vec<_>) = (0..32).partition(|&number| stays(number / 8, number % 8));
     gone.into_iter().for_each(|number| assert_eq!(registry.release(ids[number]).expect("live"), 0));
     assert_eq!(pool.statistics().slabs, 4);
     let done = registry.defragment(&pool).expect("no failure");
-    // Twelve blocks fit into two slabs: the fullest takes two more, the next four of the others'.
     assert_eq!((done.moved, done.slabs, done.slab_bytes), (3, 2, 16 * BLOCK as u64));
     assert_eq!((pool.statistics().slabs, pool.statistics().reserved_bytes), (2, 16 * BLOCK as u64));
     assert!(left.iter().all(|&number| is_intact(&registry, ids[number], &all_contents(32))));
@@ -174,7 +170,6 @@ fn buffers_of_another_pool_and_outside_the_slabs_are_left_alone() {
     let (backend, registry) = (backend(), Registry::new());
     let [one, other] = [(); 2].map(|()| pool(&backend, 16, 1));
     let left = release_every_second(&registry, &full(&registry, &other, 16));
-    // As scattered as the other, but not this registry's to move.
     let theirs = Registry::new();
     let kept = release_every_second(&theirs, &full(&theirs, &one, 16));
     registry.register(Buffer::<u64, _>::new(one.clone(), 0).expect("room")).expect("room");
@@ -212,7 +207,6 @@ fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place
     const ASKED: u64 = 3;
     let step = Arc::new(AtomicU64::new(IDLE));
     let looked = Arc::clone(&step);
-    // The backend reads its clock when it logs the copy: the buffer is not yet back then.
     let clock = move || {
         if looked.compare_exchange(ARMED, COPYING, SeqCst, SeqCst).is_ok() {
             eventually("somebody asks", || looked.load(SeqCst) == ASKED);
@@ -286,7 +280,6 @@ fn buffers_are_whole_while_others_move_them() {
     assert_eq!(registry.statistics().leases, 0);
 }
 
-/// To look whether a buffer may be moved takes nothing that refuses others.
 #[test]
 fn who_asks_for_a_buffer_to_write_is_refused_by_no_relocation() {
     let (backend, registry) = (backend(), Registry::new());

@@ -11,7 +11,6 @@ const PLACES: usize = 16;
 
 type Known = (u64, BufferId<u64>);
 
-/// Eight threads register, lease, write, release and take what all of them know. Each buffer holds its own number twice.
 #[test]
 fn eight_threads_find_each_buffer_whole_or_not_at_all() {
     let (backend, registry) = (backend(), Registry::new());

@@ -86,7 +86,7 @@ fn the_times_of_the_last_hundred_kernels_are_remembered() {
     stream.measure().expect("the host backend has a clock");
     let module = Module::load(&backend, &WORKS, &ABI).expect("our ABI");
     for ns in 1..=150 {
-        // SAFETY: it touches nothing.
+        // SAFETY: it accesses nothing.
         drop(unsafe { stream.launch(&module, "work", &[ns]) }.expect("it is queued"));
     }
     let kernels = metrics(&stream).kernels;
@@ -122,7 +122,6 @@ fn what_is_under_way_is_not_counted_yet_and_reading_does_not_wait() {
 
 #[test]
 fn what_is_refused_is_in_no_figure_and_what_cannot_be_timed_is_said() {
-    // Of each measured operation two moments; the first is that by which it is asked whether there are any.
     let record = |nth| (Verb::Record, Fault::nth(nth));
     let planned = [record(2), record(4), (Verb::Fill, Fault::nth(2)), (Verb::Record, Fault::nth(7).when_executed())];
     let faults = planned.into_iter().fold(Faults::new(), |faults, (verb, fault)| faults.on(verb, fault));
@@ -149,7 +148,6 @@ fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
     let backend = build(builder());
     let stream = stream(&backend);
     let ticket = |number| Ticket { stream: stream.id(), number };
-    // The first was to ask whether there are any; of each operation there is one before it and one after.
     let [first, second] = [[2, 4], [6, 8]].map(|both| both.map(ticket));
     stream.measure().expect("the host backend has a clock");
     let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
@@ -171,7 +169,6 @@ fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
     drop(filled);
 }
 
-/// The clock that the call log reads panics once, at each of the calls that measuring a fill takes.
 #[test]
 fn whichever_call_panics_no_moment_stays_recorded_and_what_is_queued_is_had() {
     let (mut refused, mut lost) = (0, 0);

@@ -1,4 +1,4 @@
-//! Events: when they are reached, which errors a wait returns, and the time between two.
+//! Events: when they are reached, errors of their waits, and the time between two.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -98,7 +98,6 @@ fn a_task_may_run_on_the_stream_s_own_thread_and_drop_the_stream_there() {
                 stream.record().expect("it is queued").reached().await.expect("nothing failed");
                 assert_eq!(host.as_slice().expect("idle"), [round; 64]);
             }
-            // The kernel's launch holds the stream, too, until it has been waited for.
             eventually("nobody else has the stream", || is_alone.load(Acquire));
             drop((stream, device, host));
             *ended.lock().expect("nobody panicked") = thread::current().name().map(str::to_owned);

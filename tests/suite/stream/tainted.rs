@@ -1,4 +1,4 @@
-//! A queued operation that fails invalidates its target, and everything computed from the target, until that memory is written again.
+//! A failed queued operation invalidates its target, and everything computed from it, until the next write.
 
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::backend::{Backend, Operand};
@@ -106,7 +106,7 @@ fn memory_that_is_allocated_again_is_valid() {
     // SAFETY: within the block.
     let place = unsafe { block.place(0) }.expect("it has bytes");
     assert!(backend.extension().taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
-    // SAFETY: allocated just now, and no other code uses it.
+    // SAFETY: just allocated, unused.
     unsafe { device.free(&block, &ringmem::backend::Uses::NONE) }.expect("once");
 }
 
@@ -126,13 +126,13 @@ fn an_operation_of_a_previous_owner_does_not_invalidate_a_reused_block() {
         assert_eq!(buffer.device_address(), address, "the same block, while the fill is queued");
         let written = if by_address {
             let arguments = [address.expect("it has bytes").get(), 0];
-            // SAFETY: the kernel uses so many bytes of the buffer, which lives until the wait below.
+            // SAFETY: the kernel uses bytes of the buffer, which outlives the wait.
             let launched = unsafe { stream.launch(&module, "add_one", &arguments) }.expect("queued");
             held.let_go();
             launched.wait().expect("it runs");
             buffer
         } else {
-            // SAFETY: the kernel uses so many bytes of its operand.
+            // SAFETY: the kernel uses bytes of its operand.
             let launched = unsafe { stream.launch_with(&module, "add_one", buffer, &[0]) }.expect("queued");
             held.let_go();
             launched.wait().expect("it runs")
@@ -143,7 +143,6 @@ fn an_operation_of_a_previous_owner_does_not_invalidate_a_reused_block() {
         let read = written.copy_to(&mut bytes).or_else(|_| written.copy_to(&mut bytes));
         read.expect("no operation of this owner failed");
         drop(written);
-        // A failure of the owner itself counts.
         let mut own = Buffer::<u8, _>::new_on(pool.clone(), BYTES, &stream).expect("room");
         own.zero().ok();
         fill_fails(&backend);
@@ -171,7 +170,7 @@ fn a_launch_is_refused_invalid_operands_and_invalidates_them_where_it_panics() {
     let backend = build(builder());
     let (other, stream, module) = (stream(&backend), stream(&backend), module(&backend));
     let device = tainted(&backend, &other);
-    // SAFETY: the kernel accesses this many bytes of its operand.
+    // SAFETY: the kernel uses bytes of its operand.
     let rejected = unsafe { stream.launch_with(&module, "add_one", device, &[0]) }.expect("queued").wait().expect_err("nothing to add to");
     assert!(names(Err::<(), _>(rejected.error), &other));
     let mut device = rejected.value;
@@ -209,7 +208,7 @@ fn operands_that_a_kernel_only_reads_stay_valid_where_it_panics() {
         stays: false,
         operands: &operands,
     };
-    // SAFETY: it touches nothing before it panics.
+    // SAFETY: it accesses nothing before it panics.
     let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("queued");
     backend.wait(ticket, None).expect_err("asked to panic");
     assert!(buffers[0].to_vec().is_ok() && matches!(buffers[1].to_vec(), Err(Error::Tainted { .. })));
@@ -315,7 +314,6 @@ fn a_fill_by_copies_fails_as_a_whole_and_leaves_nothing_half_valid() {
                     Err(rejected) => rejected.value,
                 };
                 struck += 1;
-                // A refused fill is known to its caller. Other readers of the range get the error of a fill that failed after it was queued.
                 if when_executed && verb == Verb::Copy {
                     let error = buffer.to_vec().expect_err("half of it");
                     assert!(matches!(error, Error::Tainted { .. } | Error::Injected { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! Queued operations as futures, polled by hand and by an executor of a few lines.
+//! Queued operations as futures, polled by hand and by a small executor.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use std::future::{Future, IntoFuture};
@@ -221,7 +221,6 @@ fn what_was_queued_before_a_stream_was_closed_is_awaited_like_all_else() {
 
 #[test]
 fn a_stream_that_breaks_wakes_its_tasks_with_an_error_and_the_buffers() {
-    // The thread of the stream on which it panics.
     let broken = Arc::new(OnceLock::<String>::new());
     let clock = {
         let broken = Arc::clone(&broken);
@@ -247,7 +246,7 @@ fn a_stream_that_breaks_wakes_its_tasks_with_an_error_and_the_buffers() {
     assert!(matches!(block_on(moment.reached()).0, Err(Error::Closed { what: "stream" })));
 }
 
-/// A task that cannot be woken.
+/// Its waker panics.
 struct Panics;
 
 impl Wake for Panics {

@@ -1,4 +1,4 @@
-//! The same futures on an executor that others wrote.
+//! The futures on tokio.
 
 use std::future::IntoFuture;
 
@@ -8,7 +8,6 @@ use tokio::task::{JoinSet, yield_now};
 
 use super::*;
 
-/// Runs a future on an executor of one thread, and not for ever.
 fn in_time<F: Future>(future: F) -> F::Output {
     let executor = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("an executor");
     executor.block_on(async { tokio::time::timeout(LIMIT, future).await.expect("in time") })

@@ -1,4 +1,4 @@
-//! A waiter for an operation gets its failure, also if another waiter of its stream got the error first.
+//! A waiter gets its operation's failure, even if another waiter got the error first.
 
 use futures::executor::block_on;
 use ringmem::Error;

@@ -1,4 +1,4 @@
-//! What stops a stream, with its facts: a stage of the user's own, and kernels that run all the time and answer wrongly, lie or are silent.
+//! What stops a stream: a failing stage, and kernels that answer wrongly or not at all.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +21,6 @@ use crate::streaming::clean::Clean;
 use crate::streaming::held::Held;
 use crate::streaming::rig::{Increment, backend, build, noise, streamer};
 
-/// Says the numbers of chunks with so much added.
 struct Miscounts(u64);
 
 impl Dialogue for Miscounts {
@@ -43,7 +42,7 @@ impl Dialogue for Miscounts {
 
 fn open(backend: &Clean, streamer: &Streamer, image: &Image, options: Options<'_>, miscounts: u64) -> Persistent<Miscounts> {
     let module = Module::load(backend, image, &ABI).expect("our ABI");
-    // SAFETY: of the streamer's memory, which the arguments name or not, the kernel accesses the announced chunks.
+    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
     unsafe { Persistent::open(streamer, &module, &options, Miscounts(miscounts)) }.expect("it starts")
 }
 
@@ -87,7 +86,7 @@ fn an_answer_after_the_last_is_named_when_the_stage_is_closed() {
     let streamer = streamer(&backend, 1000, 2);
     let mut stage = transforming(&backend, &streamer, 0);
     let unasked = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(7).word() };
-    // SAFETY: it stays where it is, and no bytes are touched for that.
+    // SAFETY: the channel stays in place, and no bytes are accessed.
     unsafe { stage.channel_mut() }.try_send(unasked).expect("room");
     let refused = stage.close().map(drop);
     assert!(matches!(refused, Err(Cause::Order { got: 9, expected: None })), "{refused:?}");
@@ -98,7 +97,7 @@ const LIES: Image = Image { host: &[Entry { name: "lies", arguments: 5, run: lie
 
 unsafe fn lies(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: mapped, and the host's for as long as this runs.
+    // SAFETY: mapped, the host's while this runs.
     let block = unsafe { block.as_ref() };
     // SAFETY: the only kernel on the block.
     let mut control = unsafe { DeviceSide::attach(block, arguments[1] as u32) };
@@ -106,7 +105,7 @@ unsafe fn lies(host: &dyn KernelHost, arguments: &[u64]) {
     let [input, output, _] = control.addresses();
     let word = if arguments[4] == 0 { input + 128 } else { output };
     let word = host.translate(word, 8).expect("a ring's index").cast::<AtomicU64>();
-    // SAFETY: mapped, aligned, and all sides use it as an atomic.
+    // SAFETY: mapped, aligned, an atomic on all sides.
     unsafe { word.as_ref() }.store(LIE, Release);
     control.enter(State::Ready);
     let (mut acted, mut times) = (0, 0);
@@ -170,7 +169,6 @@ fn what_a_stage_has_on_a_stream_of_its_own_is_over_when_the_job_is() {
         while backend.calls(Verb::After) < Some(3) {
             thread::yield_now();
         }
-        // Long enough for it to return, if it did.
         thread::sleep(Duration::from_millis(50));
         assert!(!runner.is_finished(), "the chunk's kernel is still to run");
         held.let_go();

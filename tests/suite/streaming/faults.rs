@@ -101,7 +101,6 @@ fn what_is_not_what_was_expected_is_refused() {
     assert_eq!((plain.read, plain.written), (None, None));
 }
 
-/// Panics at a byte.
 struct Fragile<'a>(&'a [u8]);
 
 impl Source for Fragile<'_> {
@@ -148,7 +147,6 @@ fn what_a_stage_kept_to_itself_fails_its_own_job_and_no_other() {
     });
     let failed = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("its fill fails");
     assert!(matches!(failed.cause, Cause::Device(_)) && failed.done == 300, "{failed:?}");
-    // With nothing under way any more, too.
     let mut last = |progress: Progress| if progress.chunks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let stopped = streamer.run(Job::new(&mut &bytes[..]).on_progress(&mut last), &mut stage).expect_err("it was cancelled");
     assert!(matches!(stopped.cause, Cause::Cancelled) && stopped.done == 300, "{stopped:?}");

@@ -1,6 +1,4 @@
-//! Data larger than device memory: every byte once and in order, and the continuation of interrupted runs.
-//!
-//! Waits are limited by the streams' own limits, and no test asserts wall-clock times.
+//! Data larger than device memory.
 mod causes;
 use crate::clean;
 use crate::clocks;

@@ -1,4 +1,4 @@
-//! Any shape over any source, sink and backend with random failures: continued until complete, the output equals the input.
+//! Any shape with random failures: continued until complete, the output is right.
 
 use std::io;
 
@@ -115,7 +115,6 @@ fn whatever_fails_by_chance_every_byte_arrives_once_and_in_order() {
         let mut awkward = Awkward { chance, calm: false, bytes: &bytes, written: Vec::new(), is_known };
         let kind = (seed % 3) as usize;
         if kind == 2 {
-            // Its kernel may have chunks of a job that was interrupted: another streamer, another kernel.
             let expected: Vec<u8> = bytes.iter().map(|byte| byte.wrapping_add(7)).collect();
             stops[kind] += to_the_end(&mut awkward, &expected, element, &backend, |job| {
                 let mut streamer = builder.clone().build().expect("room");

@@ -1,4 +1,4 @@
-//! What overlaps: by the model of the link, and by the order of calls.
+//! Overlap, by the link model and by the order of calls.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use crate::streaming::rig::{build, incremented, noise, streamer};
 
 const CHUNK: u64 = 9000;
 const CHUNKS: u64 = 40;
-/// What each stage takes for a chunk: 1 us before the first byte, then a byte a ns.
+/// A stage takes 1 us before the first byte, then 1 ns per byte.
 const STAGE: u64 = 10_000;
 
 fn modelled() -> Clean {
@@ -76,7 +76,6 @@ fn three_equal_stages_take_little_more_than_one() {
 
 #[test]
 fn with_the_way_back_the_host_is_the_slowest_and_nothing_waits_for_it_twice() {
-    // The host reads and writes each chunk, the device takes three stages for it.
     let (alone, overlapped) = (takes(1, true), takes(4, true));
     assert_eq!(alone, 5 * STAGE * CHUNKS);
     assert!(overlapped * 100 <= 2 * STAGE * CHUNKS * 110, "{overlapped}");
@@ -106,7 +105,6 @@ fn a_place_is_filled_again_when_it_has_been_read_and_only_depth_are_ahead() {
     }
     assert_eq!(log.iter().filter(|call| call.phase == Phase::Executed && call.verb == Verb::Launch).count(), 10);
 
-    // The host queues three chunks before it waits for any, and one more after each that it has waited for.
     let mut ahead = 0;
     let mut most = 0;
     for call in log.iter().filter(|call| call.phase == Phase::Called && call.verb == Verb::Copy && call.stream.is_some()) {

@@ -1,4 +1,4 @@
-//! Chunks as messages to kernels that run all the time.
+//! Chunks as messages to persistent kernels.
 
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,7 +50,7 @@ pub fn changing(backend: &Clean, streamer: &Streamer, ring: u64, broken: u64) ->
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     (options.arguments, options.input_capacity, options.output_capacity) = (&arguments, ring, ring);
-    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses the announced chunks.
+    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
     unsafe { Persistent::open(streamer, &module, &options, Change { operation: Operation::Add(7), broken }) }.expect("it starts")
 }
 
@@ -75,7 +75,6 @@ fn a_running_kernel_takes_what_a_pipe_gives_and_one_job_after_another() {
     let backend = backend();
     let mut streamer = streamer(&backend, 1000, 3);
     let mut stage = changing(&backend, &streamer, 8, u64::MAX);
-    // The numbers of the second job's chunks begin at 0 again.
     for length in [3500, 10, 0, 2000] {
         let (bytes, mut sink) = (noise(length), Vec::new());
         streamer.run(Job::new(&mut Sequential::new(&bytes[..])).to(&mut sink), &mut stage).expect("no fault");
@@ -95,7 +94,6 @@ fn a_place_that_a_kernel_may_still_have_is_not_used_again() {
     let stopped = streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut stage).expect_err("it is refused");
     assert!(matches!(stopped.cause, Cause::Refused { chunk: 2, place: 0, length: 1000 }), "{stopped:?}");
     assert_eq!((stopped.done, sink.len()), (2000, 2000));
-    // It has answered, whatever that came to.
     streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect("the place is free");
     stage.command(Command::PAUSE).expect("it answers nothing from here on");
     stage.dialogue.broken = u64::MAX;
@@ -104,7 +102,6 @@ fn a_place_that_a_kernel_may_still_have_is_not_used_again() {
     let again = streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect_err("there was but one place");
     assert!(matches!(again.cause, Cause::Device(Error::Busy { .. })), "{again:?}");
     drop(stage);
-    // Another streamer and another kernel go on.
     let mut streamer = self::streamer(&backend, 1000, 2);
     let mut stage = changing(&backend, &streamer, 8, u64::MAX);
     streamer.run(Job::new(&mut &bytes[..]).from(stopped.done).to(&mut sink), &mut stage).expect("no fault");
@@ -123,7 +120,6 @@ fn a_kernel_that_was_told_of_other_memory_is_refused() {
     stage.close().expect("it ends");
 }
 
-/// What some of the bytes come to on a device: the parts are given to `take`, chunk by chunk.
 fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64>, number: Number, take: impl FnMut(Chunk, Reduced)) {
     struct Give<F>(Number, F);
     impl<F: FnMut(Chunk, Reduced)> Dialogue for Give<F> {
@@ -149,7 +145,7 @@ fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64
     let arguments = [streamer.address(), streamer.size(), rows.device_address().map_or(0, DeviceAddress::get)];
     let mut options = Options::new("reduce");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory, of which the kernel reads the announced chunks, and the rows, which are kept.
+    // SAFETY: the kernel reads announced chunks of the streamer's memory, and the rows, which are kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Give(number, take)) }.expect("it starts");
     stage.keep_alive(rows);
     let mut source = bytes;
@@ -177,7 +173,6 @@ fn ten_million_numbers_are_reduced_on_one_device_or_two_to_the_same_bits() {
         let one = parts.finish(end).expect("all of it");
 
         let two = build(HostBackend::builder().device_memory(1 << 20).devices(2));
-        // The second half comes first.
         let half = 64_000 * (end / 128_000);
         let mut parts = fold();
         reduce(&two, 1, &bytes, half..end, number, |chunk, part| parts.push(&chunk, part));
@@ -246,14 +241,13 @@ fn an_answer_that_comes_after_its_job_is_not_taken_for_another_chunk_s() {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses the announced chunks.
+    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Panics) }.expect("it starts");
     stage.command(Command::PAUSE).expect("it answers nothing from here on");
     let bytes = noise(2000);
     let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));
     assert!(panicked.is_err(), "the first chunk is with the kernel");
     stage.command(Command::ACTIVATE).expect("it goes on");
-    // A chunk with the same number, elsewhere.
     let stopped = streamer.run(Job::new(&mut &bytes[..1000]), &mut stage).expect_err("the first answer is still to come");
     assert!(matches!(stopped.cause, Cause::Device(Error::Busy { .. })) && stopped.done == 0, "{stopped:?}");
     drop(stage);
@@ -268,7 +262,7 @@ fn an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_job() {
     let bytes = noise(1000);
     streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect("no fault");
     let once_more = Apply { id: 0, offset: 0, length: 0, operation: Operation::Add(0).word() };
-    // SAFETY: it stays where it is, and no bytes are touched for that.
+    // SAFETY: the channel stays in place, and no bytes are accessed.
     let channel = unsafe { stage.channel_mut() };
     assert!(channel.try_send(once_more).is_ok());
     let begun = Instant::now();
@@ -292,7 +286,7 @@ fn what_was_to_be_said_in_one_job_is_not_said_in_the_next() {
     let (mut stage, bytes) = (changing(&backend, &streamer, 1, u64::MAX), noise(1000));
     stage.command(Command::PAUSE).expect("it takes nothing from here on");
     let nothing = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(0).word() };
-    // SAFETY: it stays where it is, and no bytes are touched for that.
+    // SAFETY: the channel stays in place, and no bytes are accessed.
     unsafe { stage.channel_mut() }.try_send(nothing).expect("room for one");
     let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("no room for another");
     assert!(matches!(stopped.cause, Cause::Stalled { working: 0, .. }), "{stopped:?}");
@@ -336,7 +330,7 @@ fn a_chunk_that_the_kernel_was_told_of_stays_with_it_whatever_panics_then() {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     (options.arguments, options.strategy) = (&arguments, Some(TransferStrategy::Async));
-    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses the announced chunks.
+    // SAFETY: the kernel accesses only announced chunks of the streamer's memory.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Strikes(true)) }.expect("it starts");
     let bytes = noise(1000);
     let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));

@@ -1,4 +1,4 @@
-//! Bytes, a stage that launches a kernel for each chunk, and a backend for them.
+//! Bytes, a stage that launches a kernel per chunk, and a backend.
 
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::image::{Entry, KernelHost};
@@ -37,13 +37,12 @@ const IMAGE: Image = Image {
     abi: Abi::of(LAYOUTS),
 };
 
-/// Adds 1 to each of so many bytes at an address.
 fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
     for i in 0..arguments[1] as usize {
         // SAFETY: translated for so many bytes.
         let byte = unsafe { place.add(i) };
-        // SAFETY: nothing else is at this chunk.
+        // SAFETY: the chunk is otherwise unused.
         unsafe { byte.write(byte.read().wrapping_add(1)) };
     }
 }
@@ -75,7 +74,7 @@ impl Increment {
     }
 
     fn launch(&self, name: &str, chunk: &Chunk, on: &Stream) -> Result<Pending<()>, Cause> {
-        // SAFETY: it touches the chunk and ends.
+        // SAFETY: it accesses the chunk and exits.
         Ok(unsafe { on.launch(&self.0, name, &[chunk.address.get(), chunk.length]) }?)
     }
 }

@@ -45,7 +45,7 @@ proptest! {
         for (after, before) in [(after.uploads, before.uploads), (after.downloads, before.downloads)] {
             prop_assert_eq!((after.count - before.count, after.bytes - before.bytes), (chunks, length));
         }
-        // All of it from pinned memory: a driver has nothing to copy a second time.
+        // From pinned memory only: the driver stages nothing.
         prop_assert_eq!(after.staged.count, 0);
     }
 }

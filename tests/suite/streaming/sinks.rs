@@ -63,7 +63,7 @@ fn a_fork_that_drops_a_file_removes_none() {
     let path = place.path().join("out");
     let mut sink = FileSink::create(&path).expect("room");
     assert_eq!(sink.write_at(b"half", 0).expect("room"), 4);
-    // SAFETY: the child has this thread only, removes at most a file, and leaves without destructors.
+    // SAFETY: the child has only this thread, removes at most a file, and exits without destructors.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "no fork");
     if pid == 0 {
@@ -159,7 +159,6 @@ fn a_directory_that_vanishes_is_an_error() {
     assert_eq!(names(place.path()), [""; 0]);
 }
 
-/// Takes a few bytes at a time, and so many in all at first.
 struct Full {
     bytes: Vec<u8>,
     room: usize,

@@ -1,4 +1,4 @@
-//! Sources that are files, pipes or mappings, and sources that break their promise.
+//! Files, pipes and mappings as sources, and sources that break their promise.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,7 +15,6 @@ fn file(bytes: &[u8]) -> NamedTempFile {
     file
 }
 
-/// A reader that gives a few bytes at a time and is interrupted now and then.
 struct Trickle<'a> {
     bytes: &'a [u8],
     turn: usize,
@@ -105,7 +104,6 @@ fn a_file_that_shrinks_stops_the_stream_at_a_boundary() {
     assert!(matches!(cause, Cause::Truncated { at: 650, promised: 1000 }), "{cause:?}");
     assert_eq!((done % 100, sink.len() as u64), (0, done));
     assert!(sink == bytes[..sink.len()] && (300..=600).contains(&done));
-    // After all of it was read, too.
     let (done, cause, ..) = changed(|file| {
         file.set_len(1001).expect("longer");
     });
@@ -140,7 +138,7 @@ fn a_mapped_file_is_streamed_through_windows() {
     let backend = backend();
     let bytes = noise(1_000_003);
     let file = file(&bytes);
-    // SAFETY: this test's own file, which no code touches.
+    // SAFETY: this test's own file.
     let mut source = unsafe { ringmem::streaming::Mapped::new(File::open(file.path()).expect("it is there")) }.expect("a length");
     for (chunk, begin) in [(4096, 0), (100_000, 0), (65_537, 70_001)] {
         let mut sink = bytes[..begin].to_vec();
@@ -148,7 +146,7 @@ fn a_mapped_file_is_streamed_through_windows() {
         streamer(&backend, chunk, 2).run(job, &mut Through).expect("no fault");
         assert!(sink == bytes);
     }
-    // A promise that was broken before a window is made is an error and no signal.
+    // A promise broken before a window is mapped is an error, not a signal.
     file.as_file().set_len(500_000).expect("shorter");
     let stopped = streamer(&backend, 4096, 2).run(Job::new(&mut source), &mut Through).expect_err("it is shorter");
     assert!(matches!(stopped.cause, Cause::Truncated { at: 500_000, promised: 1_000_003 }), "{stopped:?}");

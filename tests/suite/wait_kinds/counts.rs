@@ -1,4 +1,4 @@
-//! The word that counts sleepers, when another process clears it and when a closure or a waker panics.
+//! The count of sleepers, when another process clears it or a closure or waker panics.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +17,7 @@ use super::ASLEEP;
 
 const COUNT: u64 = u32::MAX as u64;
 
-/// A park that clears the count during sleep, as the successor of a killed process does, and as a peer that lies may.
+/// Clears the count during sleep, as a killed process's successor or a malicious peer does.
 #[derive(Default)]
 struct Cleared;
 
@@ -58,7 +58,6 @@ fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
     assert_eq!(Word::load(sender.end().wait_words().theirs), 0, "a future that is dropped");
     let (mut first, mut second) = (pin!(receiver.recv_async()), pin!(other.recv_async()));
     assert!(first.as_mut().poll(cx).is_pending() && second.as_mut().poll(cx).is_pending());
-    // Two tasks, one of them counted.
     sender.end().wait_words().theirs.fetch_sub(1, AcqRel);
     sender.try_send(1).unwrap();
     assert_eq!(Word::load(sender.end().wait_words().theirs), 1 << 32, "one wake-up of two tasks");
@@ -82,7 +81,6 @@ fn an_attempt_that_panics_asleep_leaves_no_sleeper_counted() {
     assert_eq!(Word::load(sender.end().wait_words().theirs) & COUNT, 0);
 }
 
-/// A waker that counts its calls, and panics if `panics` is set.
 struct Woken {
     times: AtomicU32,
     panics: bool,
@@ -141,7 +139,6 @@ fn a_waker_of_one_side_that_panics_keeps_no_task_of_the_other_side_asleep() {
     let ((bad, bad_waker), (good, good_waker)) = (Woken::new(true), Woken::new(false));
     let mut received = pin!(receiver.recv_async());
     let mut never = pin!(beside.wait_async(|_| None::<Result<(), Infallible>>));
-    // The first poll of each wakes the other side.
     assert!(received.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert!(never.as_mut().poll(&mut Context::from_waker(&good_waker)).is_pending());
     assert!(received.as_mut().poll(&mut Context::from_waker(&bad_waker)).is_pending());

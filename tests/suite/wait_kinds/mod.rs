@@ -1,4 +1,4 @@
-//! Real threads and real tasks that wait at rings of bytes, at rings that overwrite, and for whatever they say.
+//! Waits at rings of bytes, at lossy rings, and for conditions.
 mod counts;
 mod spawned;
 
@@ -29,7 +29,6 @@ const ASLEEP: WaitStrategy = WaitStrategy::Sleep { polls: 0 };
 const MESSAGES: usize = 5_000;
 const SHORT: Duration = Duration::from_millis(20);
 
-/// A message of any length up to 23 bytes.
 fn message(number: usize) -> Vec<u8> {
     number.to_le_bytes().into_iter().cycle().take(number % 24).collect()
 }
@@ -43,7 +42,6 @@ fn until_asleep(word: &HostWord) {
     thread::sleep(SHORT);
 }
 
-/// Polled once, and not ready.
 macro_rules! pending {
     ($future:expr) => {
         assert!(pin!($future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -111,7 +109,6 @@ fn what_waiting_does_not_help_is_refused_at_once_and_a_deadline_ends_the_rest() 
         assert_eq!(sender.try_send_bytes(b""), Err(framed::PushError::Full));
         assert_eq!(receiver.recv_bytes(&mut into), Err(WaitError::Refused(framed::PopError::TooSmall { needed: 8 })));
         let mut into = [0; 8];
-        // A deadline that has passed is still one look.
         assert_eq!((receiver.recv_bytes_deadline(&mut into, begun), &into), (Ok(8), b"eight..."));
         assert_eq!((receiver.try_recv_bytes(&mut into), &into[..6]), (Ok(6), &b"also.."[..]));
         assert_eq!(receiver.try_recv_bytes(&mut into), Err(framed::PopError::Empty));
@@ -182,7 +179,6 @@ fn ends_of_bytes_are_streams_and_sinks_of_vectors() {
     }
 }
 
-/// What cannot be sent does not stand in the way of what comes after it, and closing is leaving.
 #[cfg(feature = "futures")]
 #[test]
 fn a_sink_of_bytes_gives_back_what_it_was_refused_and_has_left_when_it_is_closed() {
@@ -240,7 +236,6 @@ fn a_stream_or_a_sink_of_bytes_that_is_dropped_is_counted_no_more() {
 #[test]
 fn anything_that_an_end_does_can_be_waited_for() {
     for how in HOWS {
-        // A frame in place.
         let mut ring = framed::Ring::<64>::new();
         let (producer, consumer) = ring.split();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
@@ -278,7 +273,6 @@ fn anything_that_an_end_does_can_be_waited_for() {
             assert_eq!((ended, numbers.next()), (WaitError::Disconnected, None));
         });
 
-        // Three messages at once, in a task.
         let (producer, consumer) = spsc::Ring::<u64, 4>::new().into_ends();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
         let reads = thread::spawn(move || {
@@ -418,7 +412,7 @@ where
 fn a_reader_that_sleeps_writes_nothing_to_its_ring() {
     let (header, slots) = memory(RingFlags::LOSSY);
     let slots = NonNull::from(&slots).cast();
-    // SAFETY: two slots of two words each, zeroed, and this the only writer.
+    // SAFETY: two zeroed slots of two words; the only writer.
     let writer = unsafe { lossy::Writer::<u64, Host>::new(&header, slots) }.unwrap().announce();
     // SAFETY: as above.
     let reader = unsafe { lossy::Reader::<u64, Host>::new(&header, slots) }.unwrap();

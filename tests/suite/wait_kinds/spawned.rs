@@ -1,6 +1,4 @@
-//! Owned ends of every ring in tasks of multithreaded executors: a spawned task must be `Send` and `'static`.
-//!
-//! Each pair of tasks holds its ends across an `await` of each asynchronous call of its ring.
+//! Owned ends of every ring in spawned tasks, across an `await` of each call.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,7 +24,6 @@ where
     });
 }
 
-/// Compiles both executors once, not for each future.
 fn spawn_boxed(tasks: &dyn Fn() -> [BoxFuture<'static, ()>; 2]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     let [first, second] = tasks();
@@ -45,7 +42,6 @@ fn spawn_boxed(tasks: &dyn Fn() -> [BoxFuture<'static, ()>; 2]) {
     assert!(matches!(ended, Either::Left(_)), "no end");
 }
 
-/// Values with a lifetime of their own, which the state of a task knows as little as the lifetime of the ring.
 const WORDS: [&str; 3] = ["one", "two", "three"];
 
 macro_rules! rings_of_values {

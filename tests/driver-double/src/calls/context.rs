@@ -11,7 +11,7 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         device.context.retain();
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(context, context::handle(device.ordinal)) }
     }
 
@@ -26,16 +26,16 @@ calls! {
         Ok(())
     }
 
-    // A driver reads a word of the thread's. A stream's own thread, where nothing may be called, has none bound.
+    // A driver reads a thread-local word. A stream's own thread has no context bound.
     Init fn cuCtxGetCurrent(context: *mut usize) at_once {
         let bound = context::bound().filter(|_| !context.is_null());
         if let Some(device) = bound {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             unsafe { context.write(context::handle(device)) };
         }
         bound.is_some()
     } |_| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(context, context::bound().map_or(0, context::handle)) }
     }
 

@@ -1,4 +1,5 @@
-//! Copies and fills. Those without a stream go through the legacy one; between device addresses and for fills they do not wait.
+//! Copies and fills. Those without a stream use the legacy one; fills and copies between device addresses do
+//! not wait.
 
 use std::ffi::c_void;
 
@@ -92,7 +93,6 @@ calls! {
         driver.engine.queue(stream, Operation::FillWords { to, value }, None).map(drop)
     }
 
-    // As a copy within a device, it does not wait on the host.
     Context fn cuMemcpyPeer(to: u64, to_context: usize, from: u64, from_context: usize, bytes: usize) |driver| {
         across(driver, (to, to_context), (from, from_context), bytes, 0).map(drop)
     }

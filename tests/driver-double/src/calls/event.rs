@@ -11,7 +11,6 @@ use crate::operation::Operation;
 fn elapsed(driver: &Driver, start: usize, end: usize) -> Answer<f32> {
     let (start, end) = (driver.events.find(start)?, driver.events.find(end)?);
     let (start, end) = (start.reached()?, end.reached()?);
-    // Negative the other way round, as on a real driver.
     let before = start.saturating_duration_since(end).as_secs_f32();
     Ok((end.saturating_duration_since(start).as_secs_f32() - before) * 1e3)
 }
@@ -21,7 +20,7 @@ calls! {
         if event.is_null() || flags & !FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(event, driver.events.insert(Event::new(driver.current()?.ordinal, flags))) }
     }
 
@@ -50,12 +49,12 @@ calls! {
     }
 
     Context fn cuEventElapsedTime(milliseconds: *mut f32, start: usize, end: usize) |driver| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(milliseconds, elapsed(driver, start, end)?) }
     }
 
     Context fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: usize, end: usize) |driver| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(milliseconds, elapsed(driver, start, end)?) }
     }
 

@@ -1,4 +1,4 @@
-//! Managed memory: one address for host and devices, and hints where it should be.
+//! Managed memory.
 
 use std::ffi::c_void;
 
@@ -11,7 +11,6 @@ use crate::driver::Driver;
 use crate::managed::{HOST, Managed, NOWHERE, Page};
 use crate::operation::Operation;
 
-/// `CU_MEM_LOCATION_TYPE_HOST`. The two after it are of NUMA nodes, of which there is one.
 const LOCATION_HOST: u32 = 2;
 const ATTACH: [u32; 2] = [1, 2];
 const ATTACH_SINGLE: u32 = 4;
@@ -27,7 +26,6 @@ fn change(span: &Span, change: impl Fn(&mut Page)) {
     }
 }
 
-/// A device that may share managed memory, or the host.
 fn place(driver: &Driver, device: i32) -> Answer<i32> {
     if device != HOST {
         driver.device(device)?;
@@ -46,14 +44,12 @@ fn place_of(driver: &Driver, location: Location) -> Answer<i32> {
 
 fn prefetch(driver: &Driver, address: u64, bytes: usize, to: i32, stream: usize) -> Answer {
     let span = managed(driver, address, bytes)?;
-    // To the host too it moves only where both may have it.
     driver.demand(CONCURRENT_MANAGED_ACCESS).map_err(|_| Code::INVALID_DEVICE)?;
     driver.engine.queue(stream, Operation::Mark(Some(span.clone())), None)?;
     change(&span, |page| page.prefetched = to);
     Ok(())
 }
 
-/// `CUmem_advise`. Only some ask for a place.
 fn advise(driver: &Driver, address: u64, bytes: usize, advice: u32, to: impl Fn() -> Answer<i32>) -> Answer {
     let span = managed(driver, address, bytes)?;
     match advice {
@@ -72,7 +68,6 @@ fn advise(driver: &Driver, address: u64, bytes: usize, advice: u32, to: impl Fn(
     driver.settings.attributes.has(MANAGED_MEMORY).then_some(()).ok_or(Code::NOT_SUPPORTED)
 }
 
-/// An attribute of a range that is one number; a range that does not agree has none.
 fn number(managed: &Managed, offset: u64, len: u64, attribute: u32) -> Answer<i32> {
     let kind = |place: i32| match place {
         HOST => LOCATION_HOST as i32,
@@ -103,7 +98,7 @@ calls! {
         }
         let mut block = Block::new(Kind::Managed, driver.current()?.ordinal, bytes as u64)?;
         block.managed = Some(Managed::new(bytes as u64));
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(address, driver.space.place_host(block)) }
     }
 

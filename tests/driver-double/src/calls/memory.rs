@@ -1,4 +1,4 @@
-//! Memory of the device, and memory of the host that the device knows.
+//! Device memory, and host memory that the device knows.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -11,14 +11,13 @@ use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::ordered::Ordered;
 
-/// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`. All pinned memory is both of the first. Write-combined memory has another address on
-/// devices; its slow reads and late stores are not modelled.
+/// The third is write-combined, which has another address on devices; its slow reads and late stores are not
+/// modelled.
 const HOST_ALLOC_FLAGS: u32 = 7;
 const DEVICE_MAP: u32 = 2;
 const HOST_REGISTER_FLAGS: u32 = 0b1011;
 
-/// Takes a block of one of these kinds back when nothing can be using it any more: waits for every kernel of its device, or of any where they
-/// all know it, as a real driver may.
+/// Waits for every kernel that may use the block, as a real driver may.
 fn take_back(driver: &Driver, address: u64, kinds: &[Kind], otherwise: Code) -> Answer {
     let Some(block) = kinds.iter().find_map(|&kind| driver.space.begins(address, kind)) else {
         if driver.space.was_ordered(address) {
@@ -56,7 +55,7 @@ calls! {
         let (device, len) = (driver.current()?, bytes as u64);
         device.take(len)?;
         let block = Block::new(Kind::Device, device.ordinal, len).inspect_err(|_| device.give_back(len))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(address, driver.space.place(&Arc::new(block))) }
     }
 
@@ -67,7 +66,7 @@ calls! {
     Context fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
         let (device, used) = (driver.current()?, driver.current()?.used());
         let taken = if used > 0 { used.saturating_add(driver.settings.tables) } else { 0 };
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(free, device.total.saturating_sub(taken) as usize)? };
         // SAFETY: as above.
         unsafe { give(total, device.total as usize) }
@@ -82,7 +81,7 @@ calls! {
         block.flags = flags;
         let place = block.place();
         driver.space.place_host(block);
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(pointer, place.as_ptr().cast()) }
     }
 
@@ -96,7 +95,7 @@ calls! {
         if !matches!(known.block.kind, Kind::Pinned | Kind::Registered) {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(address, driver.space.device_address(&known).ok_or(Code::INVALID_VALUE)?) }
     }
 
@@ -105,7 +104,7 @@ calls! {
         if known.block.kind != Kind::Pinned {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(flags, known.block.flags | DEVICE_MAP) }
     }
 

@@ -1,4 +1,4 @@
-//! Modules, their kernels, and launches.
+//! Modules, kernels and launches.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -13,14 +13,11 @@ use crate::operation::Operation;
 
 const LOCAL_SIZE: i32 = 3;
 
-/// Threads of a block, the only number that the host builds know.
 const WARP: u32 = 32;
 
-/// As many arguments as the entry has, of these sizes in bytes: a driver sees no more of them than that.
-///
 /// # Safety
 ///
-/// `parameters` is null, or so many pointers, each null or valid for reads of that many bytes.
+/// `parameters` is null, or one pointer per size, each null or valid for reads of that many bytes.
 unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u64>> {
     if parameters.is_null() && !sizes.is_empty() {
         return Err(Code::INVALID_VALUE);
@@ -29,36 +26,37 @@ unsafe fn arguments(parameters: *mut *mut c_void, sizes: &[u64]) -> Answer<Vec<u
         .iter()
         .enumerate()
         .map(|(i, bytes)| {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             let pointer = unsafe { parameters.add(i).read() };
             if pointer.is_null() {
                 return Err(Code::INVALID_VALUE);
             }
             let mut value = [0; 8];
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             unsafe { value.as_mut_ptr().copy_from_nonoverlapping(pointer.cast(), (*bytes).min(8) as usize) };
             Ok(u64::from_le_bytes(value))
         })
         .collect()
 }
 
-/// Loads a module of the current context; why it was refused is written to `log`.
+/// Loads a module into the current context; writes the error to `log`.
 ///
 /// # Safety
 ///
-/// `module` is null, which is refused, or valid for a write; `image` is null, a C string, or a binary with a zero in it.
+/// `module` is null, which is rejected, or valid for a write; `image` is null, a C string, or a binary that
+/// contains a zero.
 unsafe fn load(driver: &Driver, module: *mut usize, image: *const c_void, log: &mut String) -> Answer {
     if module.is_null() || image.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: an image that is no binary is a C string, by the caller's promise; a binary ends this at its first zero.
+    // SAFETY: a C string by the caller's promise; a binary ends at its first zero.
     let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
     let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
     if text.starts_with("\x7fELF") {
         return Err(Code::NO_BINARY_FOR_GPU);
     }
     let loaded = Module::load(driver, driver.current()?, text, log)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { give(module, driver.modules.insert(loaded)) }
 }
 
@@ -69,7 +67,7 @@ struct Shape {
 
 /// # Safety
 ///
-/// As [`arguments`], for as many as the function has; the arguments are what `Entry::run` asks for.
+/// As [`arguments`]; the arguments satisfy `Entry::run`.
 unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize, parameters: *mut *mut c_void) -> Answer {
     let function = driver.functions.find(function)?;
     if driver.engine.stream(stream)?.device != function.device {
@@ -80,11 +78,11 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
     if groups == 0 || !(1..=1024).contains(&threads) || matches!(function.program, Program::Host(_)) && threads != WARP {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     let arguments = unsafe { arguments(parameters, &function.program.parameters())? };
     function.load(driver);
     if driver.devices[function.device as usize].grows_local(function.local) {
-        // Local memory is allocated for all threads that the device holds, when no kernel uses it.
+        // A driver allocates local memory for all threads of the device.
         driver.engine.idle(Some(function.device), driver.settings.deadline);
     }
     let launch = Launch { program: function.program.clone(), arguments, groups: groups.into(), threads };
@@ -93,13 +91,12 @@ unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize,
 
 calls! {
     Context fn cuModuleLoadData(module: *mut usize, image: *const c_void) |driver| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { load(driver, module, image, &mut String::new()) }
     }
 
-    // Of the options only the logs mean something.
     Context fn cuModuleLoadDataEx(module: *mut usize, image: *const c_void, count: u32, options: *mut u32, values: *mut *mut c_void) |driver| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         let info = unsafe { Log::find(count, options, values, INFO_LOG)? };
         // SAFETY: as above.
         let error = unsafe { Log::find(count, options, values, ERROR_LOG)? };
@@ -129,7 +126,7 @@ calls! {
         }
         let module = driver.modules.find(module)?;
         let kernel = module.kernel(name.text()?)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(function, driver.functions.insert_arc(kernel.clone())) }
     }
 
@@ -139,11 +136,11 @@ calls! {
             return Err(Code::NOT_FOUND);
         }
         if !bytes.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             unsafe { give(bytes, 8)? };
         }
         if !address.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             unsafe { give(address, module.abi.ok_or(Code::NOT_FOUND)?)? };
         }
         Ok(())
@@ -159,7 +156,7 @@ calls! {
         if attribute != LOCAL_SIZE {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(value, i32::try_from(function.local).unwrap_or(i32::MAX)) }
     }
 
@@ -169,7 +166,7 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         let warps = block_size.cast_unsigned().div_ceil(WARP);
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(blocks, (BLOCKS_EACH as u32 / warps).cast_signed()) }
     }
 
@@ -191,7 +188,7 @@ calls! {
             return Err(Code::NOT_SUPPORTED);
         }
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { launch(driver, function, &shape, stream, parameters) }
     }
 
@@ -209,11 +206,11 @@ calls! {
     ) |driver| {
         driver.demand(COOPERATIVE_LAUNCH)?;
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
-        // Its blocks may wait for each other, so they must all be there.
+        // Its blocks may wait for each other.
         if u64::from(grid_x) > MULTIPROCESSORS * BLOCKS_EACH {
             return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { launch(driver, function, &shape, stream, parameters) }
     }
 }

@@ -1,4 +1,4 @@
-//! Devices and each other's memory.
+//! Access of devices to each other's memory.
 
 use crate::call::give;
 use crate::code::Code;
@@ -6,7 +6,7 @@ use crate::code::Code;
 calls! {
     Init fn cuDeviceCanAccessPeer(can: *mut i32, device: i32, peer: i32) |driver| {
         let (device, peer) = (driver.device(device)?.ordinal, driver.device(peer)?.ordinal);
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(can, driver.settings.peers.can_reach(device, peer).into()) }
     }
 
@@ -16,13 +16,11 @@ calls! {
             return Err(Code::INVALID_DEVICE);
         }
         let known = match attribute {
-            // The rank: all are alike.
             1 => 0,
-            // Access, atomics, access to arrays.
             2..=4 => driver.settings.peers.can_reach(device, peer).into(),
             _ => return Err(Code::INVALID_VALUE),
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(value, known) }
     }
 

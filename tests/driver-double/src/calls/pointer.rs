@@ -10,7 +10,6 @@ use crate::driver::Driver;
 use crate::managed::NOWHERE;
 
 const HOST: u32 = 1;
-/// `CU_MEMORYTYPE_DEVICE`, managed memory's too.
 const DEVICE: u32 = 2;
 
 enum Value {
@@ -34,7 +33,6 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
             Kind::Managed => Some(address),
             _ => driver.space.device_address(span),
         })),
-        // A device's has none.
         4 => match (known, is_host) {
             (Some(_), false) => Err(Code::INVALID_VALUE),
             (known, _) => word(known.map(|span| span.place().addr().get() as u64)),
@@ -55,10 +53,10 @@ fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -
 
 /// # Safety
 ///
-/// `place` is null, which is refused, or valid for a write as wide as the attribute.
+/// `place` is null, which is rejected, or valid for a write as wide as the attribute.
 unsafe fn write(place: *mut c_void, value: Value) -> Answer {
     match value {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         Value::Word(word) => unsafe { give(place.cast::<u64>(), word) },
         // SAFETY: as above.
         Value::Number(number) => unsafe { give(place.cast::<i32>(), number) },
@@ -72,11 +70,11 @@ calls! {
         let block = driver.space.listed(address, 1).map_err(|_| Code::NOT_FOUND)?.block;
         let (start, _) = driver.space.start(address).ok_or(Code::NOT_FOUND)?;
         if !base.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             unsafe { give(base, start)? };
         }
         if !bytes.is_null() {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             unsafe { give(bytes, block.len as usize)? };
         }
         Ok(())
@@ -84,7 +82,7 @@ calls! {
 
     Context fn cuPointerGetAttribute(data: *mut c_void, number: u32, address: u64) |driver| {
         let span = driver.space.listed(address, 1)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { write(data, attribute(driver, number, address, Some(&span))?) }
     }
 
@@ -94,7 +92,7 @@ calls! {
         }
         let span = driver.space.listed(address, 1).ok();
         for i in 0..count as usize {
-            // SAFETY: the caller's promise: so many of both.
+            // SAFETY: the caller's promise: `count` of both.
             let number = unsafe { numbers.add(i).read() };
             // SAFETY: as above.
             let place = unsafe { data.add(i).read() };

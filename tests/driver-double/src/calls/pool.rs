@@ -1,4 +1,4 @@
-//! Memory in the order of streams, and its pools.
+//! Stream-ordered memory and its pools.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const PINNED: u32 = 1;
 /// `CU_MEM_LOCATION_TYPE_DEVICE`.
 pub const LOCATION_DEVICE: u32 = 1;
 
-/// `CUmemLocation`: of which kind, and which of them.
+/// `CUmemLocation`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Location {
@@ -36,13 +36,13 @@ pub struct PoolProps {
     pub allocation: u32,
     /// `CUmemAllocationHandleType`.
     pub handles: u32,
-    /// The location of its memory.
+    /// Location of the memory.
     pub location: Location,
-    /// Of Windows.
+    /// Windows only.
     pub security: *mut c_void,
-    /// Most bytes, or 0 for no limit.
+    /// Limit in bytes, or 0.
     pub limit: usize,
-    /// What this does not know.
+    /// Not modelled.
     pub rest: [u8; 56],
 }
 
@@ -50,9 +50,9 @@ pub struct PoolProps {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Access {
-    /// The device or host with access.
+    /// The device or host that has access.
     pub location: Location,
-    /// `CUmemAccess_flags`: 0, 1 for reads, 3 for all.
+    /// 0 none, 1 reads, 3 all.
     pub flags: u32,
 }
 
@@ -70,7 +70,7 @@ fn allocate(driver: &Driver, pool: Arc<Pool>, address: *mut u64, bytes: usize, s
     block.ordered = Some(Ordered::new(Arc::clone(&pool)));
     let block = Arc::new(block);
     driver.engine.queue(stream, Operation::Allocate(Arc::clone(&block)), None).inspect_err(undo)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { give(address, driver.space.place(&block)) }
 }
 
@@ -95,7 +95,7 @@ fn attribute(number: u32) -> Answer<Attribute> {
     })
 }
 
-/// Returns how often a pool took memory from its device (`back` 0) or returned some (1); 0 for an unknown pool.
+/// Returns how often a pool took memory from its device (`back` 0) or returned some (1).
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_pool_moves(pool: usize, back: u32) -> u64 {
     let pool = Driver::the().pools.find(pool);
@@ -117,7 +117,7 @@ calls! {
 
     Context fn cuMemFreeAsync(address: u64, stream: usize) |driver| {
         let Some(block) = driver.space.begins(address, Kind::Ordered) else {
-            // Says so if it was freed before.
+            // Reports a double free.
             driver.space.resolve(address, 1)?;
             return Err(Code::INVALID_VALUE);
         };
@@ -128,7 +128,7 @@ calls! {
     Init fn cuDeviceGetDefaultMemPool(pool: *mut usize, device: i32) |driver| {
         let device = driver.device(device)?;
         driver.demand(MEMORY_POOLS_SUPPORTED)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(pool, device.pool) }
     }
 
@@ -137,7 +137,7 @@ calls! {
         if pool.is_null() || properties.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         let asked = unsafe { properties.read() };
         if asked.allocation != PINNED || asked.location.kind != LOCATION_DEVICE {
             return Err(Code::INVALID_VALUE);
@@ -147,7 +147,7 @@ calls! {
         }
         let device = driver.device(asked.location.id)?.ordinal;
         let limit = if asked.limit == 0 { u64::MAX } else { asked.limit as u64 };
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(pool, driver.pools.insert(Pool::new(device, false, limit))) }
     }
 
@@ -172,7 +172,7 @@ calls! {
         let pool = driver.pools.find(pool)?;
         let state = pool.state();
         let word = match attribute(number)? {
-            // SAFETY: the caller's promise: these are of four bytes.
+            // SAFETY: the caller's promise: these have four bytes.
             Attribute::Reuse(index) => return unsafe { give(value.cast::<i32>(), state.reuse[index]) },
             Attribute::Threshold => state.threshold,
             Attribute::Reserved => state.reserved,
@@ -180,7 +180,7 @@ calls! {
             Attribute::Used => state.used,
             Attribute::UsedHigh => state.used_high,
         };
-        // SAFETY: the caller's promise: these are of eight.
+        // SAFETY: the caller's promise: these have eight.
         unsafe { give(value.cast::<u64>(), word) }
     }
 
@@ -192,15 +192,15 @@ calls! {
         }
         let mut state = pool.state();
         if let Attribute::Reuse(index) = attribute {
-            // SAFETY: the caller's promise: of four bytes.
+            // SAFETY: the caller's promise: four bytes.
             state.reuse[index] = unsafe { value.cast::<i32>().read_unaligned() };
             return Ok(());
         }
-        // SAFETY: the caller's promise: of eight.
+        // SAFETY: the caller's promise: eight bytes.
         let word = unsafe { value.cast::<u64>().read_unaligned() };
         match attribute {
             Attribute::Threshold => state.threshold = word,
-            // The high marks begin anew, and only so.
+            // High-water marks can only be reset to zero.
             Attribute::ReservedHigh if word == 0 => state.reserved_high = state.reserved,
             Attribute::UsedHigh if word == 0 => state.used_high = state.used,
             _ => return Err(Code::INVALID_VALUE),
@@ -215,7 +215,7 @@ calls! {
         }
         let mut access = pool.state().access;
         for i in 0..count {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             let entry = unsafe { map.add(i).read() };
             let who = driver.device(entry.location.id)?.ordinal;
             if entry.location.kind != LOCATION_DEVICE || ![0, 1, 3].contains(&entry.flags) || (who == pool.device && entry.flags != 3) {

@@ -1,4 +1,4 @@
-//! Streams, the words that they write and wait for, and the functions that they call.
+//! Streams, their words and host functions.
 
 use std::ffi::c_void;
 
@@ -18,11 +18,10 @@ fn create(driver: &Driver, stream: *mut usize, flags: u32) -> Answer {
     if stream.is_null() || flags & !NON_BLOCKING != 0 {
         return Err(Code::INVALID_VALUE);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { give(stream, driver.engine.create(driver.current()?.ordinal, flags & NON_BLOCKING == 0)?) }
 }
 
-/// A word that a stream may write or wait for: aligned, and not of managed memory.
 fn word(driver: &Driver, address: u64) -> Answer<Span> {
     let span = driver.space.resolve(address, 8)?;
     if address.is_multiple_of(8) && span.block.kind != Kind::Managed { Ok(span) } else { Err(Code::INVALID_VALUE) }
@@ -34,17 +33,17 @@ calls! {
     }
 
     Context fn cuStreamCreateWithPriority(stream: *mut usize, flags: u32, _priority: i32) |driver| {
-        // A priority out of range is brought into it, and every stream is a thread like the others.
+        // The priority has no effect.
         create(driver, stream, flags)
     }
 
     Context fn cuStreamGetCtx(stream: usize, context: *mut usize) |driver| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(context, crate::context::handle(driver.engine.stream(stream)?.device)) }
     }
 
     Context fn cuStreamGetId(stream: usize, id: *mut u64) |driver| {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         unsafe { give(id, driver.engine.stream(stream)?.id) }
     }
 

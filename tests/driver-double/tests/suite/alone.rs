@@ -1,4 +1,4 @@
-//! A test in a process of its own: there is one driver per process, and a call that hangs or aborts ends only that one.
+//! Runs a test in its own process: there is one driver per process, and a call may hang or abort.
 
 use std::env;
 use std::process::{Command, Stdio, exit};
@@ -16,7 +16,6 @@ pub fn alone(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Str
     stderr
 }
 
-/// As [`alone`], and it must end by aborting.
 #[track_caller]
 #[allow(dead_code)]
 pub fn aborts(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> String {
@@ -48,7 +47,6 @@ fn run(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Ended {
     while child.try_wait().expect("a child").is_none() && begun.elapsed() < LIMIT {
         thread::sleep(Duration::from_millis(2));
     }
-    // It has ended in time, and then this does nothing.
     let _ = child.kill();
     let output = child.wait_with_output().expect("what it wrote");
     assert!(begun.elapsed() < LIMIT, "{name} hung:\n{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! Failures on order, the record of calls, and the report of leaks.
+//! Planned failures, the record of calls, and the report of leaks.
 
 use std::fs;
 
@@ -25,7 +25,6 @@ fn the_nth_call_of_a_symbol_fails_and_does_nothing() {
     });
 }
 
-/// Which context is bound is answered without the rest of a call, where nothing else is wanted.
 #[test]
 fn what_is_done_at_once_is_counted_planned_and_refused_like_any_other() {
     alone("faults::what_is_done_at_once_is_counted_planned_and_refused_like_any_other", &[], || {
@@ -49,7 +48,6 @@ fn what_is_done_at_once_is_counted_planned_and_refused_like_any_other() {
     });
 }
 
-/// As a test of a backend does it: each symbol of a piece of work, each of its calls, one after the other.
 #[test]
 fn every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process() {
     alone(
@@ -145,7 +143,6 @@ fn every_call_is_a_line_with_arguments_and_result() {
     let log = fs::read_to_string(&file).expect("the log");
     let mut lines = log.lines();
     assert!(lines.next().is_some_and(|line| line.starts_with("# ringmem driver double, not a GPU; process ")), "{log}");
-    // Of `4 THREAD cuMemAlloc_v2(0x.., 0x400) = CUDA_SUCCESS (0) -> 0x..`: number and symbol, and the line without the thread.
     let calls: Vec<(u64, &str, &str)> = lines
         .map(|line| {
             let (number, rest) = line.split_once(' ').expect("a number");

@@ -1,4 +1,4 @@
-//! Persistent kernels, launched as on a driver and reached through rings in pinned memory.
+//! Persistent kernels, reached through rings in pinned memory.
 
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ const CAPACITY: u64 = 16;
 const EPOCH: u32 = 7;
 const IDLE_NS: u64 = 20_000_000_000;
 
-/// A host's end of one echo: its control block in a row of them, telemetry and rings in memory of their own.
 struct Line {
     control: HostSide<'static, HostWord>,
     sender: Producer<'static, Echo, Host>,
@@ -52,7 +51,6 @@ impl Line {
         eventually("the command is acted on", || self.control.acknowledged());
     }
 
-    /// Sends so many messages, and checks each answer.
     fn talk(&mut self, messages: u64, key: u64) {
         let (mut sent, mut received) = (0, 0);
         let begun = Instant::now();
@@ -111,7 +109,6 @@ fn each_block_serves_its_own_control_block() {
     });
 }
 
-/// A grid that does not fit runs in turns: the device holds 64 blocks.
 #[test]
 fn blocks_that_do_not_fit_run_after_the_others() {
     alone("kernel::blocks_that_do_not_fit_run_after_the_others", &[], || {

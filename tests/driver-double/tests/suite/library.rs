@@ -11,7 +11,7 @@ fn open(path: impl libloading::AsFilename) -> Result<Library, libloading::Error>
 }
 
 fn address(library: &Library, symbol: &str) -> Option<usize> {
-    // SAFETY: only its address is looked at.
+    // SAFETY: only its address is used.
     unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.ok().map(|function| *function as usize)
 }
 
@@ -25,7 +25,6 @@ const OWN: [&str; 7] = [
     "ringmem_double_violations",
 ];
 
-/// Of the driver's functions, without the endings of their later forms.
 const NEEDED: &str = "cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuDeviceGetName cuDeviceGetAttribute cuDeviceTotalMem cuDeviceGetUuid \
      cuDeviceGetPCIBusId cuGetErrorName cuGetErrorString cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease cuCtxGetCurrent cuCtxSetCurrent \
      cuCtxSynchronize cuMemAlloc cuMemFree cuMemAllocAsync cuMemFreeAsync cuMemAllocFromPoolAsync cuMemGetInfo cuMemGetAddressRange \

@@ -1,4 +1,4 @@
-//! The tests of the double in one program; each starts itself again in a process of its own.
+//! The tests of the double; each restarts itself in its own process.
 
 mod alone;
 mod rig;

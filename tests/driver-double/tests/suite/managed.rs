@@ -18,7 +18,6 @@ fn managed() -> u64 {
     at
 }
 
-/// An attribute of a range, as a list of so many numbers.
 fn range<const N: usize>(attribute: u32, at: u64, bytes: usize) -> [i32; N] {
     let mut list = [7; N];
     // SAFETY: of the stated length.
@@ -129,7 +128,6 @@ fn without_managed_memory_there_is_none() {
     });
 }
 
-/// Of an address: its context is known, kind of memory, device and host address, whether it is managed, its device, start, length and pool.
 #[derive(Debug, PartialEq)]
 struct Known {
     has_context: bool,
@@ -142,7 +140,6 @@ struct Known {
     pool: usize,
 }
 
-/// All attributes at once, and each by itself but the host's address, which a device's has not.
 fn known(at: u64) -> Known {
     let (mut context, mut kind, mut device, mut is_managed) = (0_usize, 0_u32, 0_u64, 0_u8);
     let (mut ordinal, mut start, mut len, mut pool) = (0_i32, 0_u64, 0_u64, 0_usize);
@@ -194,7 +191,6 @@ fn an_address_tells_what_it_is() {
             assert_eq!(known(managed), of_managed);
             let of_host = Known { kind: 1, addresses: [host_at + 99; 2], is_managed: false, start: host_at, len: 100, ..of_managed };
             assert_eq!(known(host_at + 99), of_host);
-            // An unknown one is no error there, and one here.
             let nothing = Known { has_context: false, kind: 0, addresses: [0; 2], ordinal: NOWHERE, start: 0, len: 0, ..of_host };
             assert_eq!(known(8), nothing);
             assert_eq!(cuPointerGetAttribute((&raw mut number).cast(), 2, 8), 1);

@@ -39,7 +39,7 @@ fn a_range_that_is_not_whole_in_one_allocation_is_refused() {
         let (at, next, freed) = (device(64), device(64), device(64));
         let (host, stream, mut own) = (pinned(64), stream(NON_BLOCKING), [0_u8; 128]);
         let (own, host): (*mut c_void, *mut c_void) = (own.as_mut_ptr().cast(), host.as_ptr().cast());
-        // SAFETY: what names no live memory is refused.
+        // SAFETY: names of no live memory are rejected.
         unsafe {
             ok(cuMemFree_v2(freed));
             for (address, bytes) in [(at, 65), (at + 64, 1), (at + 1, 64), (at - 1, 2), (freed, 1), (at, usize::MAX), (u64::MAX, 2), (0, 1)]
@@ -51,13 +51,10 @@ fn a_range_that_is_not_whole_in_one_allocation_is_refused() {
                 assert_eq!(cuMemcpyHtoD_v2(address, own, bytes), 1);
                 assert_eq!(cuMemcpyDtoHAsync_v2(own, address, bytes, stream), 1);
             }
-            // Pinned memory is known, so its bounds are too.
             assert_eq!(cuMemcpyHtoDAsync_v2(at, host.byte_add(1), 64, stream), 1);
             assert_eq!(cuMemcpyDtoH_v2(host.byte_sub(1), at, 2), 1);
-            // A word must be aligned, and there.
             assert_eq!(cuStreamWriteValue64_v2(stream, at + 4, 1, 0), 1);
             assert_eq!(cuStreamWriteValue64_v2(stream, at + 64, 1, 0), 1);
-            // Overlapping copies are undefined.
             assert_eq!(cuMemcpyDtoD_v2(at, at + 8, 16), 1);
             ok(cuMemcpyDtoD_v2(at, at + 16, 16));
         }
@@ -70,7 +67,7 @@ fn a_foreign_pointer_is_refused() {
         begin();
         let (at, host, own) = (device(64), pinned(64), [0_u8; 64]);
         let (device_as_host, mut address) = (std::ptr::without_provenance_mut::<c_void>(at as usize), 0);
-        // SAFETY: what names no live memory of its kind is refused.
+        // SAFETY: names of no live memory of the kind are rejected.
         unsafe {
             assert_eq!(cuMemcpyHtoD_v2(own.as_ptr().addr() as u64, host.as_ptr().cast(), 8), 1);
             assert_eq!(cuMemcpyHtoD_v2(at, device_as_host, 8), 1);
@@ -106,7 +103,6 @@ fn write_combined_memory_has_another_address_on_devices() {
             ok(cuMemsetD8_v2(address, 3, 64));
             ok(cuCtxSynchronize());
             assert_eq!(host.cast::<[u8; 64]>().read(), [3; 64]);
-            // A copy takes the host's address where it takes a pointer.
             let at = device(64);
             ok(cuMemcpyHtoD_v2(at, host, 64));
             assert_eq!(bytes_at(at, 64), [3; 64]);
@@ -134,7 +130,6 @@ fn host_memory_is_registered_once() {
             assert_eq!(cuMemHostRegister_v2(at, 0, 0), 1);
             assert_eq!(cuMemHostRegister_v2(at, 1, 4), 1);
             assert_eq!(cuMemHostUnregister(at.byte_add(1)), 713);
-            // Two registrations are two pieces.
             assert_eq!(cuMemcpyHtoD_v2(device(8), at.byte_add(2044), 8), 1);
             assert_eq!(cuMemFreeHost(at), 1);
             ok(cuMemHostUnregister(at));
@@ -206,7 +201,6 @@ fn what_is_taken_is_counted() {
             assert_eq!(cuMemAlloc_v2(&raw mut address, 0), 1);
             assert_eq!(cuMemHostAlloc(&raw mut pointer, 0, 0), 1);
             assert_eq!(cuMemHostAlloc(&raw mut pointer, 8, 16), 1);
-            // More than is reasonable to write.
             assert_eq!([cuMemHostAlloc(&raw mut pointer, 1 << 40, 0), cuMemAllocManaged(&raw mut address, 1 << 40, 1)], [2; 2]);
             assert_eq!((address, pointer), (0, null_mut()));
             ok(cuMemFree_v2(at));
@@ -256,7 +250,7 @@ fn a_device_that_reads_pageable_memory_itself_reads_it_when_it_copies() {
             begin();
             let (at, stream, mut own) = (device(1), stream(NON_BLOCKING), Box::new(1_u8));
             let place = &raw mut *own;
-            // SAFETY: live memory; the host's byte is written as a whole, by this thread alone.
+            // SAFETY: live memory; only this thread writes the byte, as a whole.
             unsafe {
                 ok(cuMemcpyHtoDAsync_v2(at, place.cast(), 1, stream));
                 place.write_volatile(2);

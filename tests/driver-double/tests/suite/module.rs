@@ -1,4 +1,4 @@
-//! Modules: which PTX is taken, and which launches.
+//! Which PTX loads, and which launches succeed.
 
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -58,7 +58,6 @@ fn a_kernel_that_the_text_does_not_name_is_not_found() {
         // SAFETY: C strings, and valid output pointers.
         unsafe {
             ok(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
-            // It has a host build.
             assert_eq!(cuModuleGetFunction(&raw mut function, module, Name::new(c"histogram")), 500);
             assert_eq!(cuModuleGetFunction(&raw mut function, module, Name::new(c"")), 500);
         }
@@ -76,7 +75,7 @@ fn a_launch_that_no_kernel_here_understands_is_refused() {
         let mut hole = whole;
         hole[1] = null_mut();
         let (mut blocks, mut extra) = (0, null_mut());
-        // SAFETY: as many arguments as the kernel takes, each readable or refused.
+        // SAFETY: as many arguments as the kernel takes, each readable or rejected.
         unsafe {
             let launch = |grid: u32, block: u32, parameters, extra| cuLaunchKernel(order, grid, 1, 1, block, 1, 1, 0, 0, parameters, extra);
             ok(launch(1, 32, whole.as_mut_ptr(), null_mut()));
@@ -105,7 +104,7 @@ fn the_log_says_why_an_image_is_refused() {
         let size = |bytes: usize| std::ptr::without_provenance_mut::<c_void>(bytes);
         let mut values: [*mut c_void; 4] = [info.as_mut_ptr().cast(), size(8), error.as_mut_ptr().cast(), size(16)];
         let mut load = |text: &CString| {
-            // SAFETY: a C string, and so many options, with buffers as long as they are said to be.
+            // SAFETY: a C string, and `count` options with buffers of the stated lengths.
             unsafe { cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 4, options.as_mut_ptr(), values.as_mut_ptr()) }
         };
         assert_eq!(load(&text), 218);

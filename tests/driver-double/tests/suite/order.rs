@@ -102,7 +102,6 @@ fn a_destroyed_handle_is_invalid() {
                 cuMemsetD8Async(at, 1, 8, stream),
                 cuEventRecord(event, stream),
                 launch(function, 1, stream, &[0; 4]),
-                // Of another kind.
                 cuStreamSynchronize(event),
                 cuModuleUnload(event),
                 cuStreamDestroy_v2(0),
@@ -132,7 +131,6 @@ fn a_destroyed_handle_is_invalid() {
                 assert_eq!(code, 400);
             }
         }
-        // Not those that never were: an event's is none of a stream, nor is 0.
         assert_eq!(ringmem_double_violations(), 8 + 6 + 5);
     });
     for what in ["stream", "event", "module", "function of a module"] {
@@ -140,7 +138,6 @@ fn a_destroyed_handle_is_invalid() {
     }
 }
 
-/// Each may wait for a kernel for ever.
 #[test]
 fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
     const TEST: &str = "order::a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason";
@@ -191,9 +188,7 @@ fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
         "cuMemcpyDtoHAsync_v2 to pageable memory",
         "cuFuncLoad",
         "cuLaunchKernel",
-        // Where kernels are loaded with their modules.
         "cuModuleLoadData",
-        // The kernel's stream is a blocking one.
         "cuMemcpyHtoD_v2",
         "cuDevicePrimaryCtxRelease_v2",
     ];
@@ -231,7 +226,6 @@ fn what_was_made_ready_works_beside_a_kernel() {
         unsafe {
             ok(cuFuncLoad(order));
             let held = Held::new(NON_BLOCKING);
-            // The same kernel, asked for again.
             ok(launch(function(loader, c"order_of_stores"), 1, beside, &[on_device, 3, 0]));
             ok(cuMemcpyHtoD_v2(on_device + 256, on_host.as_ptr().cast(), 256));
             ok(cuStreamSynchronize(beside));
@@ -263,7 +257,6 @@ fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
         let held = Held::new(0);
         // SAFETY: takes handles and live memory.
         unsafe {
-            // Fills wait for nothing on the host.
             ok(cuMemsetD8_v2(at, 1, 8));
             ok(cuMemsetD8Async(at, 2, 8, other));
             ok(cuMemsetD8Async(at, 3, 8, free));
@@ -285,7 +278,6 @@ fn a_stream_waits_for_an_event_as_it_was_recorded() {
         let mut milliseconds = 0.0;
         // SAFETY: takes handles and live memory.
         unsafe {
-            // Never recorded: nothing to wait for.
             ok(cuStreamWaitEvent(other, first, 0));
             ok(cuEventQuery(first));
             assert_eq!(cuEventElapsedTime(&raw mut milliseconds, first, first), 400);
@@ -297,7 +289,6 @@ fn a_stream_waits_for_an_event_as_it_was_recorded() {
             assert_eq!([cuEventQuery(first), cuEventQuery(second), cuStreamQuery(other)], [0, 600, 600]);
             held.release();
             ok(cuStreamSynchronize(other));
-            // Made without timing.
             assert_eq!(cuEventElapsedTime_v2(&raw mut milliseconds, first, second), 400);
             ok(cuEventElapsedTime_v2(&raw mut milliseconds, first, first));
         }
@@ -333,7 +324,7 @@ fn after_a_fork_nothing_works() {
     alone("order::after_a_fork_nothing_works", &[], || {
         begin();
         let (mut status, mut context) = (0, 0);
-        // SAFETY: the child makes three calls, which take no lock that another thread could hold, and ends.
+        // SAFETY: the child makes three calls, which take no lock of another thread, and exits.
         unsafe {
             let process = fork();
             if process == 0 {

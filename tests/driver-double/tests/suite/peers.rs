@@ -1,4 +1,4 @@
-//! Several devices: contexts, and whose memory whose kernels reach.
+//! Several devices: contexts and peer access.
 
 use crate::alone::{aborts, alone};
 use crate::rig::{NON_BLOCKING, begin, bytes_at, device, event, function, launch, module, ok, ordered, stream};
@@ -71,7 +71,6 @@ fn what_is_of_another_context_is_refused() {
             assert_eq!(cuEventRecord(event, on_first), 400);
             ok(launch(there, 1, on_second, &[at, 1, 0]));
             ok(cuEventRecord(event, on_second));
-            // A stream of another device may wait for it.
             ok(cuStreamWaitEvent(on_first, event, 0));
             ok(cuStreamSynchronize(on_first));
         }
@@ -115,7 +114,6 @@ fn a_kernel_reaches_a_peers_memory_only_when_let_in_each_way_for_itself() {
             assert!(stored(6));
             bind(second);
             assert_eq!(cuCtxEnablePeerAccess(first, 0), 217);
-            // A context that has ended, on either side, is let in nowhere.
             ok(cuDevicePrimaryCtxRelease_v2(1));
             on(1);
             bind(first);
@@ -148,7 +146,6 @@ fn a_pool_lets_devices_in_by_itself() {
                 ok(cuStreamSynchronize(stream));
                 bytes_at(at + 128, 8) == value.to_le_bytes()
             };
-            // This is of other memory.
             ok(cuCtxEnablePeerAccess(second, 0));
             assert!(!stored(3));
             ok(cuMemPoolSetAccess(pool, [access(0, 3)].as_ptr(), 1));

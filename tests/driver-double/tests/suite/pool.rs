@@ -114,7 +114,7 @@ fn a_pool_of_ones_own_has_a_limit_and_outlives_its_handle() {
             ok(cuMemPoolDestroy(pool));
             assert_eq!(ringmem_double_violations(), 0);
             assert_eq!(cuMemAllocFromPoolAsync(&raw mut more, 6, pool, stream), 400);
-            // A handle that was destroyed may be anything to a driver.
+            // A destroyed handle may be another's on a driver.
             assert_eq!(ringmem_double_violations(), 1);
             assert_eq!(free_bytes(), 600);
             ok(cuMemFreeAsync(at, stream));
@@ -155,24 +155,20 @@ fn what_nothing_orders_is_a_violation_also_where_luck_would_order_it() {
     let stderr = alone("pool::what_nothing_orders_is_a_violation_also_where_luck_would_order_it", &[], || {
         begin();
         let (one, other) = (stream(NON_BLOCKING), stream(NON_BLOCKING));
-        // SAFETY: wrong orders of calls, whose memory the double keeps.
+        // SAFETY: wrong orders of calls; the double keeps the memory.
         unsafe {
-            // Used on another stream.
             let at = ordered(64, one);
             luck();
             ok(cuMemsetD8Async(at, 1, 64, other));
             assert_eq!(ringmem_double_violations(), 1);
             luck();
-            // Freed while that may be running: the free comes after the allocation, not after the use.
             ok(cuMemFreeAsync(at, one));
             assert_eq!(ringmem_double_violations(), 2);
-            // Used after that, and freed again.
             assert_eq!(cuMemsetD8Async(at, 1, 64, one), 1);
             assert_eq!(cuMemFreeAsync(at, one), 1);
             assert_eq!(cuMemFree_v2(at), 1);
             assert_eq!(ringmem_double_violations(), 5);
             ok(cuCtxSynchronize());
-            // And when it is gone.
             assert_eq!(cuMemsetD8Async(at, 1, 64, one), 1);
             assert_eq!(cuMemFreeAsync(at, one), 1);
             assert_eq!(cuMemFree_v2(at), 1);
@@ -195,9 +191,8 @@ fn an_event_a_wait_and_the_legacy_stream_order_uses() {
         begin();
         let (one, other, third) = (stream(NON_BLOCKING), stream(NON_BLOCKING), stream(NON_BLOCKING));
         let (blocking, allocated, used) = (stream(0), event(2), event(2));
-        // SAFETY: live memory, ordered as said.
+        // SAFETY: live memory, ordered as stated.
         unsafe {
-            // By an event, and through a third stream.
             let at = ordered(64, one);
             ok(cuEventRecord(allocated, one));
             ok(cuStreamWaitEvent(other, allocated, 0));
@@ -208,26 +203,22 @@ fn an_event_a_wait_and_the_legacy_stream_order_uses() {
             ok(cuEventRecord(used, third));
             ok(cuStreamWaitEvent(one, used, 0));
             ok(cuMemFreeAsync(at, one));
-            // By the host, which has waited, or asked.
             let at = ordered(64, one);
             ok(cuStreamSynchronize(one));
             ok(cuMemsetD8Async(at, 1, 64, other));
             ok(cuEventRecord(used, other));
             crate::rig::eventually("the fill is done", || cuEventQuery(used) == 0);
             ok(cuMemFreeAsync(at, third));
-            // By a word of the host's, and by a call that returns when it is done.
             let (at, word) = (ordered(64, one), pinned(8));
             ok(cuStreamWriteValue64_v2(one, word.as_ptr().addr() as u64, 1, 0));
             crate::rig::eventually("the word is there", || word.cast::<u64>().read_volatile() == 1);
             assert_eq!(bytes_at(at, 64), [POISON; 64]);
             ok(cuMemFreeAsync(at, other));
-            // By a word of another stream.
             let at = ordered(64, one);
             ok(cuStreamWriteValue64_v2(one, word.as_ptr().addr() as u64, 2, 0));
             ok(cuStreamWaitValue64_v2(third, word.as_ptr().addr() as u64, 2, 1));
             ok(cuMemsetD8Async(at, 1, 64, third));
             ok(cuMemFreeAsync(at, third));
-            // By the legacy rule.
             let at = ordered(64, 0);
             ok(cuMemsetD8Async(at, 1, 64, blocking));
             ok(cuMemFreeAsync(at, 0));
@@ -270,7 +261,6 @@ fn a_kernel_reaches_no_memory_before_its_stream_does_and_none_that_nothing_order
         // SAFETY: takes a handle.
         ok(unsafe { cuStreamSynchronize(one) });
         assert_eq!((bytes_at(at + 128, 8), ringmem_double_violations()), (3_u64.to_le_bytes().to_vec(), 0));
-        // Behind a kernel that is held.
         let held = Held::new(NON_BLOCKING);
         let at = ordered(512, held.stream);
         ok(crate::rig::launch(order, 1, other, &[at, 3, 0]));

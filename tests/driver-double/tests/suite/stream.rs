@@ -27,7 +27,7 @@ fn a_function_is_called_after_what_was_queued_before_it() {
         begin();
         let (at, on) = (device(8), stream(NON_BLOCKING));
         let number = std::ptr::without_provenance_mut(5);
-        // SAFETY: functions that may be called with it.
+        // SAFETY: functions callable with this argument.
         unsafe {
             ok(cuMemsetD8Async(at, 1, 8, on));
             ok(cuLaunchHostFunc(on, Some(adds), number));
@@ -46,7 +46,7 @@ fn a_call_from_a_function_of_a_stream_is_refused_and_a_violation() {
     let stderr = alone("stream::a_call_from_a_function_of_a_stream_is_refused_and_a_violation", &[], || {
         begin();
         let on = stream(NON_BLOCKING);
-        // SAFETY: a function that may be called with it.
+        // SAFETY: a function callable with this argument.
         unsafe {
             ok(cuLaunchHostFunc(on, Some(calls_back), null_mut()));
             ok(cuStreamSynchronize(on));
@@ -82,7 +82,7 @@ fn a_stream_waits_for_a_word_as_its_flag_says() {
             }
             assert_eq!(bytes_at(at, 8), [index as u8; 8]);
         }
-        // SAFETY: what cannot be waited for is refused.
+        // SAFETY: invalid waits are rejected.
         unsafe {
             assert_eq!(
                 [cuStreamWaitValue64_v2(0, at + 4, 1, 0), cuStreamWaitValue64_v2(0, at, 1, 4), cuStreamWaitValue64_v2(0, at + 16, 1, 0)],
@@ -133,7 +133,7 @@ fn streams_have_numbers_that_are_never_used_twice() {
             }
             assert_eq!(cuStreamCreateWithPriority(&raw mut made, 2, 0), 1);
         }
-        // A handle that was destroyed may be another's on a driver.
+        // A destroyed handle may be another's on a driver.
         assert_eq!(ringmem_double_violations(), 3);
     });
 }

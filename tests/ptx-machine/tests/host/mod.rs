@@ -17,7 +17,6 @@ impl Memory {
     }
 
     pub fn filled(words: usize, value: u64) -> Self {
-        // Room for a multiple of 128.
         Self { words: (0..words + 16).map(|_| AtomicU64::new(value)).collect() }
     }
 

@@ -1,4 +1,4 @@
-//! What most tests begin with, over the double's own functions.
+//! Setup of most tests, over the double's own functions.
 #![allow(dead_code)]
 
 use std::ffi::{CString, c_void};
@@ -38,7 +38,7 @@ pub fn device(bytes: usize) -> u64 {
 
 pub fn pinned(bytes: usize) -> NonNull<u8> {
     let mut pointer = null_mut();
-    // SAFETY: writes one pointer; then all of what it points to.
+    // SAFETY: writes one pointer; then all bytes of its block.
     unsafe {
         ok(cuMemHostAlloc(&raw mut pointer, bytes, 3));
         pointer.cast::<u8>().write_bytes(0, bytes);
@@ -92,7 +92,6 @@ pub fn module() -> usize {
     module
 }
 
-/// A kernel, not loaded before its first use.
 pub fn function(module: usize, name: &'static std::ffi::CStr) -> usize {
     let mut function = 0;
     // SAFETY: writes one handle.
@@ -100,14 +99,12 @@ pub fn function(module: usize, name: &'static std::ffi::CStr) -> usize {
     function
 }
 
-/// A launch of so many blocks.
 pub fn launch(function: usize, blocks: u32, stream: usize, arguments: &[u64]) -> u32 {
     let mut parameters: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
-    // SAFETY: as many arguments as the kernel takes; the tests name live memory.
+    // SAFETY: as many arguments as the kernel takes; they name live memory.
     unsafe { cuLaunchKernel(function, blocks, 1, 1, 32, 1, 1, 0, stream, parameters.as_mut_ptr(), null_mut()) }
 }
 
-/// A kernel that runs until it is released.
 pub struct Held {
     words: NonNull<u8>,
     pub module: usize,
@@ -118,7 +115,6 @@ impl Held {
     pub fn new(flags: u32) -> Self {
         let (words, module, stream) = (pinned(512), module(), stream(flags));
         let held = Self { words, module, stream };
-        // It leaves by itself when a test has failed. The first number is answered at once, which shows that it runs.
         held.word(8).store(1, Release);
         let idle_ns = 20_000_000_000;
         ok(launch(function(module, c"ping_pong"), 1, stream, &[words.addr().get() as u64, 1, 2, idle_ns, mode::RELEASE]));
@@ -127,7 +123,7 @@ impl Held {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: within the 512 bytes that are never freed, aligned, and atomics on both sides.
+        // SAFETY: within the 512 bytes that are never freed, aligned; atomics on both sides.
         unsafe { self.words.add(offset).cast().as_ref() }
     }
 
