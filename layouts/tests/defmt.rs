@@ -1,4 +1,4 @@
-//! Every flag, state, error and snapshot goes through defmt: this binary has a logger, which counts bytes.
+//! Values written through defmt, to a logger that counts bytes.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -21,7 +21,7 @@ static COUNTING: Mutex<()> = Mutex::new(());
 #[defmt::global_logger]
 struct Counter;
 
-// SAFETY: `COUNTING` keeps other threads out from acquire to release, and nothing here is re-entered.
+// SAFETY: `COUNTING` excludes other threads from acquire to release; no re-entry.
 unsafe impl defmt::Logger for Counter {
     fn acquire() {}
     unsafe fn flush() {}
@@ -33,18 +33,15 @@ unsafe impl defmt::Logger for Counter {
 
 defmt::timestamp!("{=u8}", 0);
 
-/// How many bytes a value adds to a message.
 fn bytes(value: &dyn Fn()) -> usize {
     let before = WRITTEN.load(Relaxed);
     value();
     WRITTEN.load(Relaxed) - before
 }
 
-// A `write!` by hand adds four bytes to its arguments: its string, and the end of its sequence.
 #[derive(Format)]
 struct Name;
 
-/// That each of these is written, with at least so many bytes besides the number of its string.
 macro_rules! each_is_written {
     ($least:literal: $($value:expr),+ $(,)?) => {{
         let _alone = COUNTING.lock().unwrap_or_else(|broken| broken.into_inner());
@@ -62,7 +59,6 @@ macro_rules! each_is_written {
 
 #[test]
 fn states_faults_and_verdicts() {
-    // The variant's number.
     each_is_written!(1: State::ALL[4], Fault::Corrupt, Side::Input, Verdict::Alive, Conclusion::Idle, spsc::PopError::Empty);
     each_is_written!(9: Verdict::Stuck { for_ns: 1 }, Conclusion::Working { waiting: 1, in_flight: 1 });
 }

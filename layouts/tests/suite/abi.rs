@@ -1,4 +1,4 @@
-//! The ABI hash follows the types, not their spelling: what changes it, and what does not.
+//! The ABI hash depends on types, not on their spelling.
 
 use std::any::TypeId;
 
@@ -11,7 +11,6 @@ type Celsius = f32;
 type Kelvin = f32;
 type Fahrenheit = i32;
 
-/// One struct of one name in a module of its own; only what stands behind its fields differs.
 macro_rules! nested {
     ($module:ident: $leaf:ty) => {
         mod $module {

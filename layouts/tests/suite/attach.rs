@@ -1,6 +1,4 @@
-//! Attaching to memory with the expected ring, and with anything else; and a peer that writes any value to its index.
-//!
-//! Invalid slots of framed rings are tested in `framed_attach`.
+//! Attaching to memory with the expected ring or anything else, and a peer that writes any index.
 
 use crate::ring_memory;
 
@@ -18,13 +16,11 @@ use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, RingMessa
 const KINDS: [RingFlags; 7] =
     [RingFlags::SPSC, RingFlags::FLAGGED, RingFlags::MPSC, RingFlags::MPMC, RingFlags::FRAMED, RingFlags::LOSSY, RingFlags::MAILBOX];
 
-/// A ring that has no `format` of its own: its slots are zeroed.
-///
 /// # Safety
 ///
 /// As `format` of the other kinds.
 unsafe fn format_zeroed(base: NonNull<u8>, _len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe {
         base.write_bytes(0, layout.size() as usize);
         base.cast::<RingHeader<HostWord>>().as_ref().format::<u64>(layout, start);
@@ -32,21 +28,18 @@ unsafe fn format_zeroed(base: NonNull<u8>, _len: u64, layout: &RingLayout, start
     Ok(())
 }
 
-/// What `work` gives, if it ends at all.
 fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, end) = channel();
     thread::spawn(move || done.send(work()));
     end.recv_timeout(Duration::from_secs(60)).expect("it ends in a minute")
 }
 
-/// Where a ring began, and a head and a tail that may be any distance from there and from each other.
 fn strange_indices() -> impl Iterator<Item = (u64, u64, u64)> {
     const BY: [u64; 12] = [1, 3, 4, 5, 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62, (1 << 62) + 5, 1 << 63, (1 << 63) + 9];
     let pairs = BY.into_iter().flat_map(|by| [by, by.wrapping_neg()]).flat_map(|by| [(0, by), (by, 0), (by, by)]);
     pairs.flat_map(|(head, tail)| [0, 6, u64::MAX - 1].map(|start: u64| (start, start.wrapping_add(head), start.wrapping_add(tail))))
 }
 
-/// The ends of each kind, and what both of them object to. `$other` is a message type that the ring is not one of.
 macro_rules! kinds {
     ($($name:ident: $kind:ident [$($message:ty)?] as $flags:expr, $slot_size:literal bytes, not $other:ty, formatted by $format:expr;)+) => {$(
         mod $name {
@@ -56,15 +49,14 @@ macro_rules! kinds {
             pub type Consumer<'a> = $kind::Consumer<'a, $($message,)? Host>;
 
             pub fn formatted(capacity: u64, start: u64) -> Memory {
-                // As an older ring left it: every word of a slot looks full.
                 let memory = Memory::used($flags, capacity, 0xff);
-                // SAFETY: so many bytes live there, and no end is attached.
+                // SAFETY: that many bytes live there, and no end is attached.
                 unsafe { $format(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 memory
             }
 
             pub fn objection(base: NonNull<u8>, len: u64) -> Option<AttachError> {
-                // SAFETY: the tests give memory that lives, one thread uses it, and the ends are dropped at once.
+                // SAFETY: live memory, one thread, and the ends are dropped at once.
                 let producer = unsafe { Producer::from_raw(base, len) }.err();
                 // SAFETY: as above.
                 let consumer = unsafe { Consumer::from_raw(base, len) }.err();
@@ -162,7 +154,6 @@ kinds! {
     flagged_ring: flagged [u64] as RingFlags::FLAGGED, 16 bytes, not i64, formatted by format_zeroed;
     mpsc_ring: mpsc [u64] as RingFlags::MPSC, 16 bytes, not i64, formatted by mpsc::format::<u64, Host>;
     mpmc_ring: mpmc [u64] as RingFlags::MPMC, 16 bytes, not i64, formatted by mpmc::format::<u64, Host>;
-    // An index counts words, not bytes.
     framed_ring: framed [] as RingFlags::FRAMED, 8 bytes, not u8, formatted by format_zeroed;
 }
 
@@ -173,7 +164,7 @@ macro_rules! values {
             use super::*;
 
             pub fn producer(memory: &Memory) -> Result<Producer<'_>, AttachError> {
-                // SAFETY: so many bytes live there, initialised; the test is one thread, which has one producer at a time.
+                // SAFETY: that many initialised bytes live there; one thread, one producer at a time.
                 unsafe { Producer::from_raw(memory.base, memory.len()) }
             }
 
@@ -252,7 +243,7 @@ macro_rules! two_headers_that_disagree {
             let [four, eight, another_eight] = [4, 8, 8].map(header);
             let other = RingHeader::<HostWord>::new::<i64>(&RingLayout::of_kind::<i64>($flags, 8).unwrap(), 0);
             let attach = |own: &RingHeader<HostWord>, peer: &RingHeader<HostWord>| {
-                // SAFETY: eight cells, as many as any of the headers says; the endpoints are dropped at once.
+                // SAFETY: eight cells, the most of any header; the ends are dropped at once.
                 let producer = unsafe { $kind::Producer::<$($message,)? Host>::new(own, peer, slots) }.err();
                 // SAFETY: as above.
                 let consumer = unsafe { $kind::Consumer::<$($message,)? Host>::new(own, peer, slots) }.err();
@@ -295,7 +286,6 @@ macro_rules! hostile_heads {
                     assert_eq!(producer.push(6), Err(PushError::Corrupt(6)));
                     assert!(producer.len() <= 4 && producer.free() == 0);
                 }
-                // Backwards within the ring: it claims less than it did.
                 Word::store(head, tail.wrapping_sub(2));
                 assert_eq!(producer.refresh(), Ok(2));
                 Word::store(head, tail.wrapping_sub(3));
@@ -360,7 +350,6 @@ fn lies() -> impl Strategy<Value = Vec<(i64, u8)>> {
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds would say no more.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
@@ -388,7 +377,6 @@ proptest! {
             Word::store(&memory.header().producer.tail, tail);
             let claimed = tail.wrapping_sub(head);
             let corrupt = Corrupt { head, tail, capacity: 4 };
-            // Slots that were not written hold the initial zeroes.
             match how {
                 0 => match consumer.pop() {
                     Ok(value) => prop_assert!(value == 0 && (known > 0 || (1..=4).contains(&claimed))),
@@ -452,22 +440,22 @@ fn formatting_objects_to_memory_and_to_layouts_of_other_rings() {
         // SAFETY: within the allocation.
         let base = unsafe { memory.base.add(8) };
         let address = base.as_ptr() as u64;
-        // SAFETY: so many bytes live there, and no end is attached.
+        // SAFETY: that many bytes live there, and no end is attached.
         let outcome = unsafe { format(base, needed - 8, &memory.layout, 0) };
         assert_eq!(outcome, Err(AttachError::Misaligned { address, align: 128 }));
         for other in KINDS.into_iter().filter(|other| *other != kind) {
             let layout = RingLayout::of_kind::<u64>(other, 4).unwrap();
-            // SAFETY: nothing is written: the layout is another ring's.
+            // SAFETY: writes nothing: the layout is another ring's.
             let outcome = unsafe { format(memory.base, needed, &layout, 0) };
             assert_eq!(outcome, Err(AttachError::Kind { expected: kind.bits(), got: other.bits() }));
         }
-        // SAFETY: so many bytes live there.
+        // SAFETY: that many bytes live there.
         let bytes = unsafe { std::slice::from_raw_parts(memory.base.as_ptr(), needed as usize) };
         assert!(bytes.iter().all(|byte| *byte == 0x55), "a refusal has written nothing");
     }
 }
 
-/// A producer that was killed after it wrote behind a message that it never published: its flags are taken back.
+/// As by a producer killed after it wrote behind an unpublished message.
 #[test]
 fn flags_behind_a_message_that_was_never_published_are_taken_back() {
     let memory = flagged_ring::formatted(4, u64::MAX);
@@ -482,7 +470,7 @@ fn flags_behind_a_message_that_was_never_published_are_taken_back() {
     assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(5), Err(PopError::Empty)]);
 }
 
-/// Slots that are free say where the ring's next lap begins, so no index lies before that, or more than a lap behind.
+/// Free slots tell the ring's lap, which bounds the indices.
 #[test]
 fn indices_of_other_laps_than_the_slots_are_corrupt() {
     let memory = Memory::used(RingFlags::MPMC, 4, 0);
@@ -491,11 +479,11 @@ fn indices_of_other_laps_than_the_slots_are_corrupt() {
         [(0_u64, 0_u64, true), (9, 3, true), (9, 8, false), (u64::MAX, 8, false), (9, 1 << 40, false), (9, 1 << 62, false)]
     {
         for (index, is_one) in [(start.wrapping_add(ahead), is_one), (start.wrapping_sub(ahead), ahead == 0)] {
-            // SAFETY: so many bytes live there, and no end is attached.
+            // SAFETY: that many bytes live there, and no end is attached.
             unsafe { mpmc::format::<u64, Host>(memory.base, len, &memory.layout, start) }.unwrap();
             Word::store(&memory.header().consumer.head, index);
             Word::store(&memory.header().producer.tail, index);
-            // SAFETY: so many bytes live there; the handle is dropped at once.
+            // SAFETY: that many bytes live there; the handle is dropped at once.
             let refused = unsafe { mpmc::Producer::<u64, Host>::from_raw(memory.base, len) }.err();
             let corrupt = AttachError::Corrupt(Corrupt { head: index, tail: index, capacity: 4 });
             assert_eq!(refused, (!is_one).then_some(corrupt), "{index} of a ring from {start}");
@@ -507,17 +495,17 @@ fn indices_of_other_laps_than_the_slots_are_corrupt() {
     );
 }
 
-/// The consumer finds 2^40 indices that were given up before the first that was not: it passes over a slot once at most.
+/// 2^40 abandoned indices precede the first message: the consumer passes each slot at most once.
 macro_rules! passes_over_what_was_given_up {
     ($($name:ident: $kind:ident as $flags:expr;)+) => {$(
         #[test]
         fn $name() {
             let memory = Memory::used($flags, 4, 0);
             for start in [1 << 40, u64::MAX - 1] {
-                // SAFETY: so many bytes live there, and no end is attached.
+                // SAFETY: that many bytes live there, and no end is attached.
                 unsafe { $kind::format::<u64, Host>(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 Word::store(&memory.header().consumer.head, start.wrapping_sub(1 << 40));
-                // SAFETY: so many bytes live there, formatted; the only ends.
+                // SAFETY: that many formatted bytes live there; the only ends.
                 let mut producer = unsafe { $kind::Producer::<u64, Host>::from_raw(memory.base, memory.len()) }.unwrap();
                 // SAFETY: as above.
                 let mut consumer = unsafe { $kind::Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.unwrap();

@@ -1,4 +1,4 @@
-//! A clock on one thread compared with a model of its rules: increasing, never behind the time, ahead of it only by the given amount.
+//! A clock compared with a model.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -11,7 +11,6 @@ fn clock(last: u64) -> HybridClock<HostWord> {
 
 #[test]
 fn four_thousand_and_ninety_six_stamps_are_a_microsecond() {
-    // A clock on the wall that is asked at most so often is never passed ..
     let patient = clock(0);
     for now_us in 1_000..1_020 {
         for counter in 0..4096 {
@@ -25,7 +24,6 @@ fn four_thousand_and_ninety_six_stamps_are_a_microsecond() {
             assert_eq!(hasty.tick(1_000).physical_us(), 1_000 + ahead);
         }
     }
-    // until it has caught up.
     assert_eq!(hasty.tick(1_019).physical_us(), 1_020);
     assert_eq!(hasty.tick(1_021), Stamp::at(1_021));
 }
@@ -95,7 +93,6 @@ proptest! {
     #[test]
     fn a_clock_follows_the_rules(ops in vec(op(), 0..200)) {
         let clock = clock(0);
-        // The last stamp, the greatest floor there was, and how many stamps were given.
         let (mut last, mut greatest, mut stamps) = (0, 0, 0);
         for op in ops {
             let (stamp, floor) = match op {

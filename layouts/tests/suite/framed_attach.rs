@@ -1,7 +1,5 @@
-//! A framed ring whose peer writes anything into its index, the lengths and the markers.
-//!
-//! Whatever stands in the header and in the slots: no panic, no byte outside the ring, no frame across the wrap, no endless loop. What cannot be
-//! is `Corrupt` or `BadFrame`. What attaching objects to in the header is in `attach`.
+//! A framed ring whose peer writes anything: no panic, no byte outside the ring, no frame across the wrap, no
+//! endless loop.
 
 use crate::ring_memory;
 
@@ -21,7 +19,7 @@ fn formatted(words: u64, start: u64) -> Memory {
 }
 
 fn producer(memory: &Memory) -> Result<Producer<'_, Host>, AttachError> {
-    // SAFETY: so many bytes live there, initialised; the test is one thread, whose peers write between operations.
+    // SAFETY: that many initialised bytes live there; one thread, whose peers write between operations.
     unsafe { Producer::from_raw(memory.base, memory.len()) }
 }
 
@@ -34,10 +32,9 @@ fn ends(memory: &Memory) -> (Producer<'_, Host>, Consumer<'_, Host>) {
     (producer(memory).unwrap(), consumer(memory).unwrap())
 }
 
-/// Writes a word of the slots, as a peer could.
 fn write(memory: &Memory, index: u64, value: u64) {
     let place = (index % memory.layout.capacity()) as usize;
-    // SAFETY: within the slots; one thread, and no reference to them lives.
+    // SAFETY: within the slots; one thread, and no reference to them.
     unsafe { memory.base.add(memory.layout.slots_offset() as usize).cast::<u64>().add(place).write(value) };
 }
 
@@ -68,7 +65,7 @@ fn a_ring_in_one_value_is_what_others_attach_to() {
     let mut ring = Ring::<64>::starting_at(u64::MAX);
     ring.split().0.push(b"from within").unwrap();
     let len = size_of_val(&ring) as u64;
-    // SAFETY: the ring's own bytes, initialised, and its own ends are gone.
+    // SAFETY: the ring's initialised bytes, without ends.
     let mut consumer = unsafe { Consumer::<Host>::from_raw(NonNull::from(&mut ring).cast(), 384 + 64) }.unwrap();
     assert_eq!(&*consumer.peek().unwrap(), b"from within");
     assert!(len >= 384 + 64);
@@ -82,7 +79,6 @@ fn found(head: u64, words: &[(u64, u64)], published: u64) -> Result<usize, PopEr
     Word::store(&memory.header().producer.tail, head.wrapping_add(published));
     let copied = consumer(&memory).unwrap().pop(&mut [0; 24]);
     let mut consumer = consumer(&memory).unwrap();
-    // A consumer that pops has moved on, so only refusals can be compared.
     if copied.is_err() {
         assert_eq!(consumer.peek().map(|frame| frame.len()), copied);
         assert_eq!(consumer.peek_many().map(|_| 0), copied);
@@ -118,7 +114,6 @@ fn a_frame_across_the_wrap_is_no_frame() {
 
 #[test]
 fn a_marker_where_there_can_be_none_is_no_frame() {
-    // Less than half is skipped: from the sixth word, not from the fifth, and not from the first.
     assert_eq!(found(5, &[(5, SKIP), (0, 3)], 8), Ok(3));
     assert_eq!(found(4, &[(4, SKIP), (0, 3)], 8), Err(PopError::BadFrame { index: 4, word: SKIP }));
     assert_eq!(found(0, &[(0, SKIP)], 8), Err(PopError::BadFrame { index: 0, word: SKIP }));
@@ -175,7 +170,6 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    // Near what stands there, or anything.
     let step = || prop_oneof![4 => 0..12_u64, 2 => (0..12_u64).prop_map(|back| u64::MAX - back), 1 => any::<u64>()];
     let word = prop_oneof![4 => 0..40_u64, 3 => Just(SKIP), 1 => (0..20_u64).prop_map(|back| u64::MAX - back), 1 => any::<u64>()];
     let len = || prop_oneof![8 => 0..40_usize, 1 => (0..20_usize).prop_map(|back| usize::MAX - back)];
@@ -269,7 +263,6 @@ fn survives(words: u64, start: u64, ops: &[Op]) {
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
     #[test]

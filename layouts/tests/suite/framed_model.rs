@@ -1,4 +1,4 @@
-//! Any sequence of framed operations compared with a `VecDeque`, and single facts.
+//! Sequences of framed operations compared with a `VecDeque`.
 
 use std::collections::VecDeque;
 use std::mem::forget;
@@ -27,9 +27,7 @@ enum End {
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Of(usize),
-    /// Of the largest, so many more or less.
     Largest(isize),
-    /// So many less than there are numbers for.
     Absurd(usize),
 }
 
@@ -49,7 +47,6 @@ impl Length {
 #[derive(Clone, Debug)]
 enum Op {
     Push(Length),
-    /// With a panic instead of the message of that number.
     PushMany(Vec<Length>, Option<usize>),
     Reserve {
         len: Length,
@@ -62,7 +59,7 @@ enum Op {
         in_place: bool,
         end: End,
     },
-    /// Into so much room less than the message needs.
+    /// Into a buffer that is too short by so much.
     Pop {
         missing: usize,
     },
@@ -140,7 +137,6 @@ impl Model {
         self.made = self.made.wrapping_add(1);
         (0..len).map(|place| self.made ^ (place as u8).wrapping_mul(37)).collect()
     }
-    /// Words that a frame for `len` bytes takes from here, and of those the ones it skips; or why it cannot.
     fn room(&self, len: usize) -> Result<u64, PushError> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
@@ -167,7 +163,6 @@ impl Model {
         }
         self.popped = 0;
     }
-    /// Finds out how much was published: whole frames, and never less than before.
     fn observe(&mut self, consumer: &Consumer<'_, Host>) {
         let mut words = consumer.len() as u64 / 8;
         let mut visible = 0;
@@ -321,7 +316,7 @@ fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, mo
                 assert_eq!(outcome, room.map(drop));
                 match room {
                     Ok(skipped) => model.push(message, skipped),
-                    // A full ring has been published, or its consumer would wait for ever.
+                    // A full ring must publish, or its consumer would wait forever.
                     Err(PushError::Full) => published(model, consumer),
                     Err(_) => {}
                 }
@@ -416,7 +411,7 @@ fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, mo
                     }
                     None => {
                         assert_eq!(outcome, Err(PopError::Empty));
-                        // A consumer that has run dry has released, or its producer would wait for ever.
+                        // A dry consumer must release, or its producer would wait forever.
                         model.release();
                     }
                 }
@@ -452,7 +447,6 @@ fn begins_on_a_word(bytes: &[u8]) -> bool {
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -475,7 +469,6 @@ fn fits_at_every_position<const BYTES: usize>() {
         let (mut producer, mut consumer) = ring.split();
         let message: Vec<u8> = (0..producer.largest() as u32).map(|place| place as u8 ^ 0x5a).collect();
         let mut into = vec![0; message.len()];
-        // Twice: the second finds the ring empty wherever the first has left it.
         for _ in 0..2 {
             assert_eq!(producer.push(&message), Ok(()), "{BYTES} bytes, {back} words before the end");
             assert_eq!(consumer.pop(&mut into), Ok(message.len()));
@@ -555,7 +548,7 @@ fn a_panic_while_a_grant_is_written_publishes_nothing() {
         producer.reserve(24).unwrap().fill_with(|| resume_unwind(Box::new("half way")));
     }));
     assert!(outcome.is_err());
-    // A grant has no drop of its own, so to drop it is to forget it.
+    // A grant has no drop, so dropping forgets it.
     let _ = producer.reserve(24).unwrap();
     assert_eq!((producer.tail(), consumer.len()), (0, 0));
     producer.push(b"whole").unwrap();

@@ -130,7 +130,6 @@ fn all_that_waits_is_seen_as_two_runs() {
     assert_eq!(consumer.as_slices(), Ok([&[1, 2][..], &[3]]));
     producer.push(4).unwrap();
     assert_eq!((consumer.pop(), consumer.as_slices()), (Ok(1), Ok([&[2][..], &[3, 4]])));
-    // Messages popped by a forgotten batch are released; otherwise the producer would wait forever.
     let mut batch = consumer.batch(8);
     (2..5).for_each(|number| assert_eq!(batch.pop(), Ok(number)));
     std::mem::forget(batch);

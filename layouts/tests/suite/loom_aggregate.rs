@@ -1,4 +1,4 @@
-//! Producers that fill one SPSC ring together, and its consumer, in every interleaving.
+//! Producers that fill one SPSC ring together, and its consumer.
 
 use crate::loom_machine;
 
@@ -21,11 +21,10 @@ struct Memory<const WEAK: u8> {
     slots: Vec<<Loom<WEAK> as Machine>::Cell<u64>>,
 }
 
-// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what loom finds out.
+// SAFETY: words are atomic, slots follow the ring's protocol; loom checks whether that suffices.
 unsafe impl<const WEAK: u8> Sync for Memory<WEAK> {}
 
 impl<const WEAK: u8> Memory<WEAK> {
-    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
     fn new(capacity: u64) -> &'static Self {
         let layout = RingLayout::of::<u64>(capacity).unwrap();
         Box::leak(Box::new(Self {
@@ -38,23 +37,22 @@ impl<const WEAK: u8> Memory<WEAK> {
         NonNull::from(self.slots.as_slice()).cast()
     }
     fn producer(&'static self) -> Producer<'static, u64, Loom<WEAK>, LoomWord<WEAK>> {
-        // SAFETY: so many slots, each with a value; one consumer, and all producers have the same counters.
+        // SAFETY: that many slots, with values; one consumer, and producers with the same counters.
         unsafe { Producer::new(&self.header, &self.header, self.slots(), &self.shared) }.unwrap()
     }
     fn consumer(&'static self) -> Consumer<'static, u64, Loom<WEAK>> {
-        // SAFETY: so many slots, each with a value, and the one consumer.
+        // SAFETY: that many slots, with values, and the one consumer.
         unsafe { Consumer::new(&self.header, &self.header, self.slots()) }.unwrap()
     }
     /// # Safety
     ///
-    /// Made by `new`, and all ends are gone.
+    /// Made by `new`, without ends.
     unsafe fn free(&'static self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
 
-/// Puts a value into the ring in its turn; `false` where there is no room.
 fn fill<const WEAK: u8>(producer: &mut Producer<'_, u64, Loom<WEAK>, LoomWord<WEAK>>, value: u64) -> bool {
     let (begin, count) = producer.reserve(1).unwrap();
     if count == 0 {
@@ -67,7 +65,7 @@ fn fill<const WEAK: u8>(producer: &mut Producer<'_, u64, Loom<WEAK>, LoomWord<WE
     while !producer.is_its_turn() {
         thread::yield_now();
     }
-    // SAFETY: in its turn, the slot written, once.
+    // SAFETY: in its turn, written, once.
     Word::publish_all([unsafe { producer.publication() }]);
     // SAFETY: published.
     unsafe { producer.pass() };
@@ -91,11 +89,10 @@ fn two_producers<const WEAK: u8>() {
     got.sort_unstable();
     assert_eq!(got, [1, 2], "lost, doubled or torn");
     drop(consumer);
-    // SAFETY: both writers have ended, and the consumer is gone.
+    // SAFETY: the writers have ended, the consumer is gone.
     unsafe { memory.free() };
 }
 
-/// A slot that was filled is filled again, if the consumer has emptied it by then.
 fn one_slot_twice<const WEAK: u8>() {
     let memory = Memory::<WEAK>::new(1);
     let (mut producer, mut consumer) = (memory.producer(), memory.consumer());
@@ -109,11 +106,10 @@ fn one_slot_twice<const WEAK: u8>() {
     let filled = writer.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the writer has ended, and the consumer is gone.
+    // SAFETY: the writer has ended, the consumer is gone.
     unsafe { memory.free() };
 }
 
-/// A producer that attaches while the slot is being emptied refills it if it then sees it free. Only its attaching is weakened.
 fn attach_while_it_is_emptied<const WEAK: u8>() {
     let memory = Memory::<WEAK>::new(1);
     let mut consumer = memory.consumer();
@@ -130,7 +126,7 @@ fn attach_while_it_is_emptied<const WEAK: u8>() {
     let mut consumer = reader.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the reader has ended, and both ends are dropped.
+    // SAFETY: the reader has ended, both ends are dropped.
     unsafe { memory.free() };
 }
 
@@ -165,10 +161,9 @@ fn each_half_of_each_sync_point_is_needed() {
     must_fail(RACE, 3, one_slot_twice::<WRITER_LOOKS_RELAXED>);
 }
 
-/// The two halves of the turn keep the tail from decreasing, and the later tail from publishing unreleased slots.
+/// The two halves of the turn keep the tail from decreasing and from publishing unreleased slots.
 #[test]
 fn a_turn_that_is_passed_or_taken_relaxed_is_found() {
-    // A later tail is written over by an earlier one.
     const LOST: &str = "lost, doubled or torn";
     must_fail(LOST, 3, two_producers::<TURN_PASSED_RELAXED>);
     must_fail(LOST, 3, two_producers::<WRITER_LOOKS_RELAXED>);

@@ -1,6 +1,5 @@
-//! Every interleaving of calls on one clock: no duplicate stamps, none behind its time, and later calls get greater ones.
+//! Calls on one clock in every interleaving.
 
-// Only its word is needed here.
 #[allow(dead_code)]
 use crate::loom_machine;
 
@@ -14,8 +13,7 @@ const WHOLE: u8 = 0;
 const TORN_ADD: u8 = 1;
 const TORN_EXCHANGE: u8 = 2;
 
-/// A word whose read-modify-writes are two accesses. A clock orders no other memory, so a weaker ordering would show nothing: it relies on their
-/// atomicity.
+/// Splits read-modify-writes in two accesses: the clock relies on atomicity, not on memory order.
 struct Torn<const WHICH: u8>(LoomWord<STRONG>);
 
 // SAFETY: as `LoomWord`.
@@ -42,7 +40,7 @@ unsafe impl<const WHICH: u8> Word for Torn<WHICH> {
     }
 }
 
-// SAFETY: `WHOLE` is a `LoomWord`. The others break the promise on purpose, within a model, where the consequence is a failed model.
+// SAFETY: `WHOLE` is a `LoomWord`. The others are broken on purpose; a model detects it.
 unsafe impl<const WHICH: u8> RmwWord for Torn<WHICH> {
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         if WHICH != TORN_EXCHANGE {

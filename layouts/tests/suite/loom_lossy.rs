@@ -1,6 +1,5 @@
-//! Every interleaving of each way to write a lossy ring with each way to read it, and of a mailbox being published and read.
+//! Each way to write a lossy ring or a mailbox against each way to read it.
 
-// Only its word and its cell are needed here.
 #[allow(dead_code)]
 use crate::loom_machine;
 
@@ -22,8 +21,7 @@ const PAYLOAD_LOADED_RELAXED: u8 = 4;
 struct Watched<const WEAK: u8> {
     word: LoomWord<STRONG>,
     in_slot: bool,
-    /// The number of polls: a reader that polls the header for the fifth time yields to the writer. Otherwise loom would explore 128 polls of the
-    /// same tail, in every way.
+    /// A reader yields at its fifth poll of the header: loom would explore 128 polls of the same tail.
     looks: AtomicU32,
 }
 
@@ -89,7 +87,6 @@ fn is_whole(seen: Message, number: u64) {
     assert_eq!(seen, message(number), "torn or stale");
 }
 
-/// How many messages go through a ring of so many slots; indices wrap on the way.
 #[derive(Clone, Copy)]
 struct Geometry {
     capacity: u64,
@@ -106,7 +103,6 @@ struct Memory<const WEAK: u8> {
 }
 
 impl<const WEAK: u8> Memory<WEAK> {
-    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
     fn new(kind: RingFlags, capacity: u64) -> &'static Self {
         let layout = RingLayout::of_kind::<Message>(kind, capacity).unwrap();
         let words = capacity * layout.slot_size() / 8;
@@ -124,29 +120,29 @@ impl<const WEAK: u8> Memory<WEAK> {
     }
     /// # Safety
     ///
-    /// Made by `new`, and all ends are gone.
+    /// Made by `new`, without ends.
     unsafe fn free(&'static self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
 
-/// Runs `fill` and `drain` against each other on two threads. There is a message to overwrite from the first moment.
 fn meet<const WEAK: u8>(
     geometry: Geometry,
     fill: fn(&mut Writer<Message, Loom<WEAK>>, Geometry),
     drain: fn(&mut Reader<Message, Loom<WEAK>>, Geometry),
 ) {
     let memory = Memory::<WEAK>::new(RingFlags::LOSSY, geometry.capacity);
-    // Both attach here: loom remembers only the last access to a word, and a writer's own load of its index would hide a race of the reader.
+    // Attached here: loom remembers only a word's last access, so a writer's own load would hide a reader's
+    // race.
     let mut reader = memory.reader();
-    // SAFETY: as many words as the layout says; this model's only writer.
+    // SAFETY: as many words as the layout says; the only writer.
     let mut writer = unsafe { Writer::new(&memory.header, memory.slots()) }.unwrap();
     writer.push(message(1));
     let writer = thread::spawn(move || fill(&mut writer, geometry));
     drain(&mut reader, geometry);
     writer.join().unwrap();
-    // SAFETY: the writer has ended, and the reader is not used any more.
+    // SAFETY: the writer has ended, the reader is unused.
     unsafe { memory.free() };
 }
 
@@ -168,7 +164,6 @@ fn in_a_batch<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry
     }
 }
 
-/// Reads until all are read or lost.
 fn follow<const WEAK: u8>(
     reader: &mut Reader<Message, Loom<WEAK>>,
     geometry: Geometry,
@@ -241,7 +236,7 @@ fn a_mailbox<const WEAK: u8>() {
     let memory = Memory::<WEAK>::new(RingFlags::MAILBOX, 2);
     // SAFETY: as many words as the layout says.
     let mut reader = unsafe { mailbox::Reader::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; this model's only writer.
+    // SAFETY: as above; the only writer.
     let mut writer = unsafe { mailbox::Writer::<Message, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     let writer = thread::spawn(move || (1..=VALUES).for_each(|version| writer.publish(message(version))));
     let mut seen = 0;
@@ -261,13 +256,12 @@ fn a_mailbox<const WEAK: u8>() {
     }
     assert!(!reader.changed());
     writer.join().unwrap();
-    // SAFETY: the writer has ended, and the reader is not used any more.
+    // SAFETY: the writer has ended, the reader is unused.
     unsafe { memory.free() };
 }
 
 type Wide = [u64; 8];
 
-/// Overwrites a message while it is read. Its words are stored as one group.
 fn a_group_of_words<const WEAK: u8>() {
     const fn wide(number: u64) -> Wide {
         [number; 8]
@@ -277,9 +271,9 @@ fn a_group_of_words<const WEAK: u8>() {
         header: RingHeader::new::<Wide>(&layout, START),
         slots: (0..layout.slot_size() / 8).map(|_| Watched::in_slot()).collect(),
     }));
-    // SAFETY: the memory has the number of words that the layout requires.
+    // SAFETY: as many words as the layout requires.
     let mut reader = unsafe { Reader::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; this is the model's only writer.
+    // SAFETY: as above; the only writer.
     let mut writer = unsafe { Writer::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     writer.push(wide(1));
     let writer = thread::spawn(move || writer.push(wide(2)));
@@ -289,7 +283,7 @@ fn a_group_of_words<const WEAK: u8>() {
         "torn or stale: {first:?}"
     );
     writer.join().unwrap();
-    // SAFETY: the writer has ended, and the reader is no longer used.
+    // SAFETY: the writer has ended, the reader is unused.
     unsafe { memory.free() };
 }
 
@@ -355,7 +349,6 @@ models! {
     publish_meets_latest: a_mailbox::<WEAK>();
 }
 
-/// Two readers of one ring, one of them a clone of the other: each has its own place in it.
 #[test]
 fn two_readers_do_not_know_of_each_other() {
     fn thrice(mut reader: Reader<Message, Loom<STRONG>>) {
@@ -369,7 +362,7 @@ fn two_readers_do_not_know_of_each_other() {
     }
     check(1, || {
         let memory = Memory::<STRONG>::new(RingFlags::LOSSY, 1);
-        // SAFETY: as many words as the layout says; this model's only writer.
+        // SAFETY: as many words as the layout says; the only writer.
         let mut writer = unsafe { Writer::<Message, Loom<STRONG>>::new(&memory.header, memory.slots()) }.unwrap();
         let reader = memory.reader();
         writer.push(message(1));
@@ -378,7 +371,7 @@ fn two_readers_do_not_know_of_each_other() {
         for reader in readers {
             reader.join().unwrap();
         }
-        // SAFETY: the readers have ended, and the writer is not used any more.
+        // SAFETY: the readers have ended, the writer is unused.
         unsafe { memory.free() };
     });
 }

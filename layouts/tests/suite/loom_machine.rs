@@ -1,4 +1,4 @@
-//! A machine over loom's atomics and cell, with four ways to weaken them.
+//! A machine over loom's atomics and cell that can weaken them.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -35,12 +35,10 @@ loom::thread_local! {
     static SIDE: Cell<Option<Side>> = Cell::new(None);
 }
 
-/// Says which end the calling thread is. Until then its accesses are strong.
 pub fn take_side(side: Side) {
     SIDE.with(|cell| cell.set(Some(side)));
 }
 
-/// Makes later accesses of the calling thread strong again: only the accesses since [`take_side`] are weak.
 #[allow(dead_code, reason = "for models that weaken one operation alone")]
 pub fn leave_side() {
     SIDE.with(|cell| cell.set(None));
@@ -63,14 +61,13 @@ impl<const WEAK: u8> Machine for Loom<WEAK> {
 
 pub struct LoomWord<const WEAK: u8>(AtomicU64);
 
-// SAFETY: for `STRONG` each is the one atomic access that it names. The others break the promise on purpose, within a model, where the
-// consequence is a failed model and not undefined behaviour: loom refuses an access to a cell before it takes place.
+// SAFETY: `STRONG` is atomic. The others are broken on purpose; loom refuses a cell's racy access before it
+// happens.
 unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
     }
     fn load(&self) -> u64 {
-        // Called by a guard that counts a sleeper as awake: as in `fetch_add`.
         if std::thread::panicking() {
             return 0;
         }
@@ -94,14 +91,14 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
     }
 }
 
-// SAFETY: single atomic operations; a weak machine weakens what it names.
+// SAFETY: single atomic operations, some weakened on purpose.
 unsafe impl<const WEAK: u8> RmwWord for LoomWord<WEAK> {
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         let (found, not) = if WEAK == EXCHANGE_RELAXED { (Relaxed, Relaxed) } else { (AcqRel, Acquire) };
         self.0.compare_exchange(current, new, found, not)
     }
     fn fetch_add(&self, value: u64) -> u64 {
-        // By a guard that rings, in a model that has failed: loom is not to be asked any more.
+        // In a failed model loom must not be called.
         if std::thread::panicking() {
             return 0;
         }
@@ -124,7 +121,7 @@ unsafe impl<const WEAK: u8> Counter for LoomWord<WEAK> {
 
 pub struct LoomCell<T>(UnsafeCell<T>);
 
-// SAFETY: loom passes the pointer of its cell, which lives as long as this one; nothing is accessed here.
+// SAFETY: the pointer of loom's cell, which lives as long as this one.
 unsafe impl<T> SlotCell<T> for LoomCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
@@ -137,7 +134,6 @@ unsafe impl<T> SlotCell<T> for LoomCell<T> {
     }
 }
 
-/// Runs a model in every interleaving with at most `preemptions` preemptions; `LOOM_MAX_PREEMPTIONS` overrides it.
 pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
@@ -149,7 +145,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a model that must fail, and must fail with `phrase`: running out of branches would prove nothing.
+/// Running out of branches proves nothing: the model must fail with `phrase`.
 pub fn must_fail(phrase: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

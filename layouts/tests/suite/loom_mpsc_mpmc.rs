@@ -1,4 +1,4 @@
-//! Every interleaving of MPMC and MPSC operations that can meet.
+//! MPMC and MPSC operations that can meet, in every interleaving.
 
 use crate::loom_machine;
 
@@ -25,11 +25,10 @@ struct Memory<M: Machine> {
     slots: Vec<Slot<M::Word, M::Cell<u64>>>,
 }
 
-// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what loom finds out.
+// SAFETY: words are atomic, slots follow the ring's protocol; loom checks whether that suffices.
 unsafe impl<M: Machine> Sync for Memory<M> {}
 
 impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
-    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
     fn new(kind: u64, capacity: u64, start: u64) -> &'static Self {
         let layout = RingLayout::of_kind::<u64>(RingFlags::from_bits_retain(kind), capacity).unwrap();
         Box::leak(Box::new(Self {
@@ -41,7 +40,7 @@ impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
         NonNull::from(self.slots.as_slice()).cast()
     }
     fn producer<const KIND: u64>(&'static self) -> ManyProducer<'static, u64, M, KIND> {
-        // SAFETY: `capacity` slots, vacant, until `free`.
+        // SAFETY: `capacity` vacant slots, until `free`.
         unsafe { ManyProducer::new(&self.header, self.slots()) }.unwrap()
     }
     fn consumer(&'static self) -> mpmc::Consumer<'static, u64, M> {
@@ -57,9 +56,9 @@ impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
     }
     /// # Safety
     ///
-    /// Made by `new`, and all handles are gone.
+    /// Made by `new`, without handles.
     unsafe fn free(&'static self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
@@ -82,7 +81,6 @@ fn push_slice<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M,
     messages[..count].to_vec()
 }
 
-/// Claims one slot more than it writes where the ring has one, and gives it up.
 fn reserve<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND>, messages: &[u64]) -> Vec<u64> {
     match producer.reserve(producer.capacity().min(2)) {
         Ok(mut grant) => {
@@ -106,7 +104,6 @@ fn batch<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND
 
 const EVICTED: u64 = 100;
 
-/// Takes the oldest message out where there is no room.
 fn overwrite<M: Machine<Word: RmwWord>>(producer: &mut Many<M, MPMC>, messages: &[u64]) -> Vec<u64> {
     let mut done = Vec::new();
     for value in &messages[..1] {
@@ -121,7 +118,6 @@ fn overwrite<M: Machine<Word: RmwWord>>(producer: &mut Many<M, MPMC>, messages: 
     done
 }
 
-/// What both kinds of consumer do: tries so often; what came.
 macro_rules! drains {
     ($consumer:ty: $pop:ident, $pop_slice:ident) => {
         fn $pop<M: Machine<Word: RmwWord>>(consumer: &mut $consumer, tries: usize) -> Vec<u64> {
@@ -143,7 +139,6 @@ drains! { mpmc::Consumer<u64, M>: pop, pop_slice }
 drains! { mpsc::Consumer<u64, M>: pop_alone, pop_slice_alone }
 
 fn take<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
-    // Kept from dropping: it gives all, and in a model that has failed it is not to go on.
     (0..tries).flat_map(|_| consumer.take(2).map_or_else(|_| Vec::new(), |taken| ManuallyDrop::new(taken).by_ref().collect())).collect()
 }
 
@@ -175,7 +170,6 @@ fn batch_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>,
     (0..tries).filter_map(|_| batch.pop().ok()).collect()
 }
 
-/// What went in came out once, and each producer's messages in order for each consumer: 1 and 2 are one producer's, 11 another's.
 fn assert_whole(went_in: &[Vec<u64>], came_out: &[Vec<u64>]) {
     for got in came_out {
         for tens in [0, 10] {
@@ -190,7 +184,7 @@ fn assert_whole(went_in: &[Vec<u64>], came_out: &[Vec<u64>]) {
     assert_eq!(came_out, went_in);
 }
 
-/// A handle that says that it leaves only if all is well: in a model that has failed, loom is not to be asked any more.
+/// Leaves only if all is well: in a failed model loom must not be called.
 struct Kept<H>(ManuallyDrop<H>);
 
 impl<H> Kept<H> {
@@ -202,13 +196,12 @@ impl<H> Kept<H> {
 impl<H> Drop for Kept<H> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: once, and not used any more.
+            // SAFETY: once; unused afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }
 }
 
-/// A thread that runs `work` on one side with a handle, and gives the handle back: leaving is a model of its own.
 fn on<H: Send + 'static>(
     side: Side,
     mut handle: Kept<H>,
@@ -250,7 +243,6 @@ impl Scene {
     }
 }
 
-/// Two producers and a consumer; `rest` pops one by one.
 fn two_fill<M: Machine<Word: RmwWord> + 'static, C: Send + 'static, const KIND: u64>(
     scene: Scene,
     consumer: impl FnOnce(&'static Memory<M>) -> C,
@@ -284,17 +276,15 @@ fn two_producers<M: Machine<Word: RmwWord> + 'static>(
     two_fill(scene, Memory::<M>::consumer, fill, drain, pop);
 }
 
-/// Two producers and the only consumer.
 fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
     scene: Scene,
     fill: Fill<M, MPSC>,
     drain: fn(&mut mpsc::Consumer<u64, M>, usize) -> Vec<u64>,
 ) {
-    // SAFETY: this model's only consumer.
+    // SAFETY: the only consumer.
     two_fill(scene, |memory: &'static Memory<M>| unsafe { memory.only_consumer() }, fill, drain, pop_alone);
 }
 
-/// A producer and two consumers, of which one tries only once.
 fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
     scene: Scene,
     fill: Fill<M, MPMC>,
@@ -308,7 +298,6 @@ fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
     let writer = on(Side::Writer, producer, move |producer| fill(producer, &[1, 2]));
     let reader = on(Side::Reader, other, move |other| drain(other, 1));
     take_side(Side::Reader);
-    // It does not wait: the other may have taken all.
     let mut got = drain(&mut consumer.0, 1);
     thread::yield_now();
     got.extend(drain(&mut consumer.0, 1));
@@ -320,8 +309,7 @@ fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
     unsafe { memory.free() };
 }
 
-/// The last handle that leaves says so after all that it published. The reader is no thread that has seen a slot empty before it yields: loom
-/// would not show it that again.
+/// The reader has not seen a slot empty before it yields: loom would not show it that again.
 fn leaving<M: Machine<Word: RmwWord> + 'static>() {
     let memory = Memory::<M>::new(MPMC, 2, u64::MAX);
     let mut consumer = Kept::new(memory.consumer());
@@ -397,8 +385,8 @@ macro_rules! pairs {
                 move || $shape::<Loom<WEAK>>(scene, $fill, $drain)
             }
 
-            /// Claims order no memory: strong exchanges would hide a slot that is released with a relaxed store. Every execution of the strong machine
-            /// is also one of this machine.
+            /// Claims order no memory: strong exchanges would hide a relaxed release of a slot. Every strong
+            /// execution is also one of this machine.
             #[test]
             $(#[$long])?
             fn every_message_arrives_once_whole_and_in_order() {

@@ -1,7 +1,5 @@
-//! Every interleaving of each pair of operations that can meet, on rings with one producer and one consumer: SPSC, flagged and framed.
-//!
-//! `push_slice` and `pop_slice` of an SPSC ring, and `push`, `push_many` and `pop` of a framed one, need cells that are plain bytes, which
-//! loom cannot watch; they find, fill and publish by the same code.
+//! Each pair of operations that can meet on SPSC, flagged and framed rings. Copying operations need plain
+//! bytes, which loom cannot watch; they publish by the same code.
 
 use crate::loom_machine;
 
@@ -40,11 +38,10 @@ struct Memory<M: Machine, S> {
     slots: Vec<S>,
 }
 
-// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what loom finds out.
+// SAFETY: words are atomic, slots follow the ring's protocol; loom checks whether that suffices.
 unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
 
 impl<M: Machine, S> Memory<M, S> {
-    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
     fn new<W>(kind: RingFlags, geometry: Geometry<W>, slot: fn() -> S) -> &'static Self {
         let Geometry { capacity, start, split, .. } = geometry;
         let layout = RingLayout::of_kind::<u64>(kind, capacity).unwrap();
@@ -60,9 +57,9 @@ impl<M: Machine, S> Memory<M, S> {
     }
     /// # Safety
     ///
-    /// Made by `new`, and all ends are gone.
+    /// Made by `new`, without ends.
     unsafe fn free(&'static self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
@@ -118,7 +115,6 @@ fn a_magic_that_is_stored_or_loaded_relaxed_is_found() {
     must_fail(HALF, PREEMPTIONS, formatting::<READER_LOOKS_RELAXED>);
 }
 
-/// The scenes of the kind whose module this is in: one with `Producer`, `Consumer`, `Work`, `slot`, `send` and `receive`.
 macro_rules! scenes {
     ($flags:expr) => {
         fn memory<M: Machine>(geometry: Geometry<Work>) -> &'static Memory<M, Cell<M>> {
@@ -129,7 +125,7 @@ macro_rules! scenes {
         ///
         /// Once at a time.
         unsafe fn producer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
-            // SAFETY: as many slots as the layout says, each with a value, and the caller's promise.
+            // SAFETY: as many slots as the layout says, with values, and the caller's promise.
             unsafe { Producer::new(&memory.near_producer, memory.near_consumer(), memory.slots()) }.unwrap()
         }
 
@@ -143,7 +139,7 @@ macro_rules! scenes {
 
         fn meet<M: Machine + 'static>(geometry: Geometry<Work>, fill: fn(&mut Producer<M>, Work), drain: fn(&mut Consumer<M>, Work)) {
             let memory = memory::<M>(geometry);
-            // SAFETY: this model's only ends.
+            // SAFETY: the only ends.
             let (mut producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
             let writer = thread::spawn(move || {
                 take_side(Side::Writer);
@@ -154,25 +150,25 @@ macro_rules! scenes {
             writer.join().unwrap();
             assert!(!receive(&mut consumer, geometry.work, 0), "more came out than went in");
             assert_eq!(consumer.head(), geometry.end);
-            // SAFETY: the writer has ended, and the consumer is not used any more.
+            // SAFETY: the writer has ended, the consumer is unused.
             unsafe { memory.free() };
         }
 
         fn attach_while_it_is_filled<M: Machine + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
-            // SAFETY: this model's only producer.
+            // SAFETY: the only producer.
             let mut producer = unsafe { producer(memory) };
             let writer = thread::spawn(move || {
                 take_side(Side::Writer);
                 assert!(send(&mut producer, ONE_HEADER.work, 0));
             });
             take_side(Side::Reader);
-            // SAFETY: this model's only consumer. (Its peer attached before: loom remembers only the last access to a word, and a writer's own load
-            // of its index would hide a race of the reader.)
+            // SAFETY: the only consumer. Its peer attached before: loom remembers only a word's last access,
+            // so a writer's own load would hide a reader's race.
             let mut consumer = unsafe { consumer(memory) };
             receive(&mut consumer, ONE_HEADER.work, 0);
             writer.join().unwrap();
-            // SAFETY: the writer has ended, and the consumer is not used any more.
+            // SAFETY: the writer has ended, the consumer is unused.
             unsafe { memory.free() };
         }
 
@@ -180,11 +176,11 @@ macro_rules! scenes {
             let (geometry, before) = FULL;
             let memory = memory::<M>(geometry);
             {
-                // SAFETY: the only producer, and gone at the end of the block.
+                // SAFETY: the only producer, dropped in this block.
                 let mut producer = unsafe { producer(memory) };
                 assert!((0..before).all(|number| send(&mut producer, geometry.work, number)));
             }
-            // SAFETY: this model's only consumer.
+            // SAFETY: the only consumer.
             let mut consumer = unsafe { consumer(memory) };
             let reader = thread::spawn(move || {
                 take_side(Side::Reader);
@@ -195,15 +191,15 @@ macro_rules! scenes {
             let mut producer = unsafe { producer(memory) };
             send(&mut producer, geometry.work, before);
             reader.join().unwrap();
-            // SAFETY: the reader has ended, and the producer is not used any more.
+            // SAFETY: the reader has ended, the producer is unused.
             unsafe { memory.free() };
         }
 
-        /// An end announces its close after everything that it published. The reader is a thread that has not seen the message before it
-        /// yields: loom would not show it the same word again. Only the close and the check for it are weakened.
+        /// The reader has not seen the message before it yields: loom would not show it the word again. Only
+        /// the close and its check are weakened.
         fn leaving<M: Machine + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
-            // SAFETY: these are the model's only ends.
+            // SAFETY: the only ends.
             let (mut producer, mut consumer) = unsafe { (producer(memory).announce(), consumer(memory)) };
             let reader = thread::spawn(move || {
                 take_side(Side::Reader);
@@ -326,7 +322,6 @@ macro_rules! values {
         }
 
         fn batch_push<M: Machine>(producer: &mut Producer<M>, messages: u64) {
-            // Published by the bound, a full ring and a dry consumer; that the drop publishes is in the models, which have larger rings.
             let mut batch = producer.batch(2);
             for value in 0..messages {
                 while let Err(refused) = batch.push(value) {
@@ -388,10 +383,9 @@ macro_rules! values {
             }
         }
 
-        /// An end that is dropped with a batch has left its messages. All accesses are weakened.
         fn leaving_a_batch<M: Machine + 'static>() {
             let memory = memory::<M>(TWO_HEADERS);
-            // SAFETY: this model's only ends.
+            // SAFETY: the only ends.
             let (producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
             let mut producer = producer.announce();
             let writer = thread::spawn(move || {
@@ -404,7 +398,7 @@ macro_rules! values {
             insist(|| consumer.is_disconnected());
             assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "{LEFT}");
             writer.join().unwrap();
-            // SAFETY: the writer has ended, and the consumer is not used any more.
+            // SAFETY: the writer has ended, the consumer is unused.
             unsafe { memory.free() };
         }
 
@@ -455,16 +449,16 @@ mod spsc {
         let mut sent = 0;
         while sent < messages {
             let polled = producer.poll();
-            // SAFETY: polled on this ring, by this thread.
+            // SAFETY: polled on this ring by this thread.
             let free = unsafe { producer.accept(polled) }.unwrap();
             let count = free.min(messages - sent);
             for offset in 0..count {
-                // SAFETY: at most `free` slots after the tail, which are this end's.
+                // SAFETY: at most `free` slots after the tail, this end's.
                 producer.slot(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
             }
-            // SAFETY: so many were written.
+            // SAFETY: that many were written.
             unsafe { producer.advance(count) };
-            // SAFETY: stored at once; its slots have been dealt with.
+            // SAFETY: stored at once; its slots are done.
             M::Word::publish_all([unsafe { producer.publication() }]);
             sent += count;
             if count == 0 {
@@ -477,15 +471,15 @@ mod spsc {
         let mut seen = 0;
         while seen < messages {
             let polled = consumer.poll();
-            // SAFETY: polled on this ring, by this thread.
+            // SAFETY: polled on this ring by this thread.
             let count = unsafe { consumer.accept(polled) }.unwrap();
             for offset in 0..count {
-                // SAFETY: at most `count` slots after the head, which are filled and this end's.
+                // SAFETY: at most `count` filled slots after the head, this end's.
                 assert_eq!(consumer.slot(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
-            // SAFETY: so many were read.
+            // SAFETY: that many were read.
             unsafe { consumer.advance(count) };
-            // SAFETY: stored at once; its slots have been dealt with.
+            // SAFETY: stored at once; its slots are done.
             M::Word::publish_all([unsafe { consumer.publication() }]);
             seen += count;
             if count == 0 {
@@ -540,11 +534,11 @@ mod flagged {
         let mut sent = 0;
         while sent < messages {
             let polled = producer.poll();
-            // SAFETY: polled on this ring, by this thread.
+            // SAFETY: polled on this ring by this thread.
             let free = unsafe { producer.accept(polled) }.unwrap();
             let count = free.min(messages - sent);
             for offset in 0..count {
-                // SAFETY: at most `free` slots after the tail, which are this end's.
+                // SAFETY: at most `free` slots after the tail, this end's.
                 producer.row().at(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
                 if offset > 0 {
                     // SAFETY: not the first, and written.
@@ -552,9 +546,9 @@ mod flagged {
                 }
             }
             if count > 0 {
-                // SAFETY: stored once, after every slot and flag of its batch.
+                // SAFETY: stored once, after all slots and flags of its batch.
                 M::Word::publish_all([unsafe { producer.publication() }]);
-                // SAFETY: so many were written and published.
+                // SAFETY: that many were written and published.
                 unsafe { producer.advance(count) };
             } else {
                 thread::yield_now();
@@ -572,9 +566,9 @@ mod flagged {
                 assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
             if count > 0 {
-                // SAFETY: so many were there, and no lane reads them any more.
+                // SAFETY: that many were available; no lane reads them.
                 unsafe { consumer.advance(count) };
-                // SAFETY: stored once; its slots have been dealt with.
+                // SAFETY: stored once; its slots are done.
                 M::Word::publish_all([unsafe { consumer.publication() }]);
             } else {
                 thread::yield_now();
@@ -606,21 +600,18 @@ mod framed {
     type Cell<M> = <M as Machine>::Cell<u64>;
     type Work = [usize; 3];
 
-    /// From the last word of the ring: the first message skips it, the second begins behind, the third where the first was, with an index
-    /// that has wrapped.
+    /// The first message skips the ring's last word; the third wraps.
     const ONE_HEADER: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 4, split: false, work: [8, 8, 5], end: 2 };
     const TWO_HEADERS: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 1, split: true, work: [0, 3, 8], end: 4 };
     const FULL: (Geometry<Work>, u64) = (Geometry { split: false, ..TWO_HEADERS }, 2);
 
     fn slot<M: Machine>() -> Cell<M> {
-        // No length that could pass for one.
         M::Cell::new(0x5555)
     }
 
-    /// Writes the one word of a message, if it has one.
     fn write<M: Machine>(grant: &Grant<'_, '_, M>, number: u64) {
         if let Some(word) = grant.word(0) {
-            // SAFETY: granted, and so the producer's.
+            // SAFETY: granted, so the producer's.
             word.with_mut(|word| unsafe { word.write(0x100 + number) });
         }
         assert!(grant.word(1).is_none());
@@ -629,14 +620,13 @@ mod framed {
     fn verify<M: Machine>(message: &Message<'_, M>, lengths: Work, number: u64) {
         assert_eq!(message.len(), lengths[number as usize]);
         match message.word(0) {
-            // SAFETY: seen, not released, and so the consumer's.
+            // SAFETY: seen and not released, so the consumer's.
             Some(word) => assert_eq!(word.with(|word| unsafe { word.read() }), 0x100 + number),
             None => assert!(message.is_empty()),
         }
         assert!(message.word(1).is_none());
     }
 
-    /// Writes and commits a grant. Returns whether there was one: only a full ring may refuse.
     fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError>, lengths: Work, number: u64) -> bool {
         match granted {
             Ok(grant) => {
@@ -667,7 +657,6 @@ mod framed {
         (0..3).for_each(|number| insist(|| send(producer, lengths, number)));
     }
 
-    /// Reserves the largest message and commits fewer bytes; also drops a grant.
     fn commit_part<M: Machine>(producer: &mut Producer<M>, lengths: Work) {
         for number in 0..3 {
             if let Ok(grant) = producer.reserve(8) {
@@ -678,7 +667,6 @@ mod framed {
     }
 
     fn batch_reserve<M: Machine>(producer: &mut Producer<M>, lengths: Work) {
-        // The last message is left to the drop, those before it to the bound, a full ring and a dry consumer.
         let mut batch = producer.batch(2);
         for number in 0..3 {
             insist(|| commit(batch.reserve(lengths[number as usize]), lengths, number));

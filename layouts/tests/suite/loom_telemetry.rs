@@ -1,6 +1,5 @@
-//! Every interleaving of the communication between host and kernel other than messages.
+//! Communication between host and kernel other than messages, in every interleaving.
 
-// Only its word and its cell are needed here.
 #[allow(dead_code)]
 use crate::loom_machine;
 
@@ -11,8 +10,8 @@ use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Laun
 use ringmem_layouts::telemetry::Recorder;
 use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 
-/// A word whose reader yields to the writer when it has seen an odd value. In this model only the sequence is ever odd, while a record is being
-/// written; otherwise loom would explore 128 reads of the same half record, in every way.
+/// Yields after an odd value, the sequence of a record being written: loom would explore 128 reads of the
+/// same half record.
 struct Patient<const WEAK: u8>(LoomWord<WEAK>);
 
 // SAFETY: as `LoomWord`.
@@ -73,7 +72,7 @@ fn a_record_is_read_while_it_is_written<const WEAK: u8>() {
         let buffer = Arc::clone(&buffer);
         move || {
             take_side(Side::Writer);
-            // SAFETY: this thread alone writes.
+            // SAFETY: the only writer.
             let mut recorder = unsafe { Recorder::new(&*buffer) };
             recorder.count(2, 2, 10);
             recorder.publish(6, 0, 100);
@@ -89,7 +88,7 @@ fn a_record_is_read_while_it_is_taken_back<const WEAK: u8>() {
         let buffer = Arc::clone(&buffer);
         move || {
             take_side(Side::Writer);
-            // SAFETY: this thread alone writes.
+            // SAFETY: the only writer.
             unsafe { buffer.reset() };
         }
     });
@@ -126,7 +125,7 @@ struct Block<const WEAK: u8> {
     payload: LoomCell<u64>,
 }
 
-// SAFETY: the words are atomic, and their accesses order those of the payload; loom checks whether that suffices.
+// SAFETY: atomic words order the payload; loom checks whether that suffices.
 unsafe impl<const WEAK: u8> Sync for Block<WEAK> {}
 // SAFETY: as above.
 unsafe impl<const WEAK: u8> Send for Block<WEAK> {}
@@ -155,15 +154,15 @@ impl<const WEAK: u8> Block<WEAK> {
         Arc::new(Self { block, payload: LoomCell::new(0) })
     }
     fn host(&self) -> HostSide<'_, LoomWord<WEAK>> {
-        // SAFETY: no kernel runs, and each model has one host.
+        // SAFETY: no kernel runs, one host per model.
         unsafe { HostSide::prepare(&self.block, &LAUNCH) }
     }
     fn device(&self) -> DeviceSide<'_, LoomWord<WEAK>> {
-        // SAFETY: each model has one kernel, of one thread.
+        // SAFETY: one single-threaded kernel per model.
         unsafe { DeviceSide::attach(&self.block, LAUNCH.epoch) }
     }
     fn write(&self) {
-        // SAFETY: the other side reads only after it sees a word stored; loom checks whether that suffices.
+        // SAFETY: the other side reads after it sees a stored word; loom checks whether that suffices.
         self.payload.with_mut(|payload| unsafe { payload.write(7) });
     }
     fn read(&self) -> u64 {
@@ -175,7 +174,6 @@ impl<const WEAK: u8> Block<WEAK> {
 const LAUNCH: Launch =
     Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 7, input_ring: 128, output_ring: 256, telemetry: 512 };
 
-/// Runs one side on its own thread to write; the other side waits until it sees the write, and reads. Both attached before, or `reads` attaches.
 fn told<const WEAK: u8>(block: &Arc<Block<WEAK>>, writes: impl FnOnce(&Block<WEAK>) + Send + 'static, reads: impl FnOnce(&Block<WEAK>)) {
     let writer = thread::spawn({
         let block = Arc::clone(block);

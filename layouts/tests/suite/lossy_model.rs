@@ -1,4 +1,4 @@
-//! Any sequence of operations on a lossy ring and a mailbox compared with a list of all messages; and invalid memory.
+//! Lossy rings and mailboxes compared with a list of all messages.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt::Debug;
@@ -29,9 +29,9 @@ struct Memory {
 impl Memory {
     fn new<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64, before: u8) -> Self {
         let layout = RingLayout::of_kind::<T>(kind, capacity).unwrap();
-        // SAFETY: the size is not 0: there is a header.
+        // SAFETY: not empty: there is a header.
         let base = NonNull::new(unsafe { alloc_zeroed(Self::allocation(&layout)) }).expect("some memory");
-        // SAFETY: so many bytes live there.
+        // SAFETY: that many bytes live there.
         unsafe { base.write_bytes(before, layout.size() as usize) };
         let memory = Self { base, layout };
         // SAFETY: nothing is attached yet.
@@ -45,11 +45,11 @@ impl Memory {
         Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap()
     }
     fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
+        // SAFETY: aligned and long enough by its layout, initialised, atomic words.
         unsafe { self.base.cast().as_ref() }
     }
     fn words(&self) -> &[HostWord] {
-        // SAFETY: the whole is words by its layout.
+        // SAFETY: all words by its layout.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.layout.size() as usize / 8).as_ref() }
     }
     fn slot(&self, index: u64) -> &[HostWord] {
@@ -64,7 +64,7 @@ impl Memory {
         self.attach(Reader::<T, Host>::from_raw).unwrap()
     }
     fn attach<E>(&self, from_raw: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
-        // SAFETY: so many bytes live there, initialised; the test is one thread, and all of it writes words.
+        // SAFETY: that many initialised bytes live there; one thread, which writes words.
         unsafe { from_raw(self.base, self.layout.size()) }
     }
 }
@@ -104,7 +104,6 @@ impl Value for [u64; 3] {
     }
 }
 
-/// More than one group of words, and some over.
 impl Value for [u64; 19] {
     fn of(number: u64) -> Self {
         std::array::from_fn(|place| number << 8 | place as u64)
@@ -150,10 +149,8 @@ fn start() -> impl Strategy<Value = u64> {
 struct Model<T> {
     messages: Vec<T>,
     published: usize,
-    /// How far slots were ever written, also by a writer that did not publish.
     claimed: usize,
     capacity: usize,
-    /// How many were made, so that no two messages are one.
     made: u64,
 }
 
@@ -286,7 +283,6 @@ fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &[Op]
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
@@ -353,7 +349,6 @@ proptest! {
         let capacity = memory.layout.capacity();
         let mut reader = memory.reader::<[u8; 5]>();
         for (place, lie, how) in lies {
-            // The tail and whatever is in the slots; half of the lies are about the tail, near where the reader is.
             let slots = &memory.words()[memory.layout.slots_offset() as usize / 8..];
             let word = if lie & 1 == 0 { &memory.header().producer.tail } else { &slots[place.index(slots.len())] };
             Word::store(word, reader.head().wrapping_add_signed(lie));
@@ -424,7 +419,6 @@ fn a_reader_that_knew_of_messages_is_told_when_they_are_gone() {
     let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
     writer.push_slice(&[1, 2, 3, 4]);
     assert_eq!(reader.pop(), Ok(1));
-    // It knows of three more, which are overwritten, exactly one lap later and then exactly 2^8 laps.
     writer.push_slice(&[5, 6, 7, 8]);
     assert_eq!((reader.pop(), reader.pop()), (Err(ReadError::Overrun { lost: 3 }), Ok(5)));
     for number in 0..4 * 256 {
@@ -442,7 +436,6 @@ fn a_lap_that_differs_in_one_bit_is_another_lap() {
             let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
             writer.push(7);
             assert_eq!(reader.peek(), Ok(7));
-            // As after so many laps and not one message more.
             Word::store(&memory.slot(0)[0], (1 << bit) + 1);
             assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 1 }), "2^{bit} messages later");
         }
@@ -487,7 +480,6 @@ fn a_mailbox_whose_writer_died_in_the_middle_still_gives_the_value_before() {
     let mut reader = memory.attach(mailbox::Reader::<u64, Host>::from_raw).unwrap();
     for value in 1..=3 {
         writer.publish(value);
-        // Message `value` has index `value - 2`: this is the next one's slot.
         Word::store(&memory.slot(value - 1)[0], value);
         Word::store(&memory.slot(value - 1)[1], 77);
         assert_eq!(reader.latest(), Ok((value, value)));
@@ -582,7 +574,7 @@ fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -
     assert_eq!(memory.attach(Reader::<u64, Host>::from_raw).err(), writer);
     let slots = NonNull::from(memory.slot(0)).cast();
     if !matches!(writer, Some(AttachError::TooSmall { .. })) {
-        // SAFETY: as many words as the header says where it is believed; gone at once.
+        // SAFETY: as many words as an accepted header says; dropped at once.
         assert_eq!(unsafe { Writer::<u64, Host>::new(memory.header(), slots) }.err(), writer);
         // SAFETY: as above.
         assert_eq!(unsafe { Reader::<u64, Host>::new(memory.header(), slots) }.err(), writer);
@@ -609,7 +601,7 @@ fn memory_that_is_not_a_lossy_ring_is_refused_by_what_it_is() {
     let memory = Memory::lossy::<u64>(4, 0);
     // SAFETY: within the memory.
     let inside = unsafe { memory.base.add(8) };
-    // SAFETY: so many bytes live there.
+    // SAFETY: that many bytes live there.
     let misaligned = unsafe { Reader::<u64, Host>::from_raw(inside, 384) }.err();
     assert_eq!(misaligned, Some(AttachError::Misaligned { address: inside.as_ptr() as u64, align: 128 }));
     // SAFETY: fewer bytes than live there.

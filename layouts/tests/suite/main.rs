@@ -1,4 +1,4 @@
-//! The crate's tests in one program: it links once, and compiles each generic function once.
+//! The crate's tests in one program, which links once.
 
 mod loom_machine;
 mod patience;

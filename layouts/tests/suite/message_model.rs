@@ -1,4 +1,4 @@
-//! Message headers as bytes: round trips, rejected changes, and offsets as in the table.
+//! Message headers as bytes: round trips, rejected changes, offsets.
 
 use std::mem::offset_of;
 
@@ -31,7 +31,6 @@ prop_compose! {
     }
 }
 
-/// Header and payload as they lie in a ring, after some bytes so that nothing is aligned.
 fn sent(header: &MessageHeader, payload: &[u8], before: usize) -> Vec<u8> {
     [&vec![0xAA; before], header.as_bytes(), payload].concat()
 }
@@ -58,7 +57,6 @@ proptest! {
     fn any_bytes_are_a_header_and_none_but_headers_are_valid(bytes in any::<[[u8; 32]; 2]>(), magic in any::<bool>(), available in 0_usize..1000) {
         let mut header = MessageHeader::read_from_bytes(bytes.as_bytes()).unwrap();
         if magic {
-            // Past the first check, and with the reserve zero.
             (header.magic, header._reserved) = (MAGIC, 0);
             header.flags %= 128;
             header.payload_length %= 2000;
@@ -107,7 +105,7 @@ mod sealed {
 
     #[test]
     fn the_checksum_is_the_one_of_rfc_3720() {
-        // By the appendix B.4 of that document: 32 bytes of zeros, of ones, rising and falling.
+        // RFC 3720, appendix B.4.
         let tests: [([u8; 32], u32); 4] = [
             ([0; 32], 0x8a91_36aa),
             ([0xff; 32], 0x62a8_ab43),

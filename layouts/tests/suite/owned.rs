@@ -22,7 +22,6 @@ assert_not_impl_any!(Owned<spsc::Consumer<'static, std::rc::Rc<u8>, Host>>: Send
 
 const MESSAGES: u64 = 2_000;
 
-/// Tries until it succeeds, for a minute at most.
 fn until<R>(mut attempt: impl FnMut() -> Option<R>) -> R {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -45,7 +44,6 @@ fn push<E: Push>(end: &mut E, value: E::Item) {
     });
 }
 
-/// A value whose drops are counted, each of which must be its first.
 struct Counted(Arc<AtomicUsize>, bool);
 
 impl Counted {
@@ -61,13 +59,11 @@ impl Drop for Counted {
     }
 }
 
-/// A counted value whose drop panics if its flag is set.
 struct Bomb(#[allow(dead_code, reason = "counts the drop")] Counted, bool);
 
 impl Drop for Bomb {
     fn drop(&mut self) {
         if self.1 {
-            // Not `panic!`: the hook would print it.
             resume_unwind(Box::new("bomb"));
         }
     }

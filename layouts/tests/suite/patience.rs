@@ -1,10 +1,9 @@
-//! Waiting for another thread, but not for ever.
+//! Waits with a deadline of a minute without progress.
 
 use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Waits until there is progress: panics where there is none for a minute.
 pub struct Patience {
     times: u32,
     since: Option<Instant>,
@@ -19,7 +18,6 @@ impl Patience {
         if !self.times.is_multiple_of(64) {
             return spin_loop();
         }
-        // The other threads may have no core of their own.
         thread::yield_now();
         let since = *self.since.get_or_insert_with(Instant::now);
         assert!(since.elapsed() < Duration::from_secs(60), "no progress for a minute");

@@ -1,4 +1,4 @@
-//! What happens to a value for which there is no room, and that it is counted.
+//! Overflow policies and their counts.
 
 use ringmem_layouts::ring::{Counts, End, Evict, OverflowPolicy, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
 use ringmem_layouts::{Host, HostWord};
@@ -58,7 +58,6 @@ fn the_oldest_gives_way_and_is_counted() {
     }
 }
 
-/// A consumer that stands still in the middle of the oldest message: there is nothing that could be taken in its stead.
 #[test]
 fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
     let ring = mpmc::Ring::<u8, 2>::new();

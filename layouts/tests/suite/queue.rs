@@ -1,6 +1,4 @@
-//! Rings of fixed-size messages, and the queue that each of them is.
-//!
-//! One thread works several handles; the model says what each operation must answer.
+//! A queue as the model of rings of fixed-size messages.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -53,23 +51,20 @@ impl Value for [u8; 5] {
     }
 }
 
-/// Takes no room.
 impl Value for () {
     fn of(_: u64) -> Self {}
 }
 
 pub fn dirty<C, const N: usize>() -> [MaybeUninit<C>; N] {
     let mut memory = [const { MaybeUninit::uninit() }; N];
-    // SAFETY: it is this array's, and any bytes are valid in it.
+    // SAFETY: this array's bytes; any are valid.
     unsafe { memory.as_mut_ptr().write_bytes(0xFF, N) };
     memory
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum At<T> {
-    /// Claimed by a batch, not written.
     Claimed,
-    /// Written by a batch, not published.
     Written(T),
     Full(T),
     GivenUp,
@@ -87,7 +82,6 @@ impl<T: Value> Turns<T> {
         self.next += 1;
         T::of(self.next)
     }
-    /// Slots in a row that may be claimed, at most `most`: those whose message of the lap before is gone, or that had none.
     fn free(&self, most: u64) -> u64 {
         let is_free = |place: &u64| {
             let before = (self.slots.len() as u64 + place).checked_sub(self.capacity);
@@ -134,7 +128,6 @@ impl<T: Value> Turns<T> {
     }
 }
 
-/// The only consumer of an MPSC ring, or one of an MPMC ring.
 pub trait Drain<T: Value> {
     fn len(&self) -> u64;
     fn is_empty(&self) -> bool;
@@ -372,7 +365,6 @@ fn mpmc_follows<T: Value, S: Storage<WordSlot<T>>>(ring: mpmc::RingIn<T, S>, cap
             handles[1 - who] = (producer.clone(), consumer.clone());
             continue;
         }
-        // The consumer of one pair, the producer of the other.
         let [(one, _), (_, other)] = &mut handles;
         turn(one, other, &mut model, op);
         if who == 1 {
@@ -402,8 +394,6 @@ fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>,
     }
 }
 
-/// The messages between the indices of a ring with one producer and one consumer: first those popped and not released, last those pushed and
-/// not published.
 pub struct Pair<T> {
     slots: VecDeque<T>,
     popped: usize,
@@ -432,7 +422,6 @@ impl<T: Value> Pair<T> {
 }
 
 pub trait Count {
-    /// Panics where there is none.
     fn count(self) -> usize;
 }
 
@@ -448,7 +437,6 @@ impl Count for Result<usize, Corrupt> {
     }
 }
 
-/// The model of each kind with one producer and one consumer, and what only that kind does.
 macro_rules! pairs {
     ($($follows:ident, $module:ident: $ring:ident over $slot:ident { $($only:item)+ })+) => {$(
         pub use $module::follows as $follows;
@@ -460,7 +448,6 @@ macro_rules! pairs {
 
             $($only)+
 
-            /// Slots in the ring itself, and slots that were lent at run time. Before an operation of handle 1, each end polls the other.
             pub fn follows<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
                 follow(Ring::<T, N>::starting_at(start), ops);
                 follow(RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), ops);
@@ -489,12 +476,10 @@ macro_rules! pairs {
                         assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
                     }
                     if dies {
-                        // New ends read the published and the released index, and nothing else.
                         forget((producer, consumer));
                         model.popped = 0;
                         model.slots.truncate(model.slots.len() - model.unpublished);
                     } else {
-                        // A dropped end publishes or releases the slots of a forgotten grant or batch.
                         model.release();
                     }
                     model.unpublished = 0;
@@ -519,7 +504,7 @@ macro_rules! pairs {
                             assert_eq!(producer.push(value), Ok(()));
                             model.slots.push_back(value);
                         }
-                        // A full ring has been published, or its consumer would wait for ever.
+                        // A full ring must publish, or its consumer would wait forever.
                         model.unpublished = 0;
                     }
                     Op::PushSlice(count) => {
@@ -531,7 +516,6 @@ macro_rules! pairs {
                     }
                     Op::Reserve { count, write, end } => {
                         if producer.free() < count && count <= capacity {
-                            // As above.
                             model.unpublished = 0;
                         }
                         match producer.reserve(count) {
@@ -571,10 +555,8 @@ macro_rules! pairs {
                         }
                     }
                     Op::BatchPush { every, count, pops, end } => {
-                        // Free slots as far as the producer has looked.
                         let mut known = producer.free();
                         let mut batch = producer.batch(every);
-                        // For an earlier forgotten batch.
                         model.unpublished = 0;
                         for number in 0..count {
                             let value = model.fresh();
@@ -638,7 +620,6 @@ macro_rules! pairs {
                             assert_eq!(chunk.with(seen, |value| *value), None);
                             slices(&chunk, &expected);
                             match end {
-                                // A chunk takes messages only by `release`.
                                 End::Drop | End::Forget => {}
                                 End::Explicit => {
                                     chunk.release(count);
@@ -650,7 +631,6 @@ macro_rules! pairs {
                     },
                     Op::BatchPop { every, count, end } => {
                         let mut batch = consumer.batch(every);
-                        // For an earlier forgotten batch.
                         model.release();
                         for _ in 0..count {
                             match model.pop() {
@@ -710,7 +690,6 @@ pairs! {
     flagged_follows_the_model, flagged_model: flagged over WordSlot {
         const GRANTS_PUBLISH: bool = false;
 
-        /// Polls no index: the flags are in the slots.
         fn look<T: Value>(_: &mut Consumer<'_, T, Host>, _: u64) {}
 
         fn slices<T: Value>(_: &Chunk<'_, '_, T, Host>, _: &[T]) {}

@@ -1,4 +1,4 @@
-//! Memory for a ring and no word more, reached as all sides reach it: through pointers.
+//! Memory of exactly one ring, accessed through pointers.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
@@ -12,15 +12,14 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For a ring of words, filled with arbitrary bytes.
     #[allow(dead_code, reason = "for those who format it themselves")]
     pub fn used(kind: RingFlags, capacity: u64, byte: u8) -> Self {
         Self::full_of(byte, RingLayout::of_kind::<u64>(kind, capacity).unwrap())
     }
     fn full_of(byte: u8, layout: RingLayout) -> Self {
-        // SAFETY: the size is not 0: there is a header.
+        // SAFETY: not empty: there is a header.
         let base = NonNull::new(unsafe { alloc(Self::allocation(&layout)) }).expect("some memory");
-        // SAFETY: so many bytes live there.
+        // SAFETY: that many bytes live there.
         unsafe { base.write_bytes(byte, Self::allocation(&layout).size()) };
         Self { base, layout }
     }
@@ -33,12 +32,11 @@ impl Memory {
     pub fn len(&self) -> u64 {
         self.layout.size()
     }
-    /// In whole words, so that all of it can be written as words.
     fn allocation(layout: &RingLayout) -> Layout {
         Layout::from_size_align(layout.size().next_multiple_of(8) as usize, layout.align() as usize).unwrap()
     }
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
+        // SAFETY: aligned and long enough by its layout, initialised, atomic words.
         unsafe { self.base.cast().as_ref() }
     }
 }

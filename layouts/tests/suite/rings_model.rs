@@ -1,4 +1,4 @@
-//! Any sequence of operations on rings of fixed-size messages, through one or several handles, compared with a queue; and drops of values.
+//! Rings of fixed-size messages compared with a queue; drops of values.
 
 use crate::queue;
 
@@ -81,7 +81,6 @@ macro_rules! models {
     )+};
     (@$follows:ident $($name:ident: $value:ty;)+) => {
         proptest! {
-            // A failure is printed in full; a file of seeds would say no more.
             #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
             $(
@@ -105,7 +104,7 @@ models! {
 }
 
 thread_local! {
-    /// The numbers that were dropped, in order. Not behind a pointer in each value: a value dropped twice should be counted, not crash.
+    /// Dropped numbers in order. Not in the values: a double drop should be counted, not crash.
     static DROPPED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     static BOMB: Cell<Option<usize>> = const { Cell::new(None) };
 }
@@ -121,7 +120,6 @@ impl Drop for Noted {
             dropped.len()
         });
         if BOMB.get() == Some(count) && !thread::panicking() {
-            // Not `panic!`: the hook would print it.
             resume_unwind(Box::new("bomb"));
         }
     }
@@ -140,7 +138,7 @@ enum OwnedOp {
         write: u64,
         forget: bool,
     },
-    /// An iterator that panics instead of giving so many.
+    /// Panics instead of giving that many.
     Explode {
         count: u64,
         write: u64,
@@ -184,7 +182,6 @@ macro_rules! owned {
                 while ops.peek().is_some() {
                     let (mut producer, mut $consumer) = ring.split();
                     for op in ops.by_ref() {
-                        // A panic may happen: the test checks the state after it.
                         let _ = catch_unwind(AssertUnwindSafe(|| match op {
                             OwnedOp::Push => drop(producer.push(fresh())),
                             OwnedOp::BatchPush { every, count, .. } => {
@@ -268,7 +265,6 @@ macro_rules! owned_in_order {
                     Noted(made)
                 };
                 let mut ops = ops.iter().copied().peekable();
-                // The messages in the ring, unpublished ones last.
                 let mut inside = VecDeque::new();
                 let mut unpublished = 0;
                 while ops.peek().is_some() {
@@ -283,7 +279,6 @@ macro_rules! owned_in_order {
                                 let id = value.0;
                                 let outcome = catch_unwind(AssertUnwindSafe(|| producer.push(value).is_ok()));
                                 assert_eq!(outcome.unwrap_or(false), free > 0);
-                                // A push on a full ring publishes the slots of a forgotten batch.
                                 unpublished = 0;
                                 if free > 0 {
                                     inside.push_back(id);
@@ -323,7 +318,8 @@ macro_rules! owned_in_order {
                                     drop(grant);
                                 }
                                 unpublished = inside.len() - consumer.len() as usize;
-                                // Some kinds publish forgotten slots before a grant, others with the next publish.
+                                // Some kinds publish forgotten slots before a grant, others with the next
+                                // publish.
                                 assert!([0, before].map(|before| if forgets { before + written } else { 0 }).contains(&unpublished));
                             }
                             OwnedOp::Explode { count, write } => {
@@ -363,7 +359,6 @@ macro_rules! owned_in_order {
                         }
                         assert_eq!(consumer.len() as usize, inside.len() - unpublished);
                     }
-                    // A dropped producer publishes the slots of a forgotten grant or batch.
                     unpublished = 0;
                 }
                 let before = dropped_since(0).len();
@@ -474,7 +469,6 @@ macro_rules! facts {
 
 facts! { spsc_ring: spsc flagged_ring: flagged mpsc_ring: mpsc mpmc_ring: mpmc }
 
-/// What holds where a grant or batch may be forgotten: with one producer.
 macro_rules! facts_of_forgetting {
     ($($tests:ident: $ring:ident)+) => {$(
         mod $tests {
@@ -492,14 +486,13 @@ macro_rules! facts_of_forgetting {
                 assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "or both sides would wait for ever");
             }
 
-            /// Two slots, which forgotten batches have filled, or emptied: neither end may wait for the other.
+            /// Neither end may wait for the other.
             #[test]
             fn a_forgotten_batch_does_not_stop_both_ends() {
                 let mut ring = $ring::Ring::<u8, 2>::new();
                 let (mut producer, mut consumer) = ring.split();
                 for value in [1, 2] {
                     let mut batch = producer.batch(9);
-                    // The first is published because the consumer is dry, the second because the ring is full.
                     batch.push(value).unwrap();
                     forget(batch);
                 }
@@ -641,7 +634,6 @@ fn a_reservation_is_not_refused_for_slots_that_others_claimed() {
     let (mut fast, mut late) = (slow.clone(), slow.clone());
     let grant = slow.reserve(1).unwrap();
     fast.push(1).unwrap();
-    // It saw the tail before the others moved it: there a slot looks free, and the next is full.
     assert_eq!(late.reserve(3).map(drop), Err(ReserveError::Full { free: 2 }));
     assert_eq!(late.reserve(2).map(|mut grant| grant.fill([2, 3])), Ok(2));
     drop(grant);

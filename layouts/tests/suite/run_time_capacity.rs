@@ -1,5 +1,4 @@
-//! Rings with a run-time capacity: over borrowed memory, and over boxes. The models of other tests also run over borrowed memory; this file tests
-//! the rest.
+//! Rings with a run-time capacity, over borrowed memory and boxes.
 
 use std::mem::{MaybeUninit, forget};
 use std::rc::Rc;
@@ -24,7 +23,6 @@ assert_not_impl_any!(mpmc::Boxed<Rc<u8>>: Send, Sync);
 assert_not_impl_any!(spsc::RingIn<Rc<u8>, &'static mut [MaybeUninit<BareSlot<Rc<u8>>>]>: Send, Sync);
 assert_not_impl_any!(mpmc::RingIn<Rc<u8>, &'static mut [MaybeUninit<WordSlot<Rc<u8>>>]>: Send, Sync);
 
-/// Both ends; all rings but one are split by `&mut`.
 macro_rules! ends {
     ($ring:ident) => {{
         let ring = &mut $ring;
@@ -112,7 +110,7 @@ fn used<const N: usize>() -> [u64; N] {
 
 fn lent<C>(words: &mut [u64]) -> &mut [MaybeUninit<C>] {
     assert_eq!((size_of::<C>(), align_of::<C>()), (size_of::<u64>(), align_of::<u64>()));
-    // SAFETY: the same bytes, and possibly uninitialised data may be anything.
+    // SAFETY: the same bytes, of which any are valid.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len()) }
 }
 
@@ -166,7 +164,6 @@ fn words_for_what_is_overwritten_are_a_power_of_two_of_slots() {
     let mut memory = used::<28>();
     for count in 0..=28 {
         let made = lossy::RingIn::<Message, _>::over(lent(&mut memory[..count])).map(|mut ring| ring.split().0.capacity());
-        // A word, and nine bytes in two.
         let capacity = count as u64 / 3;
         if capacity.is_power_of_two() {
             assert_eq!(made, Ok(capacity), "{count} words");
@@ -184,7 +181,6 @@ fn words_for_what_is_overwritten_are_a_power_of_two_of_slots() {
 #[test]
 fn what_is_overwritten_in_used_memory_is_what_was_pushed() {
     type Message = [u8; 9];
-    // One word more than four slots have.
     let mut memory = used::<13>();
     for start in [0, 5, u64::MAX - 1] {
         memory.fill(0x5555_5555_5555_5555);
@@ -223,7 +219,6 @@ fn indices_begin_where_they_are_told_to() {
     }
 }
 
-/// The most slots that a slice can have: without bytes, that is no memory.
 #[test]
 fn values_without_bytes_may_be_as_many_as_a_slice_has() {
     let slots = Box::<[BareSlot<()>]>::new_uninit_slice(1 << (usize::BITS - 1));

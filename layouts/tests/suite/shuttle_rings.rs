@@ -1,6 +1,4 @@
 //! Longer runs of every ring than loom can enumerate, under random schedules.
-//!
-//! Shuttle is sequentially consistent: loom finds wrong relaxed accesses.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -34,10 +32,9 @@ impl<const BROKEN: u8> Machine for Shuttle<BROKEN> {
     }
 }
 
-/// A word whose every access may be followed by another thread's.
 struct ShuttleWord<const BROKEN: u8>(AtomicU64);
 
-// SAFETY: each is the one access that it names, sequentially consistent.
+// SAFETY: each is one sequentially consistent access.
 unsafe impl<const BROKEN: u8> Word for ShuttleWord<BROKEN> {
     fn new(value: u64) -> Self {
         Self(AtomicU64::new(value))
@@ -61,8 +58,7 @@ unsafe impl<const BROKEN: u8> Word for ShuttleWord<BROKEN> {
     }
 }
 
-// SAFETY: single atomic operations. The broken one breaks the promise on purpose, within a model, where the consequence is a failed model: a
-// cell refuses a second visitor before it lets it in.
+// SAFETY: single atomic operations. The broken one is detected: a cell refuses a second visitor.
 unsafe impl<const BROKEN: u8> RmwWord for ShuttleWord<BROKEN> {
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
         if BROKEN != TORN_EXCHANGE {
@@ -97,7 +93,7 @@ impl<T> ShuttleCell<T> {
     }
 }
 
-// SAFETY: the pointer of its cell, which lives as long as this one; nothing is accessed here.
+// SAFETY: the pointer of its cell, which lives as long as this one.
 unsafe impl<T> SlotCell<T> for ShuttleCell<T> {
     fn new(value: T) -> Self {
         Self { visited: AtomicBool::new(false), value: UnsafeCell::new(value) }
@@ -117,11 +113,10 @@ struct Memory<M: Machine, S> {
     slots: Vec<S>,
 }
 
-// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what shuttle finds out.
+// SAFETY: words are atomic, slots follow the ring's protocol; shuttle checks whether that suffices.
 unsafe impl<M: Machine, S> Sync for Memory<M, S> {}
 
 impl<M: Machine, S> Memory<M, S> {
-    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
     fn new(kind: RingFlags, slot: impl Fn(M::Cell<u64>, u64) -> S) -> &'static Self
     where
         M: 'static,
@@ -137,20 +132,20 @@ impl<M: Machine, S> Memory<M, S> {
     }
     /// # Safety
     ///
-    /// Made by `new`, and all handles are gone.
+    /// Made by `new`, without handles.
     unsafe fn free(&'static self) {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
     }
 }
 
-/// A handle that leaves only if all is well: in a model that has failed, shuttle is not to be asked any more.
+/// Leaves only if all is well: in a failed model shuttle must not be called.
 struct Kept<H>(ManuallyDrop<H>);
 
 impl<H> Drop for Kept<H> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: once, and not used any more.
+            // SAFETY: once; unused afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }
@@ -229,7 +224,6 @@ macro_rules! fill {
     ($producer:ident, $messages:ident, $way:ident, $($slice:expr)?) => {
         match $way % 4 {
             0 => u64::from($producer.push($messages[0]).is_ok()),
-            // A slot more than is written, where the ring has one.
             1 => $producer.reserve(CAPACITY).map_or(0, |mut grant| grant.fill([$messages[0]])),
             2 => {
                 let mut batch = $producer.batch(CAPACITY);
@@ -247,7 +241,6 @@ macro_rules! drain {
             0 => got($consumer.pop()).into_iter().collect(),
             1 => got($consumer.peek(CAPACITY)).map_or_else(Vec::new, |chunk| {
                 let first = chunk.with(0, |value| *value);
-                // The others stay.
                 chunk.release(1);
                 first.into_iter().collect()
             }),
@@ -262,12 +255,12 @@ macro_rules! drain {
 fn spsc_ring<const BROKEN: u8>() {
     type Ring<const BROKEN: u8> = Memory<Shuttle<BROKEN>, ShuttleCell<u64>>;
     let memory = Ring::<BROKEN>::new(RingFlags::SPSC, |cell, _| cell);
-    // SAFETY: `CAPACITY` cells, each with a value; this model's only ends.
+    // SAFETY: `CAPACITY` cells with values; the only ends.
     let producer = unsafe { spsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above.
     let consumer = unsafe { spsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer], vec![consumer], |producer, messages, way| fill!(producer, messages, way,), |consumer, way| drain!(consumer, way));
-    // SAFETY: the threads have ended, and their handles with them.
+    // SAFETY: the threads and their handles are gone.
     unsafe { memory.free() };
 }
 
@@ -275,7 +268,7 @@ type Slotted<const BROKEN: u8> = Memory<Shuttle<BROKEN>, Slot<ShuttleWord<BROKEN
 
 fn flagged_ring<const BROKEN: u8>() {
     let memory = Slotted::<BROKEN>::new(RingFlags::FLAGGED, |cell, _| Slot::new(Word::new(0), cell));
-    // SAFETY: `CAPACITY` slots, each with a value; this model's only ends.
+    // SAFETY: `CAPACITY` slots with values; the only ends.
     let producer = unsafe { flagged::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above.
     let consumer = unsafe { flagged::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
@@ -285,7 +278,7 @@ fn flagged_ring<const BROKEN: u8>() {
         |producer, messages, way| fill!(producer, messages, way, producer.push_slice(messages).unwrap() as u64),
         |consumer, way| drain!(consumer, way),
     );
-    // SAFETY: the threads have ended, and their handles with them.
+    // SAFETY: the threads and their handles are gone.
     unsafe { memory.free() };
 }
 
@@ -301,10 +294,10 @@ fn mpsc_ring<const BROKEN: u8>() {
     let memory = Slotted::<BROKEN>::new(RingFlags::MPSC, |cell, place| Slot::vacant(cell, place, CAPACITY, START));
     // SAFETY: `CAPACITY` slots, vacant.
     let producer = unsafe { mpsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; this model's only consumer.
+    // SAFETY: as above; the only consumer.
     let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer], many_fill, |consumer, way| drain!(consumer, way));
-    // SAFETY: the threads have ended, and their handles with them.
+    // SAFETY: the threads and their handles are gone.
     unsafe { memory.free() };
 }
 
@@ -323,7 +316,7 @@ fn mpmc_ring<const BROKEN: u8>() {
             values[..count].to_vec()
         }
     });
-    // SAFETY: the threads have ended, and their handles with them.
+    // SAFETY: the threads and their handles are gone.
     unsafe { memory.free() };
 }
 

@@ -1,8 +1,4 @@
-//! Millions of numbered messages of 8, 40, 64 and 256 bytes between real threads, over rings of each kind: none lost, duplicated or torn, and those
-//! of one producer in order for each consumer.
-//!
-//! Indices begin five short of the wrap. Every wait has a deadline: a side without progress for a minute panics. Consumers end when the producers
-//! are dropped and the ring is empty, as `is_disconnected` promises.
+//! Millions of messages between threads: none lost, duplicated, torn or reordered.
 
 use crate::patience;
 
@@ -19,7 +15,6 @@ const START: u64 = u64::MAX - 5;
 
 type Message<const N: usize> = [u64; N];
 
-/// The first word says whose message it is and which; the others follow from it, so that a mixture of two shows.
 fn message<const N: usize>(producer: u64, number: u64) -> Message<N> {
     std::array::from_fn(|place| follows(producer << 56 | number, place as u64))
 }
@@ -77,7 +72,6 @@ trait Fill {
     fn in_place(&mut self, who: u64, messages: u64);
 }
 
-/// `$spare`: how many slots of each grant are not written.
 macro_rules! fill {
     ($($producer:ty [$($kind:tt)*], spare $spare:literal;)+) => {$(
         impl<const N: usize, $($kind)*> Fill for $producer {
@@ -212,7 +206,6 @@ fn meet<P: Fill + Send, C: Drain + Send>(
             let mut patience = Patience::new();
             loop {
                 if drain(&mut consumer, &mut seen) == 0 {
-                    // Asked first: messages published before can still be popped.
                     let is_over = consumer.is_disconnected();
                     if drain(&mut consumer, &mut seen) == 0 {
                         if is_over {
@@ -248,8 +241,6 @@ fn twice<E: Clone>(end: E) -> Vec<E> {
     vec![end.clone(), end]
 }
 
-/// The ring of a kind, its capacity, how many have each of its ends, how many messages of how many words each producer has, and in which ways
-/// they pass.
 macro_rules! rings {
     ($($name:ident: $producers:ident to $consumers:ident, $messages:literal of $words:literal in $kind:ident of $capacity:literal
         [$($way:ident)+];)+) => {$(

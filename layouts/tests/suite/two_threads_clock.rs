@@ -1,4 +1,4 @@
-//! Threads on one clock, for real: a million stamps each, and none twice.
+//! A million stamps of one clock per thread, each unique.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -35,7 +35,6 @@ fn no_stamp_twice(all: &[Vec<Stamp>]) {
 fn while_the_time_stands() {
     let all = tick_all(|_, _| 7);
     no_stamp_twice(&all);
-    // The numbers are used up one by one: exactly so far ahead, and no further.
     let (first, last) = (Stamp::at(7).bits(), THREADS * TICKS);
     let greatest = all.iter().flatten().max().unwrap().bits();
     assert!(greatest - first <= last, "{} ahead for {last} stamps", greatest - first);

@@ -1,6 +1,4 @@
-//! Two million messages of varying length between two threads: none lost, doubled, reordered, torn, shortened or lengthened.
-//!
-//! Indices begin five words short of where they wrap. Every wait has a deadline: a side that sees no progress for a minute panics.
+//! Two million messages of varying length between threads.
 
 use crate::patience;
 
@@ -12,7 +10,6 @@ use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, Ring};
 
 const MESSAGES: u64 = 250_000 * crate::DEPTH;
 const BYTES: usize = 4096;
-/// The largest that the ring takes: it waits until nearly all before it has been read.
 const LONGEST: usize = BYTES / 2 - 8;
 const START: u64 = u64::MAX - 5;
 
@@ -79,7 +76,6 @@ fn messages_arrive_whole_and_in_order_in_place() {
         |producer| {
             for number in 0..MESSAGES {
                 let len = length(number);
-                // Every third asks for more than it needs.
                 let more = if number.is_multiple_of(3) { LONGEST.min(len + 40) } else { len };
                 insist(|| {
                     let mut grant = producer.reserve(more).ok()?;

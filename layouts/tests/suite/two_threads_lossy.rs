@@ -1,7 +1,4 @@
-//! Millions of numbered messages of 8, 40 and 256 bytes from a writer that never waits to two readers; and a mailbox.
-//!
-//! Every message that is read is whole and in order, and read + lost = written. Indices begin five short of the wrap. Every wait has a deadline: a
-//! reader without progress for a minute panics.
+//! Millions of messages from a writer that never waits to two readers: read + lost = written.
 
 use crate::patience;
 
@@ -15,7 +12,6 @@ use ringmem_layouts::{Host, RingMessage};
 const MESSAGES: u64 = 500_000 * crate::DEPTH;
 const START: u64 = u64::MAX - 5;
 
-/// A message whose every word follows from its number, so that a mixture of two shows.
 type Words<const N: usize> = [u64; N];
 
 fn numbered<const N: usize>(number: u64) -> Words<N> {
@@ -78,7 +74,7 @@ where
     })
 }
 
-/// Now and then the writer lets the others run, where there are fewer cores than threads: otherwise most would be lost and few read.
+/// Yields: with fewer cores than threads most messages would be lost.
 fn breathe(number: u64) {
     if number.is_multiple_of(512) {
         thread::yield_now();
@@ -105,7 +101,6 @@ fn words_are_read_or_lost_one_by_one() {
 
 #[test]
 fn five_words_are_whole_also_in_one_slot() {
-    // Here nearly every read meets the writer.
     let seen = one_by_one::<5, 1>();
     assert!(seen.iter().all(|seen| seen.lost > 0), "{seen:?}");
 }

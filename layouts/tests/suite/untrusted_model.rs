@@ -1,4 +1,4 @@
-//! Untrusting ends: a ring with an honest peer, and at most wrong messages with any other.
+//! Untrusting ends: a dishonest peer causes at most wrong messages.
 
 use crate::ring_memory;
 
@@ -23,11 +23,11 @@ impl Memory {
         self.0.header()
     }
     fn words(&self) -> &[HostWord] {
-        // SAFETY: so many words live there, zeroed; one thread, and no reference to the payload is ever made.
+        // SAFETY: that many zeroed words live there; one thread, and no reference to the payload.
         unsafe { std::slice::from_raw_parts(self.0.base.cast().as_ptr(), self.0.len().div_ceil(8) as usize) }
     }
     fn producer<T: RingMessage>(&self) -> Result<untrusted::Producer<'_, T>, AttachError> {
-        // SAFETY: so many bytes live there, initialised, and atomic accesses alone reach them.
+        // SAFETY: that many initialised bytes live there, accessed only atomically.
         unsafe { untrusted::Producer::attach(self.0.base, self.0.len()) }
     }
     fn consumer<T: RingMessage>(&self) -> Result<untrusted::Consumer<'_, T>, AttachError> {
@@ -38,7 +38,6 @@ impl Memory {
         let header = self.header();
         if producer { &header.producer.tail } else { &header.consumer.head }
     }
-    /// The bytes of a slot.
     fn slot<T: RingMessage>(&self, index: u64, capacity: u64) -> Vec<u8> {
         let from = 384 + (index % capacity) as usize * size_of::<T>();
         let bytes = self.words().iter().flat_map(|word| word.load(Relaxed).to_ne_bytes());
@@ -123,10 +122,9 @@ fn honest<T: Message>(capacity: u64, start: u64, operations: &[Op]) {
     }
 }
 
-/// One end trusts the other, which does not.
 fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
     let memory = Memory::formatted::<T>(capacity, start);
-    // SAFETY: so many bytes live there, initialised; one thread, and each message is read after it is written.
+    // SAFETY: that many initialised bytes live there; one thread.
     let mut trusting = unsafe { spsc::Consumer::<T, Host>::from_raw(memory.0.base, memory.0.len()) }.unwrap();
     let mut producer = memory.producer::<T>().unwrap();
     for number in 0..count {
@@ -146,7 +144,7 @@ fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
 #[derive(Clone, Debug)]
 enum Hostile {
     Do(Op),
-    /// The other end's index, so far from this end's.
+    /// Distance from this end's index.
     Index {
         producer: bool,
         ahead: u64,
@@ -236,7 +234,7 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
                 assert_eq!(ends.0.as_ref().err(), ends.1.as_ref().err(), "both object alike");
                 if let (Ok(new_producer), Ok(new_consumer)) = ends {
                     assert!(claimed_tail.wrapping_sub(claimed_head) <= new_producer.capacity());
-                    // A smaller ring in the same memory is a ring; the model is of one capacity.
+                    // A smaller ring in the same memory is valid; the model has one capacity.
                     if new_producer.capacity() == capacity {
                         (producer, consumer) = (new_producer, new_consumer);
                         (tail, head) = (claimed_tail, claimed_head);
@@ -268,7 +266,6 @@ macro_rules! of_every_message {
 }
 
 proptest! {
-    // A failure is printed in full; a seed file would add nothing.
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
