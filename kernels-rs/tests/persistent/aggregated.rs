@@ -32,7 +32,7 @@ impl Shared {
     fn new(capacity: u64, start: u64) -> Self {
         let layout = RingLayout::of::<Echo>(capacity).expect("a geometry");
         let memory = Bytes::zeroed((OUTPUT + layout.size()) as usize);
-        // SAFETY: within the memory, and unused so far.
+        // SAFETY: within the memory, unused.
         unsafe { memory.place::<Aggregate<HostWord>>(0).write(Aggregate::starting_at(start)) };
         // SAFETY: as above.
         unsafe { memory.place::<RingHeader<HostWord>>(OUTPUT).as_ref().format::<Echo>(&layout, start) };
@@ -71,7 +71,6 @@ impl KernelHost for Group<'_> {
         self.device.translate(address, bytes)
     }
     fn now_ns(&self) -> u64 {
-        // Called between a reservation and its publication: the other groups run in between.
         thread::yield_now();
         self.device.now_ns()
     }
@@ -125,7 +124,7 @@ fn groups_that_answer_into_one_ring_lose_double_and_tear_nothing() {
                 let (device, counters) = (&device, shared.memory.address());
                 scope.spawn(move || {
                     let host = Group { device, number };
-                    // SAFETY: rigs and ring outlive it, and this test is the only other side.
+                    // SAFETY: rigs and ring outlive it; this test is the only peer.
                     unsafe { echo::echo_aggregated(&Simulated(&host), &Single(&host), &launch, DevicePointer::new(counters)) }
                 });
             }
@@ -152,7 +151,7 @@ fn two_warps_answer_into_one_ring() {
         for (launch, group) in launches.into_iter().zip(0..) {
             let (device, counters) = (&device, shared.memory.address());
             scope.spawn(move || {
-                // SAFETY: rigs and ring outlive it, and this test is the only other side.
+                // SAFETY: rigs and ring outlive it; this test is the only peer.
                 on_a_warp(device, group, |machine, lanes| unsafe {
                     echo::echo_aggregated(machine, lanes, &launch, DevicePointer::new(counters))
                 })
@@ -215,12 +214,11 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
     let (launch, counters) = (rig.launch, shared.memory.address());
     let kernel = || {
         let mut handler = Overtaken(&shared, false);
-        // SAFETY: the rig and the shared memory outlive the kernel, which is the only one on them.
+        // SAFETY: rig and shared memory outlive this only kernel.
         unsafe { persistent_aggregated(&Simulated(&device), &Single(&device), &launch, counters, &mut handler) }
     };
     let (_, ended) = rig.run(kernel, |rig| {
         rig.control.command(Command::ACTIVATE);
-        // Three of its first batch, the slot of the dead producer, and two that are never published.
         until("its second batch is reserved", || shared.counters().reserved() == 6);
         device.until_it_pauses();
         device.advance(1_001);
@@ -255,7 +253,6 @@ fn an_index_that_cannot_be_and_counters_that_are_not_there_are_named() {
             // SAFETY: a live header, of words.
             let header: &RingHeader<HostWord> = unsafe { shared.memory.place(OUTPUT).as_ref() };
             Word::store_release(&header.consumer.head, wrong);
-            // The first has room within the cached index; the second polls.
             rig.send(message(0, 0));
             rig.send(message(0, 1));
             rig.until_state(State::Faulted);

@@ -12,7 +12,6 @@ pub fn message(id: u64) -> Echo {
     Echo { words: std::array::from_fn(|word| id.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(word as u32) ^ id) }
 }
 
-/// Sends messages and receives the answers as they arrive, then drains. Compares each.
 fn converse(rig: &mut Rig<'_, Echo, Echo>, count: u64) {
     rig.command(Command::ACTIVATE);
     let (mut sent, mut answered) = (0, 0);
@@ -82,7 +81,7 @@ fn indices_wrap_past_the_largest_number() {
     }
 }
 
-/// Hosts update these words by read-modify-writes, which are not atomic with a kernel's stores over a bus: a kernel must not store to them.
+/// Hosts update these words by read-modify-writes, which are not atomic with a kernel's stores over a bus.
 #[test]
 fn words_that_hosts_change_in_one_step_are_not_the_kernel_s() {
     let shape = Shape { input: 4, output: 4, ..Shape::default() };

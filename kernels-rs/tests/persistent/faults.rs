@@ -14,7 +14,6 @@ use crate::memory::Device;
 use crate::rig::{LIMIT, Rig, Shape, until};
 use crate::traced::{self, Traced, handled, trace};
 
-/// Returns how `echo` ends if it finds its memory corrupted.
 fn end_of(spoil: impl FnOnce(&Rig<'_, Echo, Echo>)) -> (State, u32, Option<Fault>) {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
@@ -76,7 +75,7 @@ fn a_ring_of_another_kind_or_geometry_is_named() {
     for output in [false, true] {
         let ring_fault = (State::Faulted, 1, Some(Fault::Ring));
         let chunks = RingLayout::of::<Chunk>(8).expect("a geometry");
-        // SAFETY: the kernel has not started, and the host's ends are not used again.
+        // SAFETY: the kernel has not started; the host's ends are not used again.
         assert_eq!(end_of(|rig| unsafe { header(rig, output).format::<Chunk>(&chunks, 0) }), ring_fault, "other messages");
         for (what, value, word) in [
             ("no magic", 0, 0),
@@ -186,7 +185,6 @@ fn messages_and_commands_put_the_deadline_off() {
         for round in 0..10 {
             rig.until_beats(2);
             device.advance(900);
-            // Long enough for the kernel to have read its clock: 900 ns after the last event.
             rig.until_beats(40);
             if round < 5 {
                 rig.command(Command::ACTIVATE);
@@ -264,7 +262,6 @@ fn a_handler_with_layouts_of_its_own_starts_on_its_own_abi_alone() {
                 unsafe { persistent(machine, lanes, &Launch { abi: !ABI.hash, ..*launch }, &mut Foreign) }
             },
             |rig| {
-                // Without waiting: a kernel that refuses reads no command.
                 rig.control.command(Command::TERMINATE);
             },
         );
@@ -272,7 +269,6 @@ fn a_handler_with_layouts_of_its_own_starts_on_its_own_abi_alone() {
     }
 }
 
-/// Answers until a message makes it panic.
 struct Fragile;
 
 impl<M: Machine> Handler<M, Single<'_>> for Fragile {
@@ -302,7 +298,7 @@ fn a_handler_that_panics_leaves_a_fault_behind() {
         rig.command(Command::ACTIVATE);
         rig.send(message(1));
         assert_eq!(rig.receive(), message(1));
-        // Counters are written for several batches together: a panic right after one may omit it.
+        // Counters are written per batch: a panic right after one may omit it.
         until("it is counted", || rig.snapshot().processed == 1);
         rig.send(Echo { words: [u64::MAX; 8] });
         rig.until_state(State::Faulted);

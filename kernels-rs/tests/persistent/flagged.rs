@@ -1,4 +1,4 @@
-//! `echo_flagged`: the echo kernel between rings with a flag in each slot.
+//! The echo kernel between rings with a flag in each slot.
 
 use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::{Launch, Simulated, persistent_flagged};
@@ -31,22 +31,21 @@ impl<'a> Rings<'a> {
         let (input, output) = (layout(shape.input), layout(shape.output));
         let at = input.size().next_multiple_of(128);
         for (offset, layout, word) in [(0, &input, &rig.block.input_ring), (at, &output, &rig.block.output_ring)] {
-            // SAFETY: within the memory; words, zeroed, and nothing is attached.
+            // SAFETY: within the memory; zeroed words without ends.
             unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, shape.start) };
             word.store(memory.address() + offset, Relaxed);
         }
-        // SAFETY: as long as its layout, and the kernel is the peer.
+        // SAFETY: as long as its layout; the kernel is the peer.
         let sender = unsafe { Producer::from_raw(memory.place(0), input.size()) }.expect("just formatted");
         // SAFETY: as above.
         let receiver = unsafe { Consumer::from_raw(memory.place(at), output.size()) }.expect("just formatted");
         Self { sender, receiver }
     }
 
-    /// Sends messages in slices of `slice` and receives the answers as they arrive. Compares each.
     fn converse(&mut self, count: u64, slice: usize) {
         let (mut sent, mut answered) = (0, 0);
         while answered < count {
-            // Sends at each poll: the host may see an answer before the release of the message's slot.
+            // The host may see an answer before the release of the message's slot.
             until("there is an answer", || {
                 let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
                 sent += self.sender.push_slice(&values).expect("an index that can be") as u64;
@@ -85,7 +84,7 @@ fn the_lanes_of_a_warp_each_poll_a_slot() {
         let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
         let mut rings = Rings::new(&of_rings, shape, &rig);
         let device = Device::new([of_rig.range(), of_rings.range()]);
-        // SAFETY: rig and rings outlive it, and this test is the only peer.
+        // SAFETY: rig and rings outlive it; this test is the only peer.
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe {
             persistent_flagged(machine, lanes, launch, &mut echo::Handle::<true>)
         };

@@ -1,4 +1,4 @@
-//! `copy`, `fill` and `vector_add` write every byte of a buffer and no other, for all numbers of groups and lanes and all alignments.
+//! `copy`, `fill` and `vector_add` write every byte of a buffer and no other.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -11,7 +11,6 @@ use crate::machine::{run_image, unmapped};
 use crate::memory::{Bytes, Device};
 use crate::warp::{Lane, on_a_warp};
 
-/// Guard bytes before and after the kernel's buffer, which must stay unchanged.
 const MARGIN: usize = 64;
 
 struct Group<'a> {
@@ -46,7 +45,7 @@ fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
 
 fn bytes_of(memory: &Bytes, length: usize) -> Vec<u8> {
     let place: NonNull<u8> = memory.place(0);
-    // SAFETY: that many bytes, initialised, and no kernel runs.
+    // SAFETY: that many initialised bytes, and no kernel runs.
     unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }.to_vec()
 }
 
@@ -113,7 +112,7 @@ fn a_sum_is_every_element_and_none_beside() {
     }
 }
 
-/// The elements that lane 0 writes reveal the width of its accesses: lanes have neighbouring pieces of 16 bytes, or neighbouring elements.
+/// The elements of lane 0 reveal the width of its accesses: 16 bytes, or single elements.
 #[test]
 fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are_the_same_where_one_is_not() {
     const COUNT: usize = 1001;
@@ -125,7 +124,7 @@ fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are
         let device = Device::new([sums.range(), a.range(), b.range()]);
         let places = [sums.address() + to, a.address() + left, b.address() + right];
         let add = |machine: &Simulated<'_>, lanes: &Lane<'_>| {
-            // SAFETY: all outlive the warp, and nothing else accesses them.
+            // SAFETY: all outlive the warp; no other accesses.
             unsafe {
                 grid::vector_add(
                     machine,
@@ -171,7 +170,7 @@ fn the_lanes_of_a_warp_share_a_copy() {
         let (target, data) = (Bytes::zeroed(length + MARGIN), Bytes::of(&source));
         let device = Device::new([target.range(), data.range()]);
         let (to, from) = (target.address() + offset, data.address());
-        // SAFETY: both outlive the warp, do not overlap, and are not accessed elsewhere.
+        // SAFETY: both outlive the warp and do not overlap; no other accesses.
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe {
             grid::copy(machine, lanes, DevicePointer::new(to), DevicePointer::new(from), length as u64)
         };

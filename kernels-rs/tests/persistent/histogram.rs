@@ -1,4 +1,4 @@
-//! Results of `histogram`, against an independent slow count.
+//! `histogram` against a slow count.
 
 use ringmem_kernels::histogram::{self, Chunk, Counted, LONGEST, Work};
 use ringmem_layouts::control::{Command, Fault, State};
@@ -28,7 +28,6 @@ pub fn slow(data: &[u8], first_word: u64) -> (Vec<u64>, u64) {
     (counts, sum)
 }
 
-/// Pseudorandom bytes without repetition.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|i| (scatter(seed ^ i) >> 56) as u8).collect()
 }
@@ -49,7 +48,7 @@ impl Ground {
     }
 
     pub fn totals(&mut self) -> Vec<u64> {
-        // SAFETY: plain numbers, within the memory and aligned, and the kernel has exited.
+        // SAFETY: numbers within the memory, aligned; the kernel has exited.
         let work: &Work = unsafe { self.work.place::<Work>(0).as_ref() };
         assert!(work.tables.as_flattened().iter().all(|&count| count == 0), "a table was not emptied");
         work.totals.to_vec()
@@ -81,7 +80,6 @@ fn answers(ground: &Ground, shape: Shape, chunks: &[Chunk]) -> (Vec<Counted>, u6
 
 #[test]
 fn splitmix64_gives_the_published_vector() {
-    // The first outputs of the generator that starts at 0: each step adds the golden gamma.
     let published = [0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec];
     for (step, expected) in published.into_iter().enumerate() {
         let state = 0x9e3779b97f4a7c15_u64.wrapping_mul(step as u64);
@@ -171,7 +169,7 @@ fn a_chunk_that_would_overflow_a_counter_is_refused() {
     ground.length = LONGEST * 2;
     let shape = Shape::default();
     let memory = shape.memory::<Chunk, Counted>();
-    // The device claims to map that much. A refused chunk is never read, so the missing memory is not accessed.
+    // Claims to map that much: a refused chunk is never read.
     let device = Device::new([memory.range(), (ground.data.address(), ground.length), ground.work.range()]);
     let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
     rig.run_image("histogram", &ground.arguments(), &device, |rig| {

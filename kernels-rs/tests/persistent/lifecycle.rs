@@ -114,7 +114,6 @@ fn a_pause_before_the_start_is_noted_and_not_followed() {
 
 #[test]
 fn what_would_stop_a_drain_is_noted_and_not_followed() {
-    // One output slot delays the end of the drain until the test receives.
     let (states, end) = life(Shape { output: 1, ..Shape::default() }, |rig| {
         for id in 0..3 {
             rig.send(message(id));
@@ -192,7 +191,6 @@ fn a_terminated_kernel_leaves_what_it_did_not_take() {
 
 #[test]
 fn a_busy_kernel_sees_a_command() {
-    // The rings never run dry: the host sends before it receives.
     let (_, end) = life(Shape { batch: 1, ..Shape::default() }, |rig| {
         commands(&[ACTIVATE])(rig);
         let sequence = rig.control.command(PAUSE);

@@ -6,14 +6,13 @@ use ringmem_layouts::image::KernelHost;
 pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
     let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
     assert_eq!(entry.arguments, arguments.len());
-    // SAFETY: the kernel's arguments; the memory that they refer to lives until this returns, and the rig is the only peer.
+    // SAFETY: the kernel's arguments; their memory outlives this call, and the rig is the only peer.
     unsafe { (entry.run)(device, arguments) };
 }
 
-/// Rows with addresses that are not mapped. A simulated device refuses them; a GPU faults.
+/// A simulated device refuses unmapped addresses; a GPU faults.
 pub fn unmapped<T, const N: usize>(rows: [T; N]) -> impl Iterator<Item = T> {
     rows.into_iter()
 }
 
-/// Whether a kernel sleeps in each round without messages, the first ones included.
 pub const SLEEPS_IN_EACH_DRY_ROUND: bool = true;

@@ -1,6 +1,4 @@
-//! The persistent kernels as host functions, in memory that each test lays out manually, without a backend.
-//!
-//! No wait exceeds [`rig::LIMIT`], and no test asserts a duration.
+//! The persistent kernels as host functions. No wait exceeds [`rig::LIMIT`].
 
 mod aggregated;
 mod echo;

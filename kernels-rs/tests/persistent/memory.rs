@@ -1,4 +1,4 @@
-//! Memory that a test owns, and a device that maps it at its own addresses.
+//! Memory of a test, and a device that maps it at its own addresses.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -10,14 +10,13 @@ use ringmem_layouts::image::KernelHost;
 
 use crate::rig::until;
 
-/// Zeroed bytes at a page boundary.
 pub struct Bytes {
     base: NonNull<u8>,
     /// INVARIANT: the layout with which `base` was allocated; not empty.
     layout: Layout,
 }
 
-// SAFETY: an address; each access through it has its own proof.
+// SAFETY: an address; each access has its own proof.
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
@@ -30,7 +29,7 @@ impl Bytes {
 
     pub fn of(bytes: &[u8]) -> Self {
         let this = Self::zeroed(bytes.len());
-        // SAFETY: as long as `bytes`, and not shared yet.
+        // SAFETY: as long as `bytes`, and unshared.
         unsafe { this.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         this
     }
@@ -42,7 +41,7 @@ impl Bytes {
     pub fn place<T>(&self, offset: u64) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within");
         assert!(offset + size_of::<T>() <= self.layout.size() && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: within the allocation, as just checked.
+        // SAFETY: within the allocation, as checked.
         unsafe { self.base.add(offset) }.cast()
     }
 
@@ -53,7 +52,7 @@ impl Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        // SAFETY: the invariant; kernels borrow these bytes for as long as they run.
+        // SAFETY: the invariant; running kernels borrow these bytes.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
 }
@@ -66,7 +65,6 @@ pub struct Device {
 
 pub enum Clock {
     Wall(Instant),
-    /// A clock that only the test advances.
     Manual(AtomicU64),
 }
 
@@ -79,7 +77,6 @@ impl Device {
         Self { clock: Clock::Manual(AtomicU64::new(1_000)), ..Self::new(ranges) }
     }
 
-    /// Waits until a kernel enters a pause after this call. The kernel has then made the clock reads that precede its wait.
     pub fn until_it_pauses(&self) {
         let before = self.pauses.load(Relaxed);
         until("the kernel waits", || self.pauses.load(Relaxed) > before);

@@ -1,4 +1,4 @@
-//! A control block, a telemetry buffer and two rings, laid out manually; the host's end of them; a thread for the kernel.
+//! Control block, telemetry and two rings; the host's ends; a thread for the kernel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -59,7 +59,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     pub fn new(memory: &'a Bytes, shape: Shape) -> Self {
         let (input, output) = shape.layouts::<I, O>();
         let output_at = INPUT + input.size().next_multiple_of(128);
-        // SAFETY: within the memory and aligned, checked by `place`; words, zeroed, and unshared so far.
+        // SAFETY: within the memory and aligned, checked by `place`; zeroed, unshared words.
         let (block, telemetry, input_ring, output_ring): (
             &ControlBlock<HostWord>,
             &telemetry::Shared<HostWord>,
@@ -78,7 +78,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             input_ring.format::<I>(&input, shape.start);
             output_ring.format::<O>(&output, shape.start);
         }
-        // SAFETY: each ring is as long as its layout; this is one end, the kernel the other.
+        // SAFETY: each ring is as long as its layout; the kernel is the peer.
         let (sender, receiver) =
             unsafe { (Producer::from_raw(memory.place(INPUT), input.size()), Consumer::from_raw(memory.place(output_at), output.size())) };
         let prepared = control::Launch {
@@ -89,7 +89,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             output_ring: memory.address() + output_at,
             telemetry: memory.address() + TELEMETRY,
         };
-        // SAFETY: no kernel runs yet, and nothing else on the host writes to the block.
+        // SAFETY: no kernel runs, and this is the only host.
         let control = unsafe { HostSide::prepare(memory.place::<Shared<HostWord>>(CONTROL).as_ref(), &prepared) };
         Self {
             block,
@@ -110,9 +110,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         }
     }
 
-    /// Runs a kernel on a separate thread with the host's actions, then waits until it has exited. Returns whether it panicked.
     pub fn run<R>(&mut self, kernel: impl FnOnce() + Send, host: impl FnOnce(&mut Self) -> R) -> (R, thread::Result<()>) {
-        /// Ends the epoch, so that a failing test does not wait for its kernel forever.
         struct Abandon<'r, 'a, I: RingMessage, O: RingMessage>(&'r mut Rig<'a, I, O>);
         impl<I: RingMessage, O: RingMessage> Drop for Abandon<'_, '_, I, O> {
             fn drop(&mut self) {
@@ -128,7 +126,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         })
     }
 
-    /// As [`run`](Self::run) with a kernel of the image; it must not panic.
     pub fn run_image<R>(&mut self, name: &str, more: &[u64], device: &Device, host: impl FnOnce(&mut Self) -> R) -> R {
         let Launch { controls, epoch, idle_ns, batch, .. } = self.launch;
         let mut arguments = vec![controls, u64::from(epoch), idle_ns, batch];
@@ -160,8 +157,8 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         self.receive_sending(|_| ())
     }
 
-    /// Returns the next answer. Calls `send` at each poll: a kernel stores both indices of a batch in one publication, and the host may see either first.
-    /// So a message that did not fit at the last answer may fit a moment later, and without it no other answer follows.
+    /// Calls `send` at each poll: the host may see the answers before the released slots, so only a later
+    /// `send` fits.
     pub fn receive_sending(&mut self, mut send: impl FnMut(&mut Producer<'a, I, Host>)) -> O {
         let mut answer = None;
         until("there is an answer", || {
@@ -194,7 +191,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         until(&format!("the kernel is {state:?}"), || self.state() == Some(state));
     }
 
-    /// Waits until the kernel has completed `times` more rounds of its loop.
     pub fn until_beats(&self, times: u64) {
         let begun = self.snapshot().heartbeat;
         until("the heart beats", || self.snapshot().heartbeat >= begun + times);
@@ -209,7 +205,6 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     }
 }
 
-/// Waits until a condition holds.
 pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     let mut times = 0_u32;

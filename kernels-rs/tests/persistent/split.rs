@@ -1,4 +1,4 @@
-//! `echo_split`: rings with a header on each side. Each side polls only its near header, and writes to the far one.
+//! `echo_split`: each side polls its near header and writes to the far one.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,7 +31,7 @@ fn each_side_polls_its_own_header_and_writes_the_other() {
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
         let (mut rig, host) = (Rig::<Echo, Echo>::new(&far, shape), Rig::<Echo, Echo>::new(&near, shape));
         let place = |address: u64| std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("not null");
-        // SAFETY: both headers and the slots live as long as the rig, and the kernel is the only peer.
+        // SAFETY: headers and slots live as long as the rig; the kernel is the only peer.
         unsafe {
             rig.sender = Producer::new(host.input, rig.input, place(slots(rig.input))).expect("two headers of one ring");
             rig.receiver = Consumer::new(host.output, rig.output, place(slots(rig.output))).expect("two headers of one ring");

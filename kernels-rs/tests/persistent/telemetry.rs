@@ -13,7 +13,6 @@ use crate::memory::Device;
 use crate::rig::{Rig, Shape, until};
 use crate::traced::{handled, trace};
 
-/// The heartbeat is stored every so many rounds.
 const BEAT_ROUNDS: u64 = 16;
 
 #[test]
@@ -67,7 +66,6 @@ fn an_idle_kernel_writes_its_telemetry() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    // The clock stands still, so no record is due while messages flow.
     let device = Device::with_manual_clock([memory.range()]);
     rig.run_image("echo", &[], &device, |rig| {
         rig.command(Command::ACTIVATE);
@@ -95,7 +93,6 @@ fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         let handler = Told(rig.block, bits);
-        // The clock stands still, so no record is due. Messages remain when the kernel exits, so it was never idle.
         let device = Device::with_manual_clock([memory.range()]);
         trace(&mut rig, &device, handled(handler), |rig| {
             for id in 0..64 {
@@ -112,13 +109,12 @@ fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
 
 #[test]
 fn latencies_are_by_the_kernels_own_clock() {
-    /// Takes 70 ns for a message whose first word is 0, else 10.
     struct Slow<'d>(&'d Device);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
         type Output = Echo;
         fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
-            // SAFETY: a batch has at least one message, and there is one lane.
+            // SAFETY: a batch has at least one message; one lane.
             let first = unsafe {
                 batch.exchange(0, |message, answer| {
                     *answer = *message;
@@ -186,10 +182,8 @@ fn the_heart_counts_idle_rounds_and_batches() {
         }
         rig.command(Command::DRAIN);
     });
-    // Each round without messages paused once, except the last; the others answered one message each. A GPU does not sleep in all of them.
     let rounds = device.pauses.load(Relaxed) + 1 + 60;
     let heartbeat = rig.snapshot().heartbeat;
-    // It is stored every few rounds.
     assert!(heartbeat + BEAT_ROUNDS >= rounds, "{heartbeat}, {rounds}");
     assert!(heartbeat <= rounds || !SLEEPS_IN_EACH_DRY_ROUND, "{heartbeat}, {rounds}");
 }
@@ -280,7 +274,6 @@ fn batches_are_written_down_together_for_a_millisecond_at_most() {
 
 #[test]
 fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
-    /// Takes 10 ns for a message before which all counters are written, otherwise 500; records the former.
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, &'b std::sync::Mutex<Vec<u64>>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -309,10 +302,8 @@ fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
         rig.until_state(State::Terminated);
     });
     let firsts = firsts.into_inner().expect("no panic");
-    // The start is at an unknown multiple of sixteen rounds.
     assert!((16..=128).contains(&firsts[1]) && firsts[1..].windows(2).all(|two| two[1] == two[0] + 128), "{firsts:?}");
     let told = rig.telemetry.snapshot().expect("nobody writes any more");
-    // One by one up to the end of the first 128 consecutive busy rounds.
     let whole = if firsts[1] == 128 { 1 } else { 2 };
     let each = (firsts[whole] - whole as u64) * 500 + whole as u64 * 10;
     assert_eq!((told.processed, told.latency_min_ns, told.latency_max_ns), (700, 10, 500));
@@ -321,7 +312,6 @@ fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
 
 #[test]
 fn a_busy_kernel_that_turns_slow_is_written_down_after_each_batch() {
-    /// Takes no time for the first 300 messages, then 2 ms each; records the counters meanwhile.
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, &'b std::sync::Mutex<Vec<[u64; 2]>>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -360,7 +350,6 @@ fn a_busy_kernel_that_turns_slow_is_written_down_after_each_batch() {
 
 #[test]
 fn what_was_answered_before_an_index_that_cannot_be_is_counted() {
-    /// Claims more sent messages than fit, while it answers.
     struct Spoils<'b>(&'b ringmem_layouts::RingHeader<HostWord>);
     impl<M: Machine> Handler<M, Single<'_>> for Spoils<'_> {
         type Input = Echo;

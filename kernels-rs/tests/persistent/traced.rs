@@ -1,4 +1,4 @@
-//! A machine that records all stores to one word, so that transient states are visible.
+//! Records all stores to one word, which makes transient states visible.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -27,7 +27,7 @@ impl TracedWord {
     }
 }
 
-// SAFETY: the host's word; the recording does not affect ordering.
+// SAFETY: the host's word; recording does not affect ordering.
 unsafe impl Word for TracedWord {
     fn new(value: u64) -> Self {
         Self(Word::new(value))
@@ -79,21 +79,18 @@ where
     H: for<'m, 'l> Handler<Traced<'m>, Single<'l>> + Send,
 {
     move |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
-        // SAFETY: the rig that this runs on outlives it and is the only other side.
+        // SAFETY: the rig outlives it and is the only peer.
         unsafe { persistent(machine, lanes, launch, &mut handler) }
     }
 }
 
 pub fn echo() -> impl Kernel {
     |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
-        // SAFETY: the rig that this runs on outlives it and is the only other side.
+        // SAFETY: the rig outlives it and is the only peer.
         unsafe { ringmem_kernels::persistent(machine, lanes, launch, &mut ringmem_kernels::echo::Handle::<true>) }
     }
 }
 
-/// Runs a kernel and the host's actions. Returns every state that the kernel wrote, in order, and whether it panicked.
-///
-/// Checks that each transition was legal and carried the epoch.
 pub fn trace<I: RingMessage, O: RingMessage>(
     rig: &mut Rig<'_, I, O>,
     device: &Device,
@@ -106,7 +103,6 @@ pub fn trace<I: RingMessage, O: RingMessage>(
     let mut written = Vec::new();
     let place = &mut written;
     let watched = move || {
-        /// Returns the record even if the kernel panics.
         struct Take<'w>(&'w mut Vec<u64>);
         impl Drop for Take<'_> {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Results of `transform`, byte by byte and for every byte with every operand.
+//! `transform` for every byte with every operand.
 
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_layouts::control::{Command, Fault, State};
@@ -9,7 +9,7 @@ use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
 pub fn bytes(data: &Bytes, length: usize) -> Vec<u8> {
-    // SAFETY: a byte within the memory, and the kernel has exited.
+    // SAFETY: within the memory; the kernel has exited.
     (0..length as u64).map(|offset| unsafe { data.place::<u8>(offset).read() }).collect()
 }
 

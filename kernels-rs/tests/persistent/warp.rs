@@ -1,6 +1,4 @@
-//! Thirty-two lanes as threads: the same kernels with real broadcasts, sums, ballots and barriers.
-//!
-//! A lane that panics leaves the warp, as on a device; from then on it counts as "no" in the others' ballots.
+//! The kernels with thirty-two lanes as threads. A lane that panics votes "no" in later ballots.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex};
@@ -34,7 +32,6 @@ struct Warp {
 struct Meeting {
     number: u64,
     brought: [Option<u64>; WIDTH],
-    /// The result of the last rendezvous. Kept until all of its lanes have arrived at the next one.
     told: [Option<u64>; WIDTH],
     left: [bool; WIDTH],
 }
@@ -55,7 +52,6 @@ impl Warp {
         Self { meeting: Mutex::new(meeting), over: Condvar::new() }
     }
 
-    /// Waits until every remaining lane has arrived, and returns all values.
     fn meet(&self, lane: usize, value: u64) -> [Option<u64>; WIDTH] {
         let mut meeting = self.meeting.lock().expect("no lane panics here");
         let number = meeting.number;
@@ -116,7 +112,7 @@ impl Lanes for Lane<'_> {
             self.device.pause(times);
         }
     }
-    /// Delays every other lane before each poll: collective decisions must use lane 0's clock.
+    /// Delays every other lane: collective decisions must use lane 0's clock.
     fn now_ns(&self) -> u64 {
         self.looks.set(self.looks.get() + 1);
         self.device.now_ns() + if self.lane.is_multiple_of(2) { 0 } else { 200_000 * self.looks.get() }
@@ -172,7 +168,6 @@ fn a_warp_answers_every_message_in_order() {
                     sent += 1;
                 }
             };
-            // Fills the ring before the kernel takes any message, so that the batches are full.
             fill(&mut rig.sender);
             rig.command(Command::ACTIVATE);
             for answered in 0..count {
@@ -197,7 +192,6 @@ fn lanes_stay_together_whatever_their_clocks_say() {
         for id in 0..5 {
             rig.send(message(id));
             assert_eq!(rig.receive(), message(id));
-            // So many rounds without a message that the lanes read the time together.
             rig.until_beats(40);
         }
         rig.command(Command::DRAIN);
@@ -214,7 +208,6 @@ fn a_warp_counts_what_one_thread_counts() {
         .enumerate()
         .map(|(id, (offset, length))| Chunk { id: id as u64, offset, length, first_word: offset / 8 })
         .collect();
-    // Three refused messages in the middle.
     chunks.insert(3, Chunk { id: 70, offset: 4, length: 8, first_word: 0 });
     chunks.insert(5, Chunk { id: 71, offset: 20_008, length: 8, first_word: 0 });
     chunks.push(Chunk { id: 72, offset: u64::MAX - 7, length: 8, first_word: 0 });
@@ -239,7 +232,7 @@ fn a_warp_counts_what_one_thread_counts() {
         let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
         let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig and the working memory outlive it, and nothing else uses them meanwhile.
+            // SAFETY: rig and working memory outlive it; no other use.
             unsafe { histogram::histogram(machine, lanes, launch, DevicePointer::new(data_at), length, DevicePointer::new(work)) }
         };
         let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
@@ -264,7 +257,7 @@ fn a_warp_changes_what_one_thread_changes() {
     let device = Device::new([memory.range(), ground.range()]);
     let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: the rig and the working memory outlive it, and nothing else uses them meanwhile.
+        // SAFETY: rig and working memory outlive it; no other use.
         unsafe { transform::transform(machine, lanes, launch, DevicePointer::new(ground.address()), 5000) }
     };
     let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
@@ -292,7 +285,7 @@ fn a_warp_sums_up_in_the_order_of_one_thread() {
         let device = Device::new([memory.range(), ground.range(), rows.range()]);
         let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig, the working memory and the rows outlive it, and nothing else uses them meanwhile.
+            // SAFETY: rig, working memory and rows outlive it; no other use.
             unsafe {
                 reduce::reduce(machine, lanes, launch, DevicePointer::new(ground.address()), 8000, DevicePointer::new(rows.address()))
             }
@@ -428,7 +421,6 @@ fn each_group_serves_its_own_control_block() {
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     let device = Device::new([memory.range()]);
-    // This rig's block is the third of a row without the other two.
     rig.launch.controls -= 2 * 128;
     let launch = rig.launch;
     let lanes = |group| {

@@ -14,10 +14,9 @@ pub fn run_image(name: &str, arguments: &[u64], host: &dyn KernelHost) {
     DEVICE.run(&PTX, name, arguments, host, 32, 1).unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// Rows with addresses that are not mapped: none, because a kernel on a device cannot refuse them.
+/// None, because a kernel on a device cannot refuse unmapped addresses.
 pub fn unmapped<T, const N: usize>(rows: [T; N]) -> impl Iterator<Item = T> {
     rows.into_iter().take(0)
 }
 
-/// Whether a kernel sleeps in each round without messages, the first ones included.
 pub const SLEEPS_IN_EACH_DRY_ROUND: bool = false;

@@ -1,4 +1,4 @@
-//! The suites of `persistent` over the PTX of the image, which a machine executes and checks.
+//! The suites of `persistent` over PTX, executed and checked by a machine.
 
 #[path = "../persistent/aggregated.rs"]
 mod aggregated;

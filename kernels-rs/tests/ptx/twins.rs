@@ -1,4 +1,4 @@
-//! PTX with one instruction weakened: the machine finds each, or the host's end receives a wrong answer.
+//! PTX with one instruction weakened, which the machine or the host must notice.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,7 @@ use crate::echo::message;
 use crate::memory::Device;
 use crate::rig::{LIMIT, Rig, Shape};
 
-/// A twin without progress for this time counts as found.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// A weakening may need a certain order of the lanes to show.
 const SEEDS: u64 = 4;
 
 fn ptx() -> &'static str {
@@ -147,6 +145,7 @@ fn a_poll_that_is_weak_relaxed_or_of_a_smaller_scope_is_found() {
         assert_found(poll, &lines[poll].replace(".acquire.sys", ""));
         assert_found(poll, &lines[poll].replace(".sys", ".gpu"));
     }
-    // A relaxed poll of the head lets the kernel overwrite a slot that the host still reads, which the machine cannot see.
+    // A relaxed poll of the head lets the kernel overwrite a slot that the host still reads, which the
+    // machine cannot see.
     assert_found(tail, &lines[tail].replace("acquire", "relaxed"));
 }
