@@ -1,8 +1,5 @@
-//! Instructions per message, counted by valgrind's callgrind.
-//!
-//! 1. This process runs itself under callgrind, with one subject and one number of messages at a time. A row is the difference between two
-//!    such runs over the difference in messages, so the cost of start-up cancels.
-//! 2. The count depends on the compiler and the instruction set. It varies between runs only by hundredths.
+//! Instructions per message, counted by valgrind's callgrind: the difference between two runs of a subject
+//! over that in messages, so start-up cancels.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,11 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::table::{self, Row};
 use crate::{Turn, Wanted, Workload};
 
-/// Messages of the short run, and the additional ones of the long run. Both are multiples of every batch size, and the difference is whole
-/// laps.
 const MESSAGES: [u64; 2] = [2048, 20 * 1024];
 
-/// The first argument of a run under callgrind; a workload, a subject and a number follow.
 pub(crate) const COUNTED: &str = "--counted";
 
 /// Counts the wanted workloads and prints their rows; in the counted process, does the work.
@@ -39,12 +33,10 @@ pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
-/// Returns the turns of the subjects, then of the limit.
 fn turns(workload: &Workload) -> Vec<Turn> {
     workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect()
 }
 
-/// Returns a row per turn. As many run at once as there are cores, because nothing is timed.
 fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
     let turns = turns(workload).len();
     let next = AtomicUsize::new(0);
@@ -70,7 +62,6 @@ fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
     rows
 }
 
-/// Returns the instructions of a process that runs this turn, or those of its threads inside one function.
 fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u64) -> u64 {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")

@@ -1,11 +1,10 @@
 //! Measuring and reporting for all benches.
 //!
-//! 1. The subjects of a workload run in turns, in one process. A row is the median of its turns, with minimum and maximum. The number of
-//!    messages per turn is chosen so that turns take equally long. On a loaded machine there are fewer turns.
-//! 2. A row of two cores is classed `near` or `far` by a compare-exchange ping-pong before and after each turn. A turn during which the
-//!    class changed is discarded.
-//! 3. `ratio` is the row's time over the best competitor's: below 1 is faster, within 1.15 either way is level.
-//! 4. `limit` is the cost on this machine without the measured code, measured in turns of the same run.
+//! 1. The subjects of a workload run in turns of equal duration; a row is the median.
+//! 2. A row of two cores is classed `near` or `far` before and after each turn. A turn during which the class
+//!    changed is discarded.
+//! 3. `ratio` is the row's time over the best competitor's; within 1.15 either way is level.
+//! 4. `limit` is the cost without the measured code.
 
 mod instructions;
 mod table;
@@ -19,18 +18,19 @@ pub use threads::{Gate, Job, job, pin, team, two_threads};
 
 /// The options of the command line.
 pub struct Wanted {
-    /// Print one JSON object per row and line instead of a table.
+    /// Prints JSON objects instead of a table.
     pub json: bool,
-    /// Run few, short turns.
+    /// Few, short turns.
     pub quick: bool,
-    /// This process was started by [`count`], which selects the turn by number: all workloads must be present, and none may run by itself.
+    /// Set in the process of [`count`], which selects the turn by number: all workloads must be present, and
+    /// none may run by itself.
     pub counted: bool,
-    /// Run only workloads whose name contains one of these; all if empty.
+    /// Parts of names of the workloads to run; all if empty.
     pub names: Vec<String>,
 }
 
 impl Wanted {
-    /// Parses `[--json] [--quick] [NAME]...`; ignores the arguments that cargo adds.
+    /// Parses `[--json] [--quick] [NAME]...`; ignores cargo's arguments.
     #[must_use]
     pub fn from_args() -> Self {
         let mut wanted = Self { json: false, quick: false, counted: false, names: Vec::new() };
@@ -53,11 +53,11 @@ impl Wanted {
     }
 }
 
-/// A turn of about `messages` messages; returns nanoseconds per message.
+/// Runs about `messages` messages; returns nanoseconds per message.
 pub type Turn = fn(messages: u64) -> f64;
 
-/// The name of a subject and its turn. Names of ours begin with `ringmem`, those of ours with a part omitted with `twin`, and those of
-/// others outside the comparison of the aim with `beside`.
+/// A subject's name and turn. Names of ours begin with `ringmem`, of ours with a part omitted with `twin`, of
+/// others outside the aim's comparison with `beside`.
 pub type Subject = (&'static str, Turn);
 
 /// A workload and its subjects.
@@ -66,21 +66,21 @@ pub struct Workload {
     pub name: &'static str,
     /// The unit of the figures.
     pub unit: &'static str,
-    /// Whether it runs on two cores.
+    /// Runs on two cores.
     pub two_cores: bool,
-    /// The target ratio, for near and far cores.
+    /// Target ratio, for near and far cores.
     pub aim: [f64; 2],
-    /// An additional target in nanoseconds.
+    /// Additional target in nanoseconds.
     pub aim_ns: Option<f64>,
-    /// Target for wrappers: added nanoseconds over the best competitor, where the subject is that competitor with a layer around it.
+    /// Target for wrappers: nanoseconds added to the wrapped competitor.
     pub aim_added_ns: Option<f64>,
-    /// The limit of the machine.
+    /// Limit of the machine.
     pub limit: Option<Turn>,
-    /// The source of the times: `host`, or [`LINK_MODEL`].
+    /// Source of the times: `host`, or [`LINK_MODEL`].
     pub source: &'static str,
-    /// The function in which [`count`] counts, by a part of its name; `None` for the whole process.
+    /// Part of the name of the function in which [`count`] counts; `None` for the whole process.
     pub within: Option<&'static str>,
-    /// The subjects, in the order of their turns.
+    /// Subjects, in the order of their turns.
     pub subjects: Vec<Subject>,
 }
 
@@ -112,17 +112,15 @@ impl Workload {
     }
 }
 
-/// The number and duration of turns.
 struct Plan {
     turns: usize,
-    /// After this time a workload ends early, but with at least three turns.
     most: Duration,
 }
 
 const QUICK: Plan = Plan { turns: 11, most: Duration::from_millis(2800) };
 const FULL: Plan = Plan { turns: 151, most: Duration::from_secs(25) };
 
-/// Duration of a turn. Many short turns rather than few long ones: a preempted subject loses one turn, and the median ignores it.
+/// Short: a preempted subject loses one turn, which the median ignores.
 const TURN: Duration = Duration::from_micros(2500);
 
 /// Measures the wanted workloads and prints their rows.
@@ -139,7 +137,8 @@ pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
-/// Prints the wanted workloads whose turns return counts instead of times: one turn of `messages` messages each.
+/// Prints the wanted workloads whose turns return counts instead of times: one turn of `messages` messages
+/// each.
 pub fn run_once(bench: &str, wanted: &Wanted, messages: u64, workloads: &[Workload]) {
     for workload in workloads.iter().filter(|workload| wanted.wants(workload.name)) {
         let rows: Vec<_> = workload.subjects.iter().map(|(_, turn)| Row::of(vec![turn(messages)])).collect();
@@ -151,7 +150,6 @@ fn classes(workload: &Workload) -> &'static [&'static str] {
     if workload.two_cores { &["near", "far"] } else { &[""] }
 }
 
-/// Returns per class a row for each subject, then one for the limit if there is one; `None` without samples.
 fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     let begun = Instant::now();
     let turns: Vec<Turn> = workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect();
@@ -175,12 +173,10 @@ fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
-/// Returns the number of messages for a turn of the desired duration.
 fn messages_for(turn: Turn) -> u64 {
     let wanted = TURN.as_nanos() as f64;
     let mut messages = 1 << 10;
     loop {
-        // The better of two, because one may have waited for its core.
         let took = turn(messages).min(turn(messages)) * messages as f64;
         if took >= wanted / 8.0 {
             return (messages as f64 * wanted / took).max(1.0) as u64;

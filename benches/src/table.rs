@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::Workload;
 
-/// The turns of one subject in one class.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     median: f64,
@@ -13,7 +12,6 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Returns `None` without samples.
     pub(crate) fn of(mut samples: Vec<f64>) -> Option<Self> {
         samples.sort_by(f64::total_cmp);
         Some(Self { median: *samples.get(samples.len() / 2)?, low: *samples.first()?, high: *samples.last()? })
@@ -27,7 +25,6 @@ pub(crate) fn head() {
     );
 }
 
-/// Prints the rows of one class, the fastest first; the limit's row comes after the subjects'.
 pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, class_name: &str, rows: &[Option<Row>]) {
     let (rows, limit) = rows.split_at(workload.subjects.len());
     let limit = limit.first().copied().flatten().map(|row| row.median);
@@ -64,7 +61,6 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
         } else if let Some(Row { median, low, high }) = row {
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
             let limit = limit.map_or(String::new(), |limit| format!("{limit:.2}"));
-            // Figures of a model are always marked.
             let class_name = match workload.source {
                 crate::LINK_MODEL => "model",
                 "driver double" => "double",

@@ -1,10 +1,10 @@
-//! Threads pinned to cores and started together, and the distance between two cores.
+//! Threads pinned to cores and started together.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant};
 
-/// Pins the calling thread to a core; has no effect where that is not permitted.
+/// Pins the calling thread to a core, if permitted.
 pub fn pin(core: usize) {
     allow(&[core]);
 }
@@ -49,7 +49,7 @@ impl Gate {
 /// The work of one thread of a team.
 pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Boxes a job on its own cache lines, with everything that it owns.
+/// Boxes a job on its own cache lines.
 pub fn job<'a>(work: impl FnOnce() + Send + 'a) -> Job<'a> {
     #[repr(align(128))]
     struct Apart<F>(F);
@@ -62,8 +62,8 @@ pub fn job<'a>(work: impl FnOnce() + Send + 'a) -> Job<'a> {
     Box::new(move || apart.run())
 }
 
-/// Runs one turn of several threads, each on its core or, with `None`, on core 0 or 1. Returns nanoseconds per message, from the common
-/// start to the last thread's end.
+/// Runs one turn of several threads, each on its core or, with `None`, on core 0 or 1. Returns nanoseconds
+/// per message, from the common start to the last thread's end.
 pub fn team(messages: u64, members: Vec<(Option<usize>, Job<'_>)>) -> f64 {
     let start = &Gate::new(members.len());
     let member = |core: Option<usize>, work: Job<'_>| {
@@ -88,7 +88,8 @@ pub fn two_threads(messages: u64, send: impl FnOnce() + Send, receive: impl FnOn
     team(messages, vec![(Some(0), job(send)), (Some(1), job(receive))])
 }
 
-/// Returns 0 for near, 1 for far: between cores that share a cache a compare-exchange round trip takes some 60 ns, otherwise 200 or more.
+/// Returns 0 for near, 1 for far: a compare-exchange round trip takes some 60 ns between cores that share a
+/// cache, otherwise 200 or more.
 pub(crate) fn class() -> usize {
     const BLOCKS: usize = 15;
     const ROUNDS: u64 = 100;
@@ -104,7 +105,6 @@ pub(crate) fn class() -> usize {
     };
     let mut blocks = [Duration::ZERO; BLOCKS];
     let here = || {
-        // Waits until the other thread runs on its core.
         swing(0, ROUNDS);
         for block in &mut blocks {
             let begun = Instant::now();
@@ -113,7 +113,7 @@ pub(crate) fn class() -> usize {
         }
     };
     two_threads(1, here, || swing(1, ROUNDS * (BLOCKS as u64 + 1)));
-    // The median block: a block that waited for its core is an outlier.
+    // The median: a block that waited for its core is an outlier.
     blocks.sort();
     usize::from(blocks[BLOCKS / 2].as_nanos() > u128::from(ROUNDS) * 150)
 }

@@ -21,7 +21,6 @@ fn alone_to_one<K: Mpsc<[u64; 1]>>(messages: u64) -> f64 {
 
 const CLAIM: usize = 32;
 
-/// Transfers `CLAIM` messages at a time: `push` writes and `pop` reads them; each returns how many.
 fn claims(messages: u64, push: impl FnMut(&[u64; CLAIM]) -> u64, pop: impl FnMut(&mut [u64; CLAIM]) -> u64) -> f64 {
     let (mut push, mut pop) = black_box((push, pop));
     let (sent, mut got) = ([0; CLAIM], [0; CLAIM]);

@@ -42,7 +42,6 @@ fn batched<T: Plain>(messages: u64) -> f64 {
     0.0
 }
 
-/// Ends of the module `wait`: `Waiting`, spinning or able to sleep.
 struct Waits<const SLEEP: bool>;
 
 impl<T: Plain, const SLEEP: bool> Spsc<T> for Waits<SLEEP> {
@@ -79,7 +78,6 @@ fn counted(name: &'static str, subjects: Vec<Subject>) -> Workload {
     Workload { unit: "instructions/message", ..Workload::one(name, 1.0, subjects) }
 }
 
-/// Returns the workloads with one producer and one consumer. Batches appear only where a whole batch is pushed before the first pop.
 pub fn workloads() -> Vec<Workload> {
     let with = |subjects: Vec<Subject>, more: &[Subject]| subjects.into_iter().chain(more.iter().copied()).collect();
     let index: [Subject; 3] = [

@@ -1,4 +1,4 @@
-//! Benchmark of allocating and freeing a block of a pool.
+//! Allocating and freeing a block of a pool.
 
 use std::hint::black_box;
 

@@ -1,5 +1,5 @@
-//! A copy of the SPSC ring from which one part can be omitted: `CHECK`, whether a peer's index is within the capacity; the second pointer
-//! to a header; or the header's fields other than the indices. Fields and steps are otherwise equal.
+//! A copy of the SPSC ring without one part: the `CHECK` of a peer's index, the second pointer to a header,
+//! or the header's fields other than the indices.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -38,7 +38,6 @@ impl Indices for Header {
     }
 }
 
-/// The indices only.
 pub struct Bare([CacheLineAligned<AtomicU64>; 2]);
 
 impl Indices for Bare {
@@ -94,7 +93,6 @@ macro_rules! headers {
 headers!(Two { own, peer } = own, peer);
 headers!(One { both, both } = both);
 
-/// Either end: `index` is its own, `seen` is the limit that it last read from the other end.
 struct End<T, P> {
     headers: P,
     slots: NonNull<UnsafeCell<MaybeUninit<T>>>,
@@ -103,7 +101,7 @@ struct End<T, P> {
     seen: u64,
 }
 
-// SAFETY: one thread uses both ends; it may differ from the thread that made them.
+// SAFETY: one thread uses both ends; it may differ from their creator.
 unsafe impl<T: Send, P: Send> Send for End<T, P> {}
 
 impl<T: Copy, P: Headers> End<T, P> {
@@ -138,7 +136,7 @@ impl<T: Copy, P: Headers> End<T, P> {
         if self.seen.wrapping_sub(self.index) == 0 {
             let tail = self.headers.own().tail().load(Acquire);
             let (used, capacity) = (tail.wrapping_sub(self.index), self.mask + 1);
-            // One comparison tests for both an empty and a corrupt ring.
+            // One comparison detects both an empty and a corrupt ring.
             if CHECK && used.wrapping_sub(1) >= capacity {
                 return Err(refusal(self.index, tail, capacity));
             }
@@ -160,7 +158,6 @@ fn refusal(head: u64, tail: u64, capacity: u64) -> PopError {
     if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity }) }
 }
 
-/// The copy with these headers, with or without the check.
 pub struct Twin<const CHECK: bool, P>(std::marker::PhantomData<P>);
 
 impl<T: Plain, const CHECK: bool, P: Headers> Spsc<T> for Twin<CHECK, P> {

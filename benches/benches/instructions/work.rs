@@ -1,4 +1,4 @@
-//! Work on a ring, and the same without a ring.
+//! Work on a ring, and without one.
 
 use std::hint::black_box;
 
@@ -11,7 +11,7 @@ pub struct Alone<const BURST: usize>(pub u64);
 impl<const BURST: usize> Alone<BURST> {
     #[inline(always)]
     fn run<T: Plain>(self, push: impl FnMut(T) -> bool, pop: impl FnMut() -> Option<T>) -> f64 {
-        // Opaque, because otherwise the compiler would know the capacity, and that both headers are one.
+        // Opaque, or the compiler would know the capacity and that both ends share a header.
         let (mut push, mut pop) = black_box((push, pop));
         let value = T::default();
         for _ in 0..self.0 / BURST as u64 {

@@ -1,4 +1,4 @@
-//! Access to the elements of a mirrored buffer whose copies are both current.
+//! Element access of a mirrored buffer whose copies are both current.
 
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
@@ -46,7 +46,6 @@ fn device(times: u64) -> f64 {
 
 fn locked(times: u64) -> f64 {
     each(times, Mutex::new(mirror()), |mirror| {
-        // Accesses a shared mirror as its users do: through a mutex.
         let shared: &Mutex<Mirror> = mirror;
         let mut mirror = shared.lock().unwrap_or_else(PoisonError::into_inner);
         mirror.host().expect("valid")[0]

@@ -14,7 +14,6 @@ use ringmem_benches::{Workload, job, team};
 use crate::registry::two_additions;
 
 const COUNT: usize = 64;
-/// Live bytes of a buffer that grows by half.
 const LIVE: usize = 1 << 20;
 
 type Managed = MemoryManager<Device>;
@@ -91,7 +90,6 @@ fn resize(times: u64, memory: impl Memory + Clone) -> f64 {
     })
 }
 
-/// Allocates, copies the live bytes, and frees the old block if `frees`.
 fn bare(times: u64, frees: bool, memory: impl Memory + Clone) -> f64 {
     rounds(times, || {
         let old = Buffer::<u8, _>::new(memory.clone(), LIVE).expect("room");
@@ -148,10 +146,8 @@ fn of_a_vec(times: u64) -> f64 {
     took
 }
 
-/// Elements pushed to count bytes.
 const MANY: u64 = 1_000_000;
 
-/// Counts the bytes per element moved by a million single pushes: copies from block to block, and the elements.
 fn bytes_of_pushes(_: u64) -> f64 {
     let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
     let manager = MemoryManager::new(Device::new(&backend, 0));
@@ -173,7 +169,6 @@ fn bytes_of_a_vec(_: u64) -> f64 {
     (moved + size_of_val(&*vec)) as f64 / MANY as f64
 }
 
-/// `managed-id`, `managed-name`, `resize-pooled`, `resize-direct`, `push` and `push-bytes`.
 pub fn workloads() -> Vec<Workload> {
     let by_id: Vec<ringmem_benches::Subject> =
         vec![("ringmem lease", lease), ("ringmem contains", contains), ("RwLock<HashMap<_, Arc>>", locked_map)];

@@ -73,7 +73,6 @@ fn by_reference(times: u64) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|_| round())))])
 }
 
-/// The baseline: a length and the bytes are sent, and the receiver copies the bytes.
 fn encoded(times: u64) -> f64 {
     let buffer = Buffer::<u8, _>::new(Pinned::new(&backend(), 0), MIB).expect("room");
     let bytes = buffer.as_slice().expect("idle");

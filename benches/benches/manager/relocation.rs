@@ -14,12 +14,10 @@ const BLOCKS: usize = 16;
 const MOVED: usize = BLOCKS / 4;
 const KIBS: u64 = (MOVED * MIB) as u64 >> 10;
 
-/// Returns nanoseconds per KiB moved; `round` returns the time of its moves.
 fn rounds(kibs: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     let rounds = kibs.div_ceil(KIBS);
     let mut took = Duration::ZERO;
     let work = job(|| (0..rounds).for_each(|_| took += round()));
-    // The rest of a round is not counted.
     team(kibs, vec![(Some(0), work)]);
     took.as_nanos() as f64 / (rounds * KIBS) as f64
 }
@@ -37,7 +35,6 @@ fn defragment(kibs: u64) -> f64 {
                 registry.register(buffer).expect("room")
             })
             .collect();
-        // Every second block in address order.
         let mut placed: Vec<_> = ids.iter().map(|&id| (registry.lease(id).expect("live").device_address(), id)).collect();
         placed.sort_unstable_by_key(|&(address, _)| address);
         placed.iter().skip(1).step_by(2).for_each(|&(_, id)| assert_eq!(registry.release(id).expect("live"), 0));
@@ -53,7 +50,6 @@ fn defragment(kibs: u64) -> f64 {
     })
 }
 
-/// Copies the same bytes between the same addresses.
 fn copied(kibs: u64) -> f64 {
     let mut slab = vec![1_u8; BLOCKS * MIB];
     rounds(kibs, || {

@@ -21,7 +21,7 @@ pub fn bare(buffers: u64) -> f64 {
     each(buffers, || {
         for _ in 0..buffers {
             let block = black_box(backend.allocate(black_box(&request), None).expect("room"));
-            // SAFETY: just allocated, and unused.
+            // SAFETY: just allocated and unused.
             unsafe { backend.free(&block, &Uses::NONE) }.expect("live");
         }
     })
@@ -79,7 +79,6 @@ fn arena(buffers: u64) -> f64 {
     through(buffers, |device| Arena::new(device, 1 << 16, 256).expect("room"))
 }
 
-/// With the memory in a static, so a buffer counts no reference.
 fn of_a_static(buffers: u64) -> f64 {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     made(buffers, &DEVICE.get_or_init(|| Device::new(&backend(), 0)), || ())

@@ -86,7 +86,7 @@ pub fn bare_fill(fills: u64) -> f64 {
 }
 
 fn now(backend: &dyn Backend, to: Place, from: Place) {
-    // SAFETY: both callers pass a line of theirs and a buffer of one, which nothing else uses.
+    // SAFETY: both callers pass their own line and a buffer of one line, both otherwise unused.
     unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
 }
 

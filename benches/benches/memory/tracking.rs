@@ -10,15 +10,12 @@ use crate::host::{backend, each};
 
 const BYTES: usize = 4096;
 
-/// A frame: buffers of a pool that are live at once, and the launches and copies that use them.
 const BUFFERS: usize = 4;
 const OPERATIONS: u64 = 128;
 
-/// Minimum time for a driver to queue one operation. Added, not waited for: the measured effect is a thousandth of it, and waiting adds
-/// more noise.
+/// Minimum time to queue an operation. Added, not waited for: waiting adds more noise than the effect.
 const OPERATION_NS: f64 = 2000.0;
 
-/// Frames run per requested frame, because a frame takes much less than its nominal time.
 const TIMES: u64 = 64;
 
 type DevicePool = Pool<Device>;

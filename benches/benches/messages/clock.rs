@@ -1,4 +1,4 @@
-//! Stamps, against an addition to the same word and a lock around the same step.
+//! Stamps against additions, and against a lock.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -10,7 +10,6 @@ use ringmem_layouts::{CacheLineAligned, HostWord};
 
 use crate::each;
 
-/// Returns the microseconds at the n-th stamp: `PER_US` stamps each, or 0 for a stopped clock.
 fn now_us<const PER_US: u64>(number: u64) -> u64 {
     1 + number.checked_div(PER_US).unwrap_or(0)
 }
@@ -46,7 +45,6 @@ fn lock_alone(messages: u64) -> f64 {
     })
 }
 
-/// A private clock: no atomic operation.
 fn private(messages: u64) -> f64 {
     let mut last = 0;
     each(messages, |number| last = black_box(tick(last, now_us::<200>(number))))

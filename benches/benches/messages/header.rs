@@ -34,7 +34,6 @@ fn validate(messages: u64) -> f64 {
     })
 }
 
-/// The limit: reads the header's words without a test.
 fn read(messages: u64) -> f64 {
     let headers = headers();
     each(messages, |number| {

@@ -1,4 +1,4 @@
-//! Copies between devices, and the gain from pinned memory, in the model's time.
+//! Copies between devices, and from pinned memory, in the model's time.
 
 use ringmem::backend::host::{HostBackend, Link};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, HostReadable, Memory, Pinned};
@@ -13,7 +13,6 @@ fn link() -> Link {
     link
 }
 
-/// Measures a copy between devices: direct if they are peers, otherwise by the default strategy, or by that at a depth of 1.
 fn between(rounds: u64, reached: bool, at_once: bool) -> f64 {
     let backend = HostBackend::builder().devices(2).device_memory(BYTES as u64 + 4096).peer(0, 1).link(link()).build().expect("a backend");
     let mut peers = Peers::new(Pinned::new(&backend, 0)).expect("streams");
@@ -71,9 +70,7 @@ pub fn workloads() -> Vec<Workload> {
         |name, aim, subjects: Vec<Subject>| Workload { unit: "ns/64 MiB", source: LINK_MODEL, ..Workload::one(name, aim, subjects) };
     vec![
         modelled("peer-vs-staged", 0.5, vec![("ringmem, past the host", direct), ("over it, way after way", way_after_way)]),
-        // Sixteen chunks in one direction, then the last of them in the other.
         modelled("staged-pipelined", 17.0 / 32.0, vec![("ringmem, both ways at once", staged), ("way after way", way_after_way)]),
-        // The latency is equal in both, so the ratio is not quite the half of the rates.
         modelled("pinned-vs-pageable", 0.501, vec![("ringmem, pinned", pinned), ("pageable", pageable)]),
     ]
 }

@@ -1,6 +1,5 @@
-//! Overhead of the CUDA backend over the driver's own calls, on the **driver double**: no GPU takes part, and the double's calls are not a
-//! driver's. Only the host thread's time in the call is measured; the queued work runs outside of it. The stream is held meanwhile: its
-//! thread would sleep whenever it has caught up, and the slower subject would wake it more often.
+//! The CUDA backend over the **driver double**, not a GPU: the host thread's time in calls. The stream is
+//! held: its thread would sleep when idle, and the slower subject would wake it more often.
 
 use std::alloc::Layout;
 use std::ffi::c_void;
@@ -44,10 +43,9 @@ fn request(location: MemoryLocation, bytes: usize) -> Request {
 }
 
 impl Rig {
-    /// Opens the double; `None` if it cannot be built, or if there is a real driver.
     fn open() -> Option<Self> {
         let path = ringmem_driver_double::library().inspect_err(|error| eprintln!("no driver double: {error}")).ok()?;
-        // Loaded by its path first: it has the driver's name, so later loads by name get it.
+        // Loaded by path first: later loads by its `SONAME` get it.
         // SAFETY: its initialisers do nothing.
         let library = unsafe { Library::new(path) }.ok()?;
         let backend = CudaBackend::open().ok()?;
@@ -80,13 +78,11 @@ fn rig() -> Option<&'static Rig> {
     RIG.get_or_init(Rig::open).as_ref()
 }
 
-/// Calls the measured code, so that the bench `instructions` can count exactly what runs in here.
 #[inline(never)]
 fn counted(calls: &mut dyn FnMut()) {
     calls();
 }
 
-/// Holds the stream until the lock is released.
 unsafe extern "C" fn held(gate: *const Mutex<()>) {
     // SAFETY: a static.
     drop(unsafe { &*gate }.lock());
@@ -104,7 +100,6 @@ fn queued<T>(times: u64, call: impl FnMut(&'static Rig) -> T + Send, after: impl
     timed(times, TOGETHER, hold, call, after)
 }
 
-/// Measures calls with the context bound, `together` at a time; `before` and `after` are not timed.
 fn timed<T, H>(
     times: u64,
     together: u64,
@@ -133,9 +128,7 @@ fn timed<T, H>(
     sum.as_nanos() as f64 / (rounds * together) as f64
 }
 
-/// Waits until the backend has observed the calls' completion.
 fn over(rig: &'static Rig, tickets: Vec<Ticket>) {
-    // The backend queries an event, which the double's thread must reach first.
     while tickets.last().is_some_and(|ticket| !rig.backend.reached(*ticket)) {
         std::thread::yield_now();
     }
@@ -185,7 +178,7 @@ fn launch(times: u64) -> f64 {
     queued(times, call, over)
 }
 
-/// A launch with the event recorded before it: without that event, waiting for earlier work would wait for the kernel.
+/// Without the event, waiting for earlier work would wait for the kernel.
 fn bare_launch(times: u64) -> f64 {
     bare_launch_after(times, true)
 }
@@ -209,7 +202,7 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuCtxSetCurrent")(rig.context), 0);
             assert_eq!(rig.call::<Load>("cuModuleLoadData")(&raw mut module, text.as_ptr()), 0);
             assert_eq!(rig.call::<Find>("cuModuleGetFunction")(&raw mut kernel, module, c"increment".as_ptr().cast()), 0);
-            // Otherwise the first launch would load it, and wait for the held stream.
+            // The first launch would load it and wait for the held stream.
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuFuncLoad")(kernel), 0);
             assert_eq!(rig.call::<unsafe extern "C" fn(*mut usize, u32) -> u32>("cuEventCreate")(&raw mut before, 3), 0);
         }
@@ -294,8 +287,6 @@ fn waited(times: u64, mut wait: impl FnMut(&'static Rig, Ticket, usize) + Send) 
     sum.as_nanos() as f64 / times as f64
 }
 
-/// Measures an allocation and a free of device memory from a pool, each waited for, because a block allocated without a stream is usable at
-/// once.
 fn allocate(times: u64) -> f64 {
     let call = |rig: &'static Rig| {
         let block = rig.backend.allocate(&request(MemoryLocation::Device, 65_536), None).expect("room");
@@ -315,14 +306,13 @@ fn bare_allocate(times: u64) -> f64 {
         // SAFETY: writes one address.
         assert_eq!(unsafe { allocate(&raw mut address, 65_536, rig.raw) }, 0);
         rig.settle();
-        // SAFETY: just allocated, and unused.
+        // SAFETY: just allocated, unused.
         assert_eq!(unsafe { free(address, rig.raw) }, 0);
         rig.settle();
     };
     timed(times, TOGETHER, drop, call, |_, _| ())
 }
 
-/// Returns the workloads, if the double can be opened.
 pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
     let pairs: [(&'static str, Turn, Turn); 6] = [
         ("cuda-copy", copy, bare_copy),
@@ -336,7 +326,6 @@ pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
         let mut workload = Workload {
             unit: "ns/call",
             source: "driver double",
-            // The number of polls in a wait is random.
             within: (!["cuda-wait", "cuda-alloc-free"].contains(&name)).then_some("driver::counted"),
             aim_added_ns: Some(AIM),
             ..Workload::one(name, 1.0, vec![("ringmem", ours), ("driver call", bare)])
@@ -346,7 +335,6 @@ pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
         }
         workload
     };
-    // The double is built only if one of its workloads is wanted.
     let is_wanted = pairs.iter().any(|(name, ..)| wanted.wants(name));
     if wanted.counted || is_wanted && rig().is_some() { pairs.map(beside).into() } else { Vec::new() }
 }

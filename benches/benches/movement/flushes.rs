@@ -57,7 +57,6 @@ fn timed(rounds: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     sum.as_nanos() as f64 / rounds as f64
 }
 
-/// Measures a flush. Both subjects copy bytes that this thread has just written.
 fn flush<const MESSAGES: usize>(rounds: u64) -> f64 {
     let mut rig = Rig::new(MESSAGES as u64);
     let messages = vec![LINE; MESSAGES];
@@ -72,7 +71,6 @@ fn flush<const MESSAGES: usize>(rounds: u64) -> f64 {
     })
 }
 
-/// Measures a memcpy; `FENCED` also waits until its stores complete.
 fn memcpy<const MESSAGES: usize, const FENCED: bool>(rounds: u64) -> f64 {
     let memory: Pinned = Pinned::new(&backend(), 0);
     let pages = || PinnedBuffer::<Line>::new(memory.clone(), MESSAGES).expect("room");

@@ -1,7 +1,4 @@
-//! Gain from reading frames back concurrently with the work, in the model's time.
-//!
-//! Two overlapping stages are at most twice as fast as in sequence. A gain of 2.8 is possible only for a reader's blocked time, or for
-//! pinned memory and overlap together.
+//! Reading frames back concurrently with the work, in the model's time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +11,9 @@ use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Image, LAYOUTS};
 use ringmem_benches::{LINK_MODEL, Workload};
 
-/// About a megabyte: 81 us over a pinned link and 161 us over a pageable one, of which 1 us is latency.
 const BYTES: usize = 960_000;
 const COMPUTE: u64 = 81_000;
 const LOOKS: u64 = COMPUTE / 2;
-/// Frames per turn; the model's figures do not vary.
 const FRAMES: u64 = 32;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -59,7 +54,6 @@ impl Rig {
     }
 }
 
-/// Measures the time per frame, or only the time that its reader is blocked.
 fn overlapped(looks: u64, blocked_only: bool) -> f64 {
     let mut rig = Rig::new();
     let (mut writer, mut reader) =

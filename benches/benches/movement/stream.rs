@@ -12,7 +12,6 @@ use ringmem_benches::{LINK_MODEL, Workload};
 
 const CHUNK: u64 = 90_000;
 const CHUNKS: u64 = 64;
-/// Time before the first byte, nanoseconds; each stage then takes 1 ns per byte.
 const LATENCY: u64 = 10_000;
 const STAGE: u64 = LATENCY + CHUNK;
 

@@ -1,4 +1,4 @@
-//! Overhead of streams on queued transfers, the cost of many small transfers, and the gain from avoiding them.
+//! Overhead of queued transfers, and the gain from having fewer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,6 @@ fn bare(copies: u64) -> f64 {
 
 const BATCH: u64 = 10;
 
-/// Measures the host's time in waits per batch of 64-byte copies: a wait after every `EACH` copies, when they are `DONE` or at once.
 fn waits<const EACH: u64, const DONE: bool>(batches: u64) -> f64 {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -117,7 +116,6 @@ fn coalesced(rounds: u64) -> f64 {
     })
 }
 
-/// Writes 64 bytes each, in address order.
 fn written(writes: u64) -> f64 {
     let backend = backend();
     let to = GpuBuffer::<u64>::new(Device::new(&backend, 0), 8 * PARTS).expect("room");
@@ -142,7 +140,6 @@ fn copied(writes: u64) -> f64 {
     })
 }
 
-/// Measures two kernels of 15 us each, with 30 us to copy the bytes there and back: the scenario of the claim at a thousandth of its size.
 fn two_kernels(rounds: u64, stay: bool) -> f64 {
     const BYTES: usize = 125_000;
     const KERNEL_NS: u64 = 15_000;
@@ -179,7 +176,6 @@ fn apart(rounds: u64) -> f64 {
     two_kernels(rounds, false)
 }
 
-/// Copies 64 KiB that begin 20 bytes into a page, to the same offset in another block.
 fn misaligned<const IN_PARTS: bool>(copies: u64) -> f64 {
     const BYTES: usize = 64 << 10;
     let backend = backend();
@@ -244,7 +240,6 @@ pub fn workloads() -> Vec<Workload> {
             source: LINK_MODEL,
             ..Workload::one("chained", 1.0 / 3.0, vec![("ringmem, launch_with", chained), ("there and back", apart)])
         },
-        // No aim: this workload only reports.
         Workload {
             unit: "ns/64 KiB",
             ..Workload::one("split-64k", 1.0, vec![("ringmem, in parts", misaligned::<true>), ("in one piece", misaligned::<false>)])

@@ -1,4 +1,4 @@
-//! 32 messages of 64 bytes at a time: written and read in place, or copied from and to the user's memory.
+//! 32 messages of 64 bytes at a time, in place or copied.
 
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;
@@ -18,7 +18,6 @@ const BATCH: usize = 32;
 
 type Line = [u64; 8];
 
-/// Runs one turn: both closures get the number of their next message and return how many they sent or checked, at most 32.
 fn race(messages: u64, mut send: impl FnMut(u64) -> usize + Send, mut receive: impl FnMut(u64) -> usize + Send) -> f64 {
     let messages = messages.next_multiple_of(BATCH as u64);
     fn all(messages: u64, mut some: impl FnMut(u64) -> usize) {

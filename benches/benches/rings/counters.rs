@@ -1,4 +1,4 @@
-//! Two threads count in adjacent words, each on its own cache line or both on one.
+//! Two threads count in adjacent words, on separate cache lines or one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! Messages of varying length, 8 to 256 bytes, through rings with room for about 1024 of them.
+//! Messages of 8 to 256 bytes.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -35,8 +35,6 @@ fn check(bytes: &[u8], number: u64) {
     assert!(head == number.to_le_bytes() && rest.iter().fold(0, |all, byte| all | (byte ^ number as u8)) == 0, "message {number}");
 }
 
-/// Runs one turn: `send` sends the message of a number and length, `receive` checks the message of a number; both return false to be
-/// retried.
 fn race(messages: u64, mut send: impl FnMut(u64, usize) -> bool + Send, mut receive: impl FnMut(u64) -> bool + Send) -> f64 {
     let send = move || {
         for number in 0..messages {
@@ -84,7 +82,6 @@ fn ours_in_place(messages: u64) -> f64 {
 fn ours_batched(messages: u64) -> f64 {
     let mut ring = Box::new(framed::Ring::<BYTES>::new());
     let (producer, consumer) = ring.split();
-    // On separate cache lines, as in `ours`.
     let (mut producer, mut consumer) = (CacheLineAligned::new(producer), CacheLineAligned::new(consumer));
     let (mut producer, mut consumer) = (producer.batch(16), consumer.batch(16));
     in_place!(messages, producer.reserve(usize), consumer.peek())

@@ -1,6 +1,4 @@
-//! iceoryx2's queues as kinds.
-//!
-//! Its overflowing queue is excluded: it drops the oldest message where the others refuse the newest.
+//! iceoryx2's queues. Its overflowing queue is excluded: it drops the oldest message.
 
 use std::fmt::Arguments;
 
@@ -24,7 +22,7 @@ impl<T: Plain> Spsc<T> for Iceoryx {
     }
 }
 
-/// iceoryx2's queue of indices into a pool of samples: the only data that it sends between processes.
+/// Indices into a pool of samples: the only data that iceoryx2 sends between processes.
 pub struct IceoryxIndex;
 
 impl Spsc<[u64; 1]> for IceoryxIndex {

@@ -1,14 +1,10 @@
-//! Kinds of rings, by numbers of producers and consumers, and the work done with one.
-//!
-//! A kind creates a ring, passes its two ends to the work as closures, and returns the work's figure. An end is moved into the thread that
-//! uses it.
+//! Kinds of rings. A kind passes the ends of a ring to the work as closures, and returns the work's figure.
 
 use std::marker::PhantomData;
 
 use crate::CAPACITY;
 
 pub trait Work<T> {
-    /// Runs the work with `push`, which returns false if full, and `pop`, which returns `None` if empty.
     fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64;
 }
 

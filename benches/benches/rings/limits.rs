@@ -1,4 +1,4 @@
-//! Limits of the machine for any ring: lines moved between cores, and the round trip of a flag.
+//! Limits of the machine: lines moved between cores, and the round trip of a flag.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -45,8 +45,7 @@ pub fn lines<const LINES: u64>(messages: u64) -> f64 {
     two_threads(messages, send, receive)
 }
 
-/// An array of words: a producer claims 32 of them by one addition and stores them. Only for alternate filling and emptying: it never tests
-/// for room.
+/// Never tests for room: only for alternate filling and emptying.
 pub struct Words;
 
 impl Mpsc<u64> for Words {
@@ -76,7 +75,7 @@ impl Mpsc<u64> for Words {
     }
 }
 
-/// One word: a push stores its number, a pop detects the change. Only for round trips, because a second push overwrites the first.
+/// Only for round trips: a second push overwrites the first.
 pub struct Flags;
 
 impl Spsc<[u64; 1]> for Flags {

@@ -1,7 +1,4 @@
-//! Several producers, and one consumer or several, on two cores.
-//!
-//! A message contains its producer and its number. Each consumer checks the order of each producer's messages; at the end the totals show
-//! that every message arrived once.
+//! Several producers, one or several consumers, on two cores. Order and totals are checked.
 
 use std::hint::spin_loop;
 use std::sync::Mutex;
@@ -19,7 +16,7 @@ use crate::ours::{Claiming, OursMany, OursToOne};
 
 const PRODUCERS: usize = 2;
 
-/// Spins once; occasionally yields the core, of which there may be too few.
+/// Occasionally yields the core.
 struct Patience(u32);
 
 impl Patience {
@@ -53,7 +50,6 @@ impl Seen {
         self.sum += message;
     }
 
-    /// Panics unless the records together are `each` messages of every producer, numbered from 0.
     fn check_all(all: &[Self], each: u64) {
         let count = each * PRODUCERS as u64;
         assert_eq!(all.iter().map(|seen| seen.count).sum::<u64>(), count);
@@ -73,7 +69,6 @@ fn producer<'a>(core: usize, each: u64, mut push: impl FnMut(u64) -> bool + Send
     (Some(core), job(send))
 }
 
-/// Returns a consumer's thread: pops `count` messages and stores its record. It is not pinned to a core.
 fn consumer<'a>(count: u64, mut pop: impl FnMut() -> Option<u64> + Send + 'a, seen: &'a Mutex<Vec<Seen>>) -> (Option<usize>, Job<'a>) {
     let receive = move || {
         let (mut patience, mut mine) = (Patience(0), Seen::default());
@@ -161,10 +156,9 @@ fn pairs<K: Mpmc<u64>>(messages: u64) -> f64 {
     K::mpmc::<CAPACITY>(Pairs(messages))
 }
 
-/// Capacity of the queue: it is filled without concurrent pops.
 const DEEP: usize = 1 << 14;
 
-/// Two threads repeatedly fill the queue together; only that is timed, except for the first round. One of them empties it.
+/// Only filling is timed, except for the first round, which touches new memory.
 struct Enqueue(u64);
 
 impl ManyToOne<u64> for Enqueue {
@@ -186,11 +180,9 @@ impl ManyToOne<u64> for Enqueue {
         };
         let (mut first, mut second, mut took) = (fill(0), fill(1), Duration::ZERO);
         let sum = &mut took;
-        // Each closure owns its producer, so the two are apart in memory.
         let here = move || {
             for round in 0..rounds {
                 let filling = first();
-                // In the first round the queue's memory is untouched.
                 *sum += if round == 0 { Duration::ZERO } else { filling };
                 let mut seen = Seen::default();
                 while let Some(message) = pop() {

@@ -1,4 +1,4 @@
-//! Competitors with several producers, or several producers and consumers.
+//! Competitors with several producers or consumers.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

@@ -2,14 +2,12 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A type that every ring can carry: some need a default, some bytes.
 pub trait Plain: Copy + Default + Send + Sync + 'static + FromBytes + IntoBytes + Immutable {}
 
 impl<T: Copy + Default + Send + Sync + 'static + FromBytes + IntoBytes + Immutable> Plain for T {}
 
 pub trait Message: Plain {
     fn numbered(number: u64) -> Self;
-    /// Panics unless it is the message of this number.
     fn check(&self, number: u64);
 }
 
@@ -24,14 +22,14 @@ where
 
     #[inline(always)]
     fn check(&self, number: u64) {
-        // Word by word: `memcmp` loads wider pieces than were stored, and the failed store forwarding takes longer than a message.
+        // Not `memcmp`: it loads wider pieces than were stored, which defeats store forwarding.
         if self.iter().fold(0, |odd, word| odd | (word ^ number)) != 0 {
             another(number, self[0]);
         }
     }
 }
 
-/// Takes the word by value: a reference would cost the loop a store per message.
+/// By value: a reference would cost the loop a store per message.
 #[cold]
 fn another(number: u64, word: u64) -> ! {
     panic!("message {number} came as {word}")

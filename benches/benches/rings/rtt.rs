@@ -1,4 +1,4 @@
-//! Round trips: a message through one ring, its answer through another of the same kind.
+//! Round trips: a message through one ring, its answer through another.
 
 use std::hint::spin_loop;
 use std::marker::PhantomData;
@@ -79,7 +79,6 @@ fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Returns a timestamp, where no cheaper clock is available.
 #[cfg(not(target_arch = "x86_64"))]
 fn ticks() -> u64 {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);

@@ -1,4 +1,4 @@
-//! One producer, one consumer, single messages: a stream between two threads, and push and pop on one thread.
+//! One producer, one consumer, single messages: between two threads, and on one.
 
 use std::hint::{black_box, spin_loop};
 use std::marker::PhantomData;
@@ -51,7 +51,6 @@ fn stream<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     K::spsc(Stream(messages))
 }
 
-/// Runs [`Stream`] through our ring `$module` with publish and release every `EVERY` messages: each thread starts its batch on its own end.
 macro_rules! batches {
     ($turn:ident, $module:ident) => {
         fn $turn<T: Message, const EVERY: u64>(messages: u64) -> f64 {
@@ -73,8 +72,6 @@ macro_rules! batches {
 batches!(ours_batched, spsc);
 batches!(flagged_batched, flagged);
 
-/// Runs one turn of two threads. The receiver reads all available messages in place and releases them together: `drain` gets the number of
-/// the next message and returns that of the one after the last checked.
 fn drained<T: Message>(messages: u64, push: impl FnMut(T) -> bool + Send, mut drain: impl FnMut(u64) -> u64 + Send) -> f64 {
     let receive = move || {
         let mut number = 0;
@@ -147,8 +144,8 @@ fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     thread::scope(|scope| scope.spawn(here).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// As [`Alone`], with boxed ends from the thread that created the ring: the compiler knows nothing about it, and the fields of both ends
-/// compete for registers.
+/// With boxed ends: the compiler knows nothing about the ring, and the fields of both ends compete for
+/// registers.
 struct Moved<T>(Alone<T>);
 
 impl<T: Message> Work<T> for Moved<T> {
@@ -161,7 +158,6 @@ fn moved<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     K::spsc(Moved(Alone(messages, PhantomData)))
 }
 
-/// The turns of every competitor except the disruptor, whose poller returns all available events.
 macro_rules! competitors {
     ($turn:ident $(, $t:ty)?) => {
         [
@@ -196,7 +192,7 @@ fn each<T: Message>() -> Vec<Subject> {
     streams::<T>(&ours, "disruptor poll")
 }
 
-/// The batched subjects. A poll takes all available messages, so it is a batch too and no baseline for the gain from batching.
+/// A poll takes all available messages, so it is a batch too and no baseline.
 fn batched<T: Message>() -> Vec<Subject> {
     let ours = [
         ("ringmem batch 16", ours_batched::<T, 16> as Turn),

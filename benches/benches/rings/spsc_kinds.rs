@@ -71,7 +71,7 @@ kind!(Disruptor, |T| {
 });
 
 kind!(
-    /// Its envelopes have a header of 256 bytes and their payload on the heap.
+    /// Its envelopes have a header of 256 bytes and a heap payload.
     Ringkernel,
     |T| {
         let queue = Arc::new(SpscQueue::new(CAPACITY));

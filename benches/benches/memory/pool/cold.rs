@@ -1,5 +1,4 @@
-//! A heap that is nearly full of blocks of many lengths, as in RMM's random benchmark: a random block is freed, and one of random length is
-//! allocated.
+//! RMM's random benchmark: a nearly full heap of blocks of many lengths.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -14,7 +13,6 @@ const LIVE: u64 = 100_000;
 const LONGEST: u64 = 64 << 10;
 const BYTES: u64 = (LIVE * (LONGEST + UNIT) / 2 * 100 / 97).next_multiple_of(2 << 20);
 const FULL: u64 = BYTES / 100 * 97;
-/// Steps before the first turn: until every address has been reused several times.
 const BEFORE: u64 = 500_000;
 
 struct Full<H: Heap> {
@@ -41,7 +39,6 @@ impl<H: Heap> Full<H> {
         ((self.random >> 32) * below) >> 32
     }
 
-    /// Performs steps: allocates a block if the limit permits, otherwise frees one.
     fn steps(&mut self, times: u64) {
         for _ in 0..times {
             let length = self.next.next_multiple_of(UNIT);
@@ -71,7 +68,6 @@ impl<H: Heap> Full<H> {
         self.heap.give(part);
     }
 
-    /// Checks that no two live blocks overlap.
     fn check(&self) {
         let mut extents: Vec<_> = self.live.iter().map(H::extent).collect();
         extents.sort_unstable_by_key(|&(offset, _)| offset);

@@ -1,4 +1,4 @@
-//! Heaps over numbers: ours, and other algorithms over as many bytes behind a mutex each, because a pool is shared.
+//! Heaps over numbers: ours, and others behind a mutex, because a pool is shared.
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,28 +14,22 @@ use ringmem::stream::Stream;
 
 pub const UNIT: u64 = 256;
 
-/// Offset and length in bytes.
 pub type Extent = (u64, u64);
 
-/// An allocator of ranges within a fixed number of bytes.
 pub trait Heap: Send + Sync + 'static {
     type Part: Send;
-    /// Creates a heap of this many bytes with at most this many live ranges.
     fn new(bytes: u64, parts: usize) -> Self;
-    /// Allocates a range; `None` if no free range is long enough.
     fn take(&self, bytes: u64) -> Option<Self::Part>;
-    /// Returns its offset, and the bytes reserved for it.
     fn extent(part: &Self::Part) -> Extent;
     fn give(&self, part: Self::Part);
 }
 
-/// Simulated device memory: consecutive addresses that are never accessed.
 pub struct Numbers {
     backend: Arc<dyn Backend>,
     next: AtomicU64,
 }
 
-// SAFETY: no address is allocated twice, none is readable by the host, and none is ever accessed.
+// SAFETY: no address is allocated twice, host-readable, or accessed.
 unsafe impl Memory for Numbers {
     type Visibility = DeviceOnly;
 
@@ -54,7 +48,6 @@ unsafe impl Memory for Numbers {
     }
 }
 
-/// Ours with exact blocks, limited to the heap's bytes.
 pub struct Ours(Pool<Numbers>);
 
 impl Heap for Ours {
@@ -67,7 +60,6 @@ impl Heap for Ours {
     fn take(&self, bytes: u64) -> Option<Block> {
         match self.0.alloc(Layout::from_size_align(bytes as usize, 1).expect("a layout"), None) {
             Ok(block) => Some(block),
-            // The best fit would refuse this request too.
             Err(Error::OutOfMemory { largest, .. }) if largest < bytes => None,
             Err(error) => panic!("{error}"),
         }
@@ -77,12 +69,11 @@ impl Heap for Ours {
     }
     #[inline]
     fn give(&self, part: Block) {
-        // SAFETY: of this pool, freed once, and unused.
+        // SAFETY: of this pool, freed once, unused.
         unsafe { self.0.free(&part, &Uses::NONE) }.expect("ours");
     }
 }
 
-/// The limit: every request succeeds without work.
 pub struct Nothing(AtomicU64);
 
 impl Heap for Nothing {
@@ -178,7 +169,7 @@ impl Heap for BestFit {
     }
 }
 
-/// RMM's algorithm: free ranges in order of offset, scanned linearly for the best fit and for the place of a freed range.
+/// RMM's algorithm: a linear scan of the free ranges.
 pub struct List(Mutex<Vec<Extent>>);
 
 impl Heap for List {

@@ -8,7 +8,6 @@ use crate::host::each;
 const MB: usize = 1_000_000;
 const HUNDRED: usize = 100;
 
-/// Allocates and frees one block at a time; `MOST` bounds the number of large ones per turn.
 fn one_by_one<K: Blocks, const BYTES: usize, const MOST: u64>(times: u64) -> f64 {
     let blocks = K::new(BYTES, 1);
     let times = times.min(MOST);

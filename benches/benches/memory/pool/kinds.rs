@@ -1,7 +1,4 @@
-//! Allocators of blocks: ours, and the alternatives of a program.
-//!
-//! Each is shared by threads. A block is writable host memory: `acquire` writes a word to it, and `release` checks the word. Everything is
-//! inlined for each of them, so that no call distorts the comparison.
+//! Allocators shared by threads, inlined, so that no call distorts the comparison.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -20,7 +17,6 @@ pub trait Blocks: Sync + 'static {
     type Block<'a>: Send
     where
         Self: 'a;
-    /// Creates an allocator with memory for `count` blocks of `bytes` bytes, or one that obtains memory on demand.
     fn new(bytes: usize, count: usize) -> Self;
     fn acquire(&self, bytes: usize) -> Self::Block<'_>;
     fn place(block: &mut Self::Block<'_>) -> NonNull<u8>;
@@ -30,7 +26,7 @@ pub trait Blocks: Sync + 'static {
 #[inline(always)]
 pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
     let mut block = blocks.acquire(bytes);
-    // SAFETY: every block is at least as long and as aligned as a word, and belongs to this thread.
+    // SAFETY: every block is at least as long and aligned as a word, and belongs to this thread.
     unsafe { K::place(&mut block).cast::<u64>().write_volatile(mark) };
     block
 }
@@ -77,7 +73,7 @@ impl Blocks for Ours {
     }
     #[inline(always)]
     fn release(&self, block: Block) {
-        // SAFETY: of this pool, freed once, and unused.
+        // SAFETY: of this pool, freed once, unused.
         unsafe { self.0.free(&block, &Uses::NONE) }.expect("ours");
     }
 }
@@ -103,8 +99,7 @@ impl Blocks for OurBuffers {
     }
 }
 
-/// ringkernel-core's pool: buckets of 256 bytes to 64 KiB in a map, each with a mutexed list, and statistics behind a mutex. It clears
-/// freed blocks.
+/// ringkernel-core's pool. It clears freed blocks.
 pub struct Ringkernel(StratifiedMemoryPool);
 
 impl Blocks for Ringkernel {
@@ -126,7 +121,6 @@ impl Blocks for Ringkernel {
     }
 }
 
-/// Same structure without the clearing, for any size: a mutexed map of lists by power of two, with its statistics.
 pub struct Buckets(Mutex<Map>);
 
 #[derive(Default)]
@@ -188,7 +182,6 @@ impl Blocks for List {
     }
 }
 
-/// Same without a lock: crossbeam's queue.
 pub struct Queue(ArrayQueue<Words>);
 
 impl Blocks for Queue {
@@ -210,7 +203,6 @@ impl Blocks for Queue {
     }
     #[inline(always)]
     fn release(&self, block: Words) {
-        // There is room for every block that was popped.
         let _ = self.0.push(block);
     }
 }
@@ -220,7 +212,6 @@ pub struct Shared(NonNull<u8>);
 // SAFETY: an address whose holder has exclusive access to the block.
 unsafe impl Send for Shared {}
 
-/// mimalloc's `malloc` and `free`, without a memory limit.
 pub struct Mimalloc;
 
 impl Blocks for Mimalloc {

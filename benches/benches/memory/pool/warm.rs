@@ -1,4 +1,4 @@
-//! Blocks that were freed a moment ago: on one thread, on two, and handed from one to the other.
+//! Blocks freed a moment ago, on one thread or two.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,7 +32,6 @@ fn two<K: Blocks>(times: u64) -> f64 {
     team(times, vec![(Some(0), half()), (Some(1), half())])
 }
 
-/// Same with buffers of a separate handle per thread: no reference count is shared.
 fn two_handles(times: u64) -> f64 {
     let OurBuffers(pool) = OurBuffers::new(BYTES, 4);
     let half = || {
@@ -48,13 +47,11 @@ fn two_handles(times: u64) -> f64 {
     team(times, vec![(Some(0), half()), (Some(1), half())])
 }
 
-/// Allocates on one core and frees on the other. Blocks are handed over in lots, whose empty containers are returned.
 fn foreign<K: Blocks>(times: u64) -> f64 {
     let blocks = &K::new(BYTES, (LOTS + 2) * LOT);
     hand_over(times, |mark| acquire(blocks, black_box(BYTES), mark), |block, mark| release(blocks, block, mark))
 }
 
-/// The limit: addresses are handed over without allocation.
 fn handed_over(times: u64) -> f64 {
     hand_over(times, |mark| mark, |block, mark| assert_eq!(block, mark))
 }
