@@ -1,7 +1,5 @@
-//! Arbitrary bytes as a whole mapping, with arbitrary writes between operations.
-//!
-//! 1. Attaching fails, or returns an end whose ring lies within the memory (checked by the address sanitizer).
-//! 2. The private state of an end changes only by its own operations. An index refused as corrupt claims more than the capacity.
+//! Arbitrary bytes as a whole mapping, with arbitrary writes between operations: attaching fails, or returns
+//! an end whose ring lies within the memory, and whose private state changes only by its own operations.
 
 #![no_main]
 
@@ -54,7 +52,6 @@ enum Op {
     Any { word: u16, value: u64 },
 }
 
-/// Memory of exactly this many bytes, so that the sanitizer detects an access outside.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -63,7 +60,7 @@ struct Memory {
 impl Memory {
     fn zeroed(size: usize) -> Self {
         let allocation = Layout::from_size_align(size, 128).unwrap();
-        // SAFETY: the size is not 0: `run` ensures that.
+        // SAFETY: not empty: `run` ensures that.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
         Self { base, allocation }
     }
@@ -71,7 +68,7 @@ impl Memory {
         self.allocation.size()
     }
     fn words(&self) -> &[HostWord] {
-        // SAFETY: that many words live there, initialised, and all accesses are atomic.
+        // SAFETY: that many initialised words live there, accessed atomically.
         unsafe { std::slice::from_raw_parts(self.base.cast().as_ptr(), self.len() / 8) }
     }
     fn write(&self, from: u16, bytes: &[u8]) {
@@ -82,7 +79,7 @@ impl Memory {
         }
     }
     fn producer<T: RingMessage>(&self) -> Option<Producer<'_, T>> {
-        // SAFETY: that many bytes live there, initialised, and all accesses are atomic.
+        // SAFETY: that many initialised bytes live there, accessed atomically.
         unsafe { Producer::attach(self.base, self.len() as u64) }.ok()
     }
     fn consumer<T: RingMessage>(&self) -> Option<Consumer<'_, T>> {
@@ -104,7 +101,6 @@ const HEAD: usize = 128 / 8;
 fn run<T: RingMessage>(input: &Input) {
     let layout = input.sound.map(|start| (RingLayout::of::<T>(1 << (start.doublings % 5)).unwrap(), start));
     let size = match &layout {
-        // As many bytes as needed, or a few less.
         Some((layout, _)) => (layout.size() as usize).saturating_sub(usize::from(input.size) % 4 * usize::from(input.size)),
         None => usize::from(input.size) % 4096,
     };
@@ -112,7 +108,7 @@ fn run<T: RingMessage>(input: &Input) {
     if let Some((layout, start)) = layout
         && memory.len() >= 384
     {
-        // SAFETY: aligned and long enough; words are valid for any bytes.
+        // SAFETY: aligned and long enough; any bytes are valid words.
         let header = unsafe { memory.base.cast::<RingHeader<HostWord>>().as_ref() };
         // SAFETY: nothing is attached.
         unsafe { header.format::<T>(&layout, u64::from(start.back).wrapping_neg()) };
@@ -120,8 +116,7 @@ fn run<T: RingMessage>(input: &Input) {
     for (from, bytes) in &input.bytes {
         memory.write(*from, bytes);
     }
-    // The same bytes as a table of contents.
-    // SAFETY: that many bytes live there, initialised; one thread.
+    // SAFETY: that many initialised bytes live there; one thread.
     if let Ok(entries) = unsafe { region::entries::<HostWord>(memory.base, memory.len() as u64, 0) } {
         for entry in &entries {
             assert!(entry.offset.checked_add(entry.size).is_some_and(|end| end <= memory.len() as u64) || entry.kind != kind::SHARED_RING);

@@ -1,9 +1,5 @@
-//! A hybrid logical clock: any calls, against a model of its rules.
-//!
-//! 1. Every stamp is greater than the last and not behind the time. It is ahead of the greatest time or merged stamp by at most the number
-//!    of stamps issued.
-//! 2. A stamp from too far ahead is refused and changes nothing.
-//! 3. No word causes a panic, even one written by a peer.
+//! A hybrid logical clock against a model; a stamp from too far ahead is refused without effect, and no word
+//! of a peer causes a panic.
 
 #![no_main]
 
@@ -14,7 +10,6 @@ use ringmem_layouts::clock::{HybridClock, LAST_US, Stamp, tick};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// The initial word; `None` for a clock without foreign writes.
     written: Option<u64>,
     calls: Vec<Call>,
 }

@@ -1,8 +1,5 @@
-//! Framed rings: any header bytes, any lengths and markers, any start index, any sequence of operations.
-//!
-//! 1. Over an untampered ring, every operation matches a `VecDeque`, and is refused if there is no contiguous room.
-//! 2. Over arbitrary words in header and slots, with a peer that writes any of them at any time: no panic, no access outside the memory
-//!    (checked by the address sanitizer), no message across the wrap or longer than the limit, no endless loop.
+//! Framed rings: against a `VecDeque`, or with a peer that writes anything: no panic, no access outside the
+//! memory, no message across the wrap or too long, no endless loop.
 
 #![no_main]
 
@@ -19,7 +16,6 @@ use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, Word};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// 16, 32, 64, 128 or 256 bytes.
     doublings: u8,
     start: Start,
     peer: Peer,
@@ -36,7 +32,7 @@ enum Start {
 #[derive(Arbitrary, Debug)]
 enum Peer {
     Honest,
-    /// Writes these words before anything attaches, first the header's and then the slots'; and writes the indices and slots at any time.
+    /// Before anything attaches; and indices and slots at any time.
     Hostile(Vec<(u8, Number)>),
 }
 
@@ -70,7 +66,6 @@ enum Op {
     PeerWritesSlot(u8, Number),
 }
 
-/// Memory for exactly one ring, so that the sanitizer detects an access outside.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -79,7 +74,7 @@ struct Memory {
 impl Memory {
     fn formatted(layout: &RingLayout, start: u64) -> Self {
         let allocation = Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap();
-        // SAFETY: the size is not 0: there is a header.
+        // SAFETY: not empty: there is a header.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
         let memory = Self { base, allocation };
         // SAFETY: nothing is attached yet.
@@ -87,24 +82,23 @@ impl Memory {
         memory
     }
     fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, zeroed; words are shared through their own accesses.
+        // SAFETY: aligned and long enough by its layout, zeroed, atomic words.
         unsafe { self.base.cast().as_ref() }
     }
     fn write(&self, place: usize, number: Number) {
         let place = place % (self.allocation.size() / 8);
-        // SAFETY: within the memory, which consists of words; one thread, and there is no reference to the slots.
+        // SAFETY: within the words of the memory; one thread, and no reference to the slots.
         let word = unsafe { self.base.cast::<HostWord>().add(place).as_ref() };
         write(word, number);
     }
     fn attach(&self) -> Result<(Producer<'_, Host>, Consumer<'_, Host>), AttachError> {
         let len = self.allocation.size() as u64;
-        // SAFETY: that many bytes live there, initialised; one thread, whose peers write between operations.
+        // SAFETY: that many initialised bytes live there; one thread, whose peers write between operations.
         let producer = unsafe { Producer::from_raw(self.base, len)? };
         // SAFETY: as above.
         let consumer = unsafe { Consumer::from_raw(self.base, len)? };
         Ok((producer, consumer))
     }
-    /// Returns whether a message lies in a ring of this many bytes, contiguous and at a multiple of 8.
     fn holds(&self, bytes: &[u8], capacity: usize) -> bool {
         let at = bytes.as_ptr() as usize - self.base.as_ptr() as usize;
         at.is_multiple_of(8) && at >= 384 && at + bytes.len() <= 384 + capacity
@@ -136,7 +130,6 @@ impl Length {
     }
 }
 
-/// Every message has a number that determines all its bytes.
 struct Fresh(u8);
 
 impl Fresh {
@@ -146,7 +139,6 @@ impl Fresh {
     }
 }
 
-/// The model's frames with the words that each occupies: from those popped but not released to those pushed but not published.
 struct Model {
     capacity: u64,
     head: u64,
@@ -165,7 +157,6 @@ impl Model {
     fn waiting(&self) -> Option<&Vec<u8>> {
         (self.visible() > 0).then(|| &self.entries[self.popped].0)
     }
-    /// Returns the words skipped before a frame for this many bytes, or the reason for a refusal.
     fn room(&self, asked: usize) -> Result<u64, PushError> {
         let largest = self.capacity as usize * 4 - 8;
         if asked > largest {
@@ -385,12 +376,10 @@ fn honest(memory: &Memory, capacity: u64, start: u64, operations: &[Op]) {
             }
             Op::AttachAgain => {
                 (producer, consumer) = memory.attach().unwrap();
-                // New ends see only published and released frames.
                 model.popped = 0;
                 model.entries.truncate(model.entries.len() - model.unpublished);
                 model.unpublished = 0;
             }
-            // Skipped: this model has no peer that tampers.
             Op::PeerWritesTail(_) | Op::PeerWritesHead(_) | Op::PeerWritesSlot(..) => {}
         }
         model.observe(&consumer);
@@ -401,7 +390,6 @@ fn honest(memory: &Memory, capacity: u64, start: u64, operations: &[Op]) {
 fn hostile(memory: &Memory, most: u64, operations: &[Op]) {
     let Ok((mut producer, mut consumer)) = memory.attach() else { return };
     let bytes = producer.capacity();
-    // A smaller ring in the same memory is valid; a larger one is not.
     assert!(bytes.is_power_of_two() && (16..=most as usize * 8).contains(&bytes));
     let (capacity, largest) = (bytes as u64 / 8, bytes / 2 - 8);
     assert!(producer.largest() == largest && consumer.largest() == largest);

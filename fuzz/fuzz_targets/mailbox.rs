@@ -1,9 +1,5 @@
-//! Mailboxes: any slots, any start index, any sequence of operations, any number of readers.
-//!
-//! 1. Over untampered words, the latest value is the last one published, with its version. Every reader takes a version once and learns
-//!    exactly how many it skipped. A single thread never observes a write in progress, so `Busy` never occurs.
-//! 2. Over arbitrary header words, with a writer that stores anything to any word at any time: no panic, no endless loop, no access outside
-//!    the memory (checked by the address sanitizer), and a reader never takes the same version twice.
+//! Mailboxes: every reader takes a version once and learns how many it skipped; with a writer that stores
+//! anything, no panic, no endless loop, no access outside the memory.
 
 #![no_main]
 
@@ -65,7 +61,6 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
     let mut version = 0_u64;
     let latest = |version: u64| if version == 0 { Err(LatestError::Empty) } else { Ok((version, T::numbered(version))) };
     let mut writer = open_writer::<T>(memory).unwrap();
-    // The readers, each with the last version that it has taken.
     let mut readers = vec![(open_reader::<T>(memory).unwrap(), 0)];
     for op in operations {
         let count = readers.len();
@@ -93,9 +88,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
                 let clone = readers[at(reader)].clone();
                 readers.push(clone);
             }
-            // A value that is already present is new to a new reader.
             Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), version.saturating_sub(1))),
-            // Skipped: there are enough readers, and this model has no peer that tampers.
             Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
         }
         assert_eq!(writer.version(), version);
@@ -106,7 +99,6 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
 }
 
 fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
-    // The words stored before anything attaches.
     let (first, operations) = operations.split_at(operations.len().min(3));
     for op in first {
         if let Op::Store { word, number } = op {

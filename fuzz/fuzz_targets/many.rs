@@ -1,6 +1,5 @@
-//! Rings of fixed-size messages: any start index, any sequence of operations through several handles, against a queue.
-//!
-//! The model is that of `layouts/tests/suite/rings_model.rs`; the fuzzer adds the sequences. The address sanitizer checks all accesses.
+//! Rings of fixed-size messages with several handles, against the model of
+//! `layouts/tests/suite/rings_model.rs`.
 
 #![no_main]
 

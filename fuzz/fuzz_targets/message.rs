@@ -1,8 +1,4 @@
-//! Messages: any bytes, and sealed messages that were changed.
-//!
-//! 1. Any bytes parse, or are refused with a reason. A payload lies within them and has the length in its header. A parsed header equals
-//!    its bytes.
-//! 2. A sealed message passes its check; with one bit flipped, in header or payload, it is refused.
+//! Messages: any bytes parse or are refused; a sealed message with one bit flipped is refused.
 
 #![no_main]
 
@@ -14,7 +10,6 @@ use zerocopy::IntoBytes;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Bytes before the header, so that it has any alignment.
     before: u8,
     bytes: Bytes,
 }
@@ -58,7 +53,7 @@ impl Sent {
     }
 }
 
-/// Places the bytes at an offset in an allocation of exactly their size, so that the sanitizer detects an access outside.
+/// In an allocation of exactly their size, so that the sanitizer detects an access outside.
 fn placed(before: u8, parts: &[&[u8]]) -> (usize, Vec<u8>) {
     let before = usize::from(before % 8);
     (before, [&[0xAA; 8][..before], &parts.concat()].concat())

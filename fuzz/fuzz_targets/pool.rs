@@ -1,11 +1,7 @@
-//! The pool: any sequence of operations, against a list of the allocated intervals.
-//!
-//! Live blocks never overlap, and no write reaches another block. The statistics are consistent after every step, and held bytes stay
-//! within the limit. At the end nothing is held. One thread, three streams.
+//! The pool against a list of allocated intervals: one thread, three streams.
 
 #![no_main]
 
-// The model that the tests use.
 #[path = "../../tests/suite/pool/shadow.rs"]
 mod shadow;
 
@@ -33,7 +29,6 @@ enum Any {
 impl Any {
     fn op(self) -> Op {
         match self {
-            // All magnitudes up to twice the largest class.
             Self::Take { bytes, bits, on } => Op::Take { bytes: bytes & ((1 << (bits % 23)) - 1), on },
             Self::Give { which } => Op::Give { which },
             Self::GiveQueued { which, stream } => Op::GiveQueued { which, stream },

@@ -1,8 +1,5 @@
-//! A region's table of contents: any words, any length, any plan.
-//!
-//! 1. For any bytes, a table is read or refused, and every entry read lies within the region and after its table.
-//! 2. A plan that was written is read back unchanged; entries do not overlap and have the requested alignment.
-//! 3. No access outside the memory: checked by the address sanitizer.
+//! A region's table of contents: read with all entries within the region, or refused; a written plan is read
+//! back unchanged.
 
 #![no_main]
 
@@ -16,7 +13,6 @@ use ringmem_layouts::{HostWord, Word};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Size of the memory in bytes.
     len: u16,
     shift: u8,
     abi: u64,
@@ -50,7 +46,7 @@ struct Memory {
 impl Memory {
     fn zeroed(len: usize) -> Self {
         let allocation = Layout::from_size_align(len.max(1), 64).unwrap();
-        // SAFETY: the size is not 0.
+        // SAFETY: not empty.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
         Self { base, allocation }
     }
@@ -68,7 +64,6 @@ impl Drop for Memory {
 }
 
 fuzz_target!(|input: Input| {
-    // Near the length of the table, and above.
     let memory = Memory::zeroed(usize::from(input.len) % 4096);
     let len = memory.allocation.size() as u64;
 
@@ -87,7 +82,7 @@ fuzz_target!(|input: Input| {
     }
     assert!(placed.len() <= MAX_ENTRIES);
 
-    // SAFETY: that many bytes live there, initialised; one thread.
+    // SAFETY: that many initialised bytes live there; one thread.
     let written = unsafe { plan.write::<HostWord>(memory.base, len, input.abi) };
     assert_eq!(written.is_ok(), plan.size() <= len);
     if written.is_ok() {
@@ -113,7 +108,7 @@ fuzz_target!(|input: Input| {
     // SAFETY: within the allocation, or its end.
     let base = unsafe { memory.base.add(shift as usize) };
     let len = len - shift;
-    // SAFETY: the remaining bytes live there, initialised; one thread.
+    // SAFETY: the remaining initialised bytes live there; one thread.
     match unsafe { entries::<HostWord>(base, len, input.abi) } {
         Ok(read) => {
             let size = memory.word(usize::from(input.shift) + 2).map_or(0, Word::load);

@@ -1,8 +1,5 @@
-//! Ring indices: any header bytes, any start index, any sequence of operations.
-//!
-//! 1. Over an untampered header, every operation matches a `VecDeque`.
-//! 2. Over arbitrary header words, with a peer that writes any head or tail at any time: no panic, no access outside the memory (checked by
-//!    the address sanitizer), no more messages or slots than the capacity. Every message popped was written before, or is zero.
+//! Ring indices: against a `VecDeque`, or with a peer that writes any index: no panic, no access outside the
+//! memory, no more messages than the capacity, each written before or zero.
 
 #![no_main]
 
@@ -107,7 +104,7 @@ impl Numbered for [u8; 5] {
 
 type Ends<'a, T> = (Producer<'a, T, Host>, Consumer<'a, T, Host>);
 
-/// Memory for exactly one ring, so that the sanitizer detects an access outside.
+/// For exactly one ring, so that the sanitizer detects an access outside.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -116,7 +113,7 @@ struct Memory {
 impl Memory {
     fn formatted<T: RingMessage>(layout: &RingLayout, start: u64) -> Self {
         let allocation = Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap();
-        // SAFETY: the size is not 0: there is a header.
+        // SAFETY: not empty: there is a header.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
         let memory = Self { base, allocation };
         // SAFETY: nothing is attached yet.
@@ -124,7 +121,7 @@ impl Memory {
         memory
     }
     fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, zeroed; words are shared through their own accesses.
+        // SAFETY: aligned and long enough by its layout, zeroed, atomic words.
         unsafe { self.base.cast().as_ref() }
     }
     fn words(&self) -> &[HostWord; 48] {
@@ -133,7 +130,7 @@ impl Memory {
     }
     fn attach<T: RingMessage>(&self) -> Result<Ends<'_, T>, AttachError> {
         let len = self.allocation.size() as u64;
-        // SAFETY: that many bytes live there, initialised; one thread, whose peers write indices between operations.
+        // SAFETY: that many initialised bytes live there; one thread, whose peers write between operations.
         let producer = unsafe { Producer::from_raw(self.base, len)? };
         // SAFETY: as above.
         let consumer = unsafe { Consumer::from_raw(self.base, len)? };
@@ -175,7 +172,6 @@ fn run<T: Numbered>(input: &Input) {
     }
 }
 
-/// The model's messages: from those popped but not released to those pushed but not published.
 struct Model<T> {
     slots: VecDeque<T>,
     popped: usize,
@@ -220,7 +216,7 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                 let pushed = producer.push(value);
                 if free == 0 {
                     assert_eq!(pushed, Err(PushError::Full(value)));
-                    // The remainder of a forgotten batch, for which both ends would wait forever.
+                    // The rest of a forgotten batch, for which both ends would wait forever.
                     model.unpublished = 0;
                 } else {
                     assert_eq!(pushed, Ok(()));
@@ -272,7 +268,6 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                         assert!(count <= free && grant.len() == count);
                         let values: Vec<T> = (0..count.min(u64::from(write % 16))).map(|_| fresh()).collect();
                         assert_eq!(grant.fill(values.iter().copied()), values.len() as u64);
-                        // A forgotten grant leaves its values to the next publish.
                         model.unpublished = if forgets { values.len() } else { 0 };
                         model.slots.extend(values);
                         if forgets { forget(grant) } else { drop(grant) }
@@ -299,7 +294,6 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                     Ok(chunk) => {
                         assert_eq!(chunk.len(), seen as u64);
                         assert!(chunk.as_slices().into_iter().flatten().eq(model.slots.range(model.popped..model.popped + seen)));
-                        // A chunk consumes only on an explicit call.
                         if !forgets {
                             chunk.release(count.into());
                             for _ in 0..seen.min(count.into()) {
@@ -357,13 +351,11 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                 assert_eq!(consumer.refresh(), Ok(model.visible() as u64));
             }
             Op::AttachAgain => {
-                // Dropped ends publish and release the messages of forgotten grants and batches.
                 drop((producer, consumer));
                 (producer, consumer) = memory.attach().unwrap();
                 model.release();
                 model.unpublished = 0;
             }
-            // Skipped: this model has no peer that tampers.
             Op::PeerWritesTail(_) | Op::PeerWritesHead(_) => {}
         }
         assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
@@ -373,7 +365,6 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
 fn hostile<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) {
     let Ok((mut producer, mut consumer)) = memory.attach::<T>() else { return };
     let capacity = producer.capacity();
-    // A smaller ring in the same memory is valid; a larger one is not.
     assert!(capacity.is_power_of_two() && capacity <= layout.capacity());
     let written = Cell::new(0);
     let fresh = || {

@@ -1,4 +1,4 @@
-//! Memory for a ring that one writes by words, and what a fuzzer puts there.
+//! Memory for a ring that a fuzzer writes by words.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt::Debug;
@@ -68,7 +68,6 @@ impl Numbered for [u64; 9] {
     }
 }
 
-/// Memory for one ring and no byte more, so that the sanitizer sees a step outside.
 pub struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -77,9 +76,9 @@ pub struct Memory {
 impl Memory {
     pub fn formatted<T: RingMessage>(layout: &RingLayout, start: u64, before: u8) -> Self {
         let allocation = Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap();
-        // SAFETY: the size is not 0: there is a header.
+        // SAFETY: not empty: there is a header.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
-        // SAFETY: so many bytes live there.
+        // SAFETY: that many bytes live there.
         unsafe { base.write_bytes(before, allocation.size()) };
         let memory = Self { base, allocation };
         // SAFETY: nothing is attached yet.
@@ -87,15 +86,15 @@ impl Memory {
         memory
     }
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
+        // SAFETY: aligned and long enough by its layout, initialised, atomic words.
         unsafe { self.base.cast().as_ref() }
     }
     pub fn words(&self) -> &[HostWord] {
-        // SAFETY: header and slots are words, as the layout says.
+        // SAFETY: header and slots are words.
         unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.allocation.size() / 8).as_ref() }
     }
     pub fn attach<E>(&self, end: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
-        // SAFETY: so many bytes live there, initialised; one thread, which writes words.
+        // SAFETY: that many initialised bytes live there; one thread, which writes words.
         unsafe { end(self.base, self.allocation.size() as u64) }
     }
 }
