@@ -17,12 +17,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(matches!(producer.push(8), Err(PushError::Full(8))));
     assert_eq!(consumer.pop(), Ok(0));
 
-    // In place: reads up to four messages, then releases some of them.
+    // Reads up to four messages in place, then releases some.
     let seen = consumer.peek(4)?;
     println!("waiting: {:?}", seen.as_slices());
     seen.release(4);
 
-    // Three messages with one publish.
     let mut grant = producer.reserve(3)?;
     grant.fill([100, 101, 102]);
     grant.commit();
@@ -32,7 +31,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!();
     assert!(matches!(consumer.pop(), Err(PopError::Empty)));
 
-    // Between threads, publishing every 16 messages.
     const MESSAGES: u64 = 1_000_000;
     let sum = std::thread::scope(|scope| {
         scope.spawn(move || {

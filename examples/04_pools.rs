@@ -10,7 +10,6 @@ use ringmem::pool::{Pools, configure};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Prints a status line, as a program might do periodically.
 fn show(when: &str, pools: &Pools) -> Result<(), Box<dyn Error>> {
     let info = pools.backend().memory_info(pools.ordinal())?.ok_or("nobody knows how much memory the device has")?;
     let [used, available, total] = [info.used(), info.free, info.total].map(|bytes| bytes as f64 / MIB);
@@ -24,17 +23,16 @@ fn show(when: &str, pools: &Pools) -> Result<(), Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let backend = HostBackend::builder().device_memory(256 << 20).build()?;
-    // Once per program; afterwards `pool::global()` returns the same pools everywhere.
+    // Once per program; afterwards `pool::global()` returns the same pools.
     let pools = configure(&backend, 0, &Config::host().with_pool_bytes(128 << 20))?;
     show("at first", pools)?;
 
-    // At most four fifths of the available memory: the rest is a reserve for unaccounted allocations.
+    // At most four fifths: the rest is a reserve for unaccounted allocations.
     println!("a batch of 1 GiB becomes {:.1} MiB", pools.batch_bytes(1 << 30)? as f64 / MIB);
 
     let weights = pools.buffer::<f32>(10 << 20)?;
     show("with 40 MiB of weights", pools)?;
 
-    // Same block a hundred times: only one device allocation.
     let before = pools.device().statistics().memory_allocations;
     let elements = vec![1.5; 1 << 20];
     for _ in 0..100 {

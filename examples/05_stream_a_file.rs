@@ -11,7 +11,6 @@ use ringmem::stream::Module;
 use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, FileSource, Job, Persistent, Progress, Streamer};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 
-/// Messages to the kernel about chunks, and its answers.
 struct Add(u8);
 
 impl Dialogue for Add {
@@ -19,7 +18,7 @@ impl Dialogue for Add {
     type Answer = Applied;
 
     fn ask(&mut self, chunk: &Chunk) -> Apply {
-        // The message carries offset and length; the bytes are already in device memory.
+        // The bytes are already in device memory.
         Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(self.0).word() }
     }
 
@@ -45,7 +44,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let bytes: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 7) as u8).collect();
     std::fs::write(&from, &bytes)?;
 
-    // Three chunks in flight at once: one being read, one being copied, one in the kernel. No more device memory is used.
+    // Three chunks in flight: one being read, one being copied, one in the kernel.
     let backend = HostBackend::builder().device_memory(1 << 20).build()?;
     let mut streamer = Streamer::builder(&backend, 0).chunk(256 << 10).depth(3).build()?;
 
@@ -53,10 +52,11 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory. `transform` accesses only chunks that were announced and not yet answered.
+    // SAFETY: the arguments are the streamer's memory. `transform` accesses only announced, unanswered
+    // chunks.
     let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
 
-    // Stops after five chunks, as an error would ...
+    // Stops after five chunks, as an error would, and resumes there.
     let (mut source, mut sink) = (FileSource::open(&from)?, FileSink::create(&to)?);
     let mut fifth = |progress: Progress| if progress.chunks == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let stopped = match streamer.run(Job::new(&mut source).to(&mut sink).on_progress(&mut fifth), &mut kernel) {
@@ -66,7 +66,6 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     println!("stopped: {} KiB are done, because it {}", stopped.done >> 10, stopped.cause);
     drop(kernel); // it may still hold chunks that are no longer needed
 
-    // ... and resumes from there, into the same sink.
     let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).depth(3).build()?;
     let arguments = [streamer.address(), streamer.size()];
     options.arguments = &arguments;

@@ -6,7 +6,7 @@ use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
 use ringmem_kernels::{SharedLayout, kernels};
 
-/// An order. The answer is the same order with its total.
+/// Answered with its total.
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 7)]
@@ -18,7 +18,7 @@ pub struct Order {
 }
 
 kernels! {
-    /// Computes the total of an order.
+    /// Computes the total.
     pub persistent fn fill(order: &Order, filled: &mut Order) {
         *filled = Order { total: f64::from(order.quantity) * f64::from(order.price), ..*order };
     }

@@ -1,4 +1,4 @@
-//! The thirteen buffers: each a named buffer of the manager, with its expected elements on the host.
+//! The thirteen buffers, with their expected elements on the host.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -16,13 +16,11 @@ pub type StagingPool = Pool<Pinned>;
 pub type Manager = MemoryManager<DevicePool>;
 type Mirror<T> = MirroredBuffer<T, StagingPool, DevicePool>;
 
-/// The pools of mirrors and frames. Their blocks return to the pool when the owner is dropped.
 pub struct Pools {
     pub device: DevicePool,
     pub staging: StagingPool,
 }
 
-/// A buffer, its expected elements, and the function that initialises an element.
 pub struct Field<T> {
     id: BufferId<T>,
     plain: Vec<T>,
@@ -34,7 +32,6 @@ impl<T: DeviceBytes> Field<T> {
         Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
     }
 
-    /// Queues a copy of the current elements on the device; later work on the stream may overwrite them.
     pub fn snapshot(&self, manager: &Manager, pools: &Pools, taken_on: &Stream) -> Result<Buffer<T, DevicePool>> {
         let mut lease = manager.lease_mut(self.id)?;
         let copy = Buffer::new(pools.device.clone(), lease.len())?;
@@ -46,13 +43,10 @@ impl<T: DeviceBytes> Field<T> {
     }
 }
 
-/// A field of any element type.
 pub trait AnyField {
     fn id(&self) -> AnyBufferId;
-    /// Initialises the nodes from `from` on, in the buffer and in the expected elements.
     fn begin(&mut self, manager: &Manager, from: usize) -> Result<()>;
     fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>>;
-    /// Returns a checksum of the buffer, read through a mirror, and one of the expected elements.
     fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]>;
 }
 
@@ -85,7 +79,7 @@ fn checksum<T: DeviceBytes>(elements: &[T]) -> u64 {
     hasher.finish()
 }
 
-/// A buffer leased for a kernel: it is not moved during the lease, nor until the recorded launch has completed.
+/// A buffer leased for a kernel: not moved during the lease, nor until the recorded launch has completed.
 pub trait Leased {
     fn address(&self) -> u64;
     fn used_by(&mut self, stream: &Stream) -> Result<()>;
@@ -101,7 +95,6 @@ impl<T: DeviceBytes> Leased for LeaseMut<'_, T, DevicePool> {
     }
 }
 
-/// The fields, in the order of [`Nodes`].
 pub struct Fields {
     pub positions: Field<Vec3>,
     velocities: Field<Vec3>,
@@ -143,7 +136,6 @@ impl Fields {
         [positions, velocities, forces, edges, grid, masses, charges, radii, energies, cells, nexts, ages, kinds]
     }
 
-    /// Returns the expected elements.
     pub fn plain(&mut self) -> Nodes<'_> {
         Nodes {
             positions: &mut self.positions.plain,
@@ -163,12 +155,10 @@ impl Fields {
     }
 }
 
-/// Returns a spring to the node with half the number. All nodes are connected, and both ends exist before the spring.
 fn edge(node: u32) -> Edge {
     Edge { nodes: [node, node / 2], length: 0.5, stiffness: 4.0, tension: 0.0, strain: 0.0, strength: 8.0, is_torn: 0 }
 }
 
-/// Returns a deterministic value from -1 to 1.
 fn noise(node: u32, salt: u32) -> f32 {
     let mixed = (node ^ salt.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0xc2b2_ae35);

@@ -1,7 +1,5 @@
-//! A simulation that grows from a thousand nodes to a million: thirteen named buffers of one manager, grown together, over a pool with a
-//! memory limit.
-//!
-//! After each growth every buffer is compared with a reference run of the same function on the host. A refused growth must change nothing.
+//! A simulation that grows from a thousand nodes to a million: thirteen buffers grown together, over a pool
+//! with a memory limit, and compared with a reference on the host.
 //!
 //! `cargo run --release --features std --example 06_simulation`, and `-- --nodes N` for another final size.
 
@@ -32,8 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if most < 2 * LEAST {
         return Err(format!("at least {} nodes: it begins with half of them", 2 * LEAST).into());
     }
-    // The pool's limit. While a group grows, its old and new blocks coexist. Doubling needs 3 times the current bytes, which fits; tripling
-    // needs 4 times, which does not.
+    // While a group grows, its old and new blocks coexist: doubling needs 3 times the current bytes, which
+    // fits; tripling needs 4 times, which does not.
     let limit = most as u64 * NODE_BYTES * 18 / 5;
     let backend = HostBackend::builder().device_memory(4 * limit).build()?;
     let mut simulation = Simulation::new(&backend, limit)?;
@@ -56,7 +54,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(()) => break,
             Err(error @ ringmem::Error::OutOfMemory { .. }) => {
                 println!("refused: {asked} nodes, after {} slabs had gone back to the device: {error}", simulation.trimmed() - trimmed);
-                // None of the thirteen buffers has grown, and the next step is unaffected.
                 assert_eq!(simulation.shape(), shape);
                 simulation.check()?;
                 rows.push((most, ", refused", simulation.memory()));
@@ -79,7 +76,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws a bar per row, scaled to `limit`: bytes of the buffers, and bytes cached by the pool.
 fn chart(rows: &[(usize, &str, Memory)], limit: u64) {
     const COLUMNS: u64 = 60;
     println!("  nodes  memory over time, of {:.1} MiB: # the buffers, . what the pool keeps", limit as f64 / MIB);

@@ -1,4 +1,4 @@
-//! The simulation: a manager with its buffers over a pool, a kernel with a stream for its steps, and frames of the positions for a viewer.
+//! A manager over a pool, a kernel with a stream, and frames of the positions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use ringmem::{Rejected, Result};
 use super::fields::{Fields, Leased, Manager, Pools, StagingPool};
 use super::step::{IMAGE, Vec3, step};
 
-/// Time limit for a frame.
 const LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Simulation {
@@ -27,22 +26,18 @@ pub struct Simulation {
     reader: Reader<Vec3, StagingPool>,
 }
 
-/// Device memory, in bytes.
 #[derive(Clone, Copy)]
 pub struct Memory {
-    /// Bytes held by buffers.
     pub live: u64,
-    /// Bytes that the pool caches beyond that.
     pub kept: u64,
 }
 
 impl Simulation {
     pub fn new(backend: &Arc<HostBackend>, limit: u64) -> Result<Self> {
-        // Slabs so small that nearly every block has its own, so the pool can free a grown buffer's old block to the device.
+        // Small slabs: nearly every block has its own, so the pool can free a grown buffer's old block.
         let device = Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?;
         let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
         let (writer, reader) = double_buffer::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
-        // The manager's default limit of 6 GiB is never reached: here the device runs out of memory.
         let manager = Manager::new(device.clone());
         Ok(Self {
             fields: Fields::new(&manager)?,
@@ -56,7 +51,6 @@ impl Simulation {
         })
     }
 
-    /// Grows all thirteen buffers to `nodes` nodes, or none of them.
     pub fn grow(&mut self, nodes: usize) -> Result<()> {
         let group = self.fields.each().map(|field| (field.id(), nodes));
         self.manager.resize_group_on(group, &self.steps)?;
@@ -67,14 +61,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// Runs two steps without waiting between them, and checks a snapshot of the positions in between.
     pub fn advance(&mut self) -> Result<()> {
         let first = self.launch()?;
         let mut snapshot = self.fields.positions.snapshot(&self.manager, &self.pools, &self.steps)?;
         let started = self.writer.start(&mut snapshot, ..)?;
-        // Freed once its transfer is complete.
         drop(snapshot);
-        // Ordered after the snapshot; overlaps with its transfer to the host.
         let second = self.launch()?;
         step(&mut self.fields.plain());
         let frame = self.reader.next(LIMIT)?.expect("in time");
@@ -91,8 +82,8 @@ impl Simulation {
         let mut leases = leases.into_iter().collect::<Result<Vec<Box<dyn Leased + '_>>>>()?;
         let mut arguments: Vec<u64> = leases.iter().map(|lease| lease.address()).collect();
         arguments.push(self.nodes as u64);
-        // SAFETY: thirteen buffers of `nodes` nodes, in the kernel's order, with exclusive leases. The leases record the launch below, or
-        // it is waited for.
+        // SAFETY: thirteen exclusively leased buffers of `nodes` nodes, in the kernel's order. The leases
+        // record the launch, or it is waited for.
         let launched = unsafe { self.steps.launch(&self.module, "step", &arguments) }?;
         match leases.iter_mut().try_for_each(|lease| lease.used_by(&self.steps)) {
             Ok(()) => Ok(launched),
@@ -100,7 +91,6 @@ impl Simulation {
         }
     }
 
-    /// Compares each buffer with the reference run on the host.
     pub fn check(&mut self) -> Result<()> {
         for (number, field) in self.fields.each().into_iter().enumerate() {
             let [device, plain] = field.checksums(&self.manager, &self.pools)?;
@@ -109,7 +99,6 @@ impl Simulation {
         Ok(())
     }
 
-    /// Returns the length, capacity and number of resizes of each buffer, and the total bytes.
     pub fn shape(&self) -> (Vec<(u64, u64, u64)>, u64) {
         let figures = self.manager.statistics();
         (figures.buffers.iter().map(|buffer| (buffer.len, buffer.capacity, buffer.resizes)).collect(), figures.used_bytes)
@@ -120,7 +109,6 @@ impl Simulation {
         Memory { live, kept: pool.reserved_bytes - live }
     }
 
-    /// Returns how many slabs the pool has freed to the device.
     pub fn trimmed(&self) -> u64 {
         self.pools.device.statistics().memory_frees
     }
@@ -129,7 +117,6 @@ impl Simulation {
         self.nodes
     }
 
-    /// Frees every buffer and returns their number.
     pub fn close(self) -> u64 {
         self.manager.clear()
     }

@@ -1,4 +1,4 @@
-//! One step of the simulation: a function of slices that runs in the kernel on device memory, and on the host as the reference.
+//! One step of the simulation, for the kernel and for the reference on the host.
 
 use core::slice;
 
@@ -7,33 +7,25 @@ use ringmem::{Abi, DeviceBytes, Image, LAYOUTS, SharedLayout};
 
 pub type Vec3 = [f32; 3];
 
-/// A spring between two nodes.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 pub struct Edge {
     pub nodes: [u32; 2],
-    /// Length at rest.
     pub length: f32,
     pub stiffness: f32,
-    /// Tension in the last step.
     pub tension: f32,
-    /// Maximum tension so far.
     pub strain: f32,
-    /// The strain above which it tears.
     pub strength: f32,
     pub is_torn: u32,
 }
 
-/// The nodes of a grid cell as a linked list, newest first.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 pub struct Cell {
-    /// The newest node's number plus one; 0 for none.
     pub newest: u32,
     pub count: u32,
 }
 
-/// All fields of the nodes, one buffer each.
 pub struct Nodes<'a> {
     pub positions: &'a mut [Vec3],
     pub velocities: &'a mut [Vec3],
@@ -45,19 +37,16 @@ pub struct Nodes<'a> {
     pub radii: &'a mut [f32],
     pub energies: &'a mut [f32],
     pub cells: &'a mut [u32],
-    /// The next node of the cell's list, encoded as [`Cell::newest`].
     pub nexts: &'a mut [u32],
     pub ages: &'a mut [u32],
     pub kinds: &'a mut [u8],
 }
 
 pub const BUFFERS: usize = 13;
-/// Bytes per node over all buffers.
 pub const NODE_BYTES: u64 = 3 * 12 + 32 + 8 + 4 * 4 + 3 * 4 + 1;
 
 const SECONDS: f32 = 0.01;
 const PUSH: f32 = 2.0;
-/// The factor by which drag scales a velocity per step, by kind of node.
 const DRAG: [f32; 4] = [1.0, 0.999, 0.99, 0.9];
 
 fn add(a: Vec3, b: Vec3, times: f32) -> Vec3 {
@@ -68,7 +57,6 @@ fn square(a: Vec3) -> f32 {
     a[0] * a[0] + a[1] * a[1] + a[2] * a[2]
 }
 
-/// Sorts nodes into cells, sums the forces, and integrates velocities and positions.
 pub fn step(nodes: &mut Nodes<'_>) {
     nodes.grid.fill(Cell { newest: 0, count: 0 });
     for (node, position) in nodes.positions.iter().enumerate() {
@@ -81,7 +69,6 @@ pub fn step(nodes: &mut Nodes<'_>) {
     }
     for node in 0..nodes.positions.len() {
         let here = nodes.positions[node];
-        // Towards the centre, along the field, and away from the next node of the cell if the two touch.
         let mut force = add([0.0, 0.0, nodes.charges[node]], here, -1.0);
         if let Some(other) = (nodes.nexts[node] as usize).checked_sub(1) {
             let (apart, reach) = (add(here, nodes.positions[other], -1.0), nodes.radii[node] + nodes.radii[other]);
@@ -112,16 +99,16 @@ pub fn step(nodes: &mut Nodes<'_>) {
     }
 }
 
-/// The kernel for the host backend. Its arguments are the buffers' addresses in the order of [`Nodes`], then the number of nodes.
+/// Arguments: the buffers' addresses in the order of [`Nodes`], then the number of nodes.
 pub const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "step", arguments: BUFFERS + 1, run: kernel }], abi: Abi::of(LAYOUTS) };
 
 /// # Safety
 ///
-/// Each address refers to that many elements, which nothing else accesses before this returns.
+/// Each address refers to that many elements, otherwise unused until this returns.
 unsafe fn kernel(host: &dyn KernelHost, arguments: &[u64]) {
     let len = arguments[BUFFERS];
     let mut addresses = Addresses { host, rest: arguments, len };
-    // SAFETY: the caller's promise, in the order of the arguments, for all thirteen buffers.
+    // SAFETY: the caller's promise for all thirteen buffers, in order.
     step(&mut unsafe {
         Nodes {
             positions: addresses.elements(),
@@ -148,17 +135,14 @@ struct Addresses<'a> {
 }
 
 impl<'a> Addresses<'a> {
-    /// Returns the elements at the next address.
-    ///
     /// # Safety
     ///
-    /// They are of type `T`, and nothing else accesses them during the borrow.
+    /// Elements of type `T`, otherwise unused during the borrow.
     unsafe fn elements<T: DeviceBytes>(&mut self) -> &'a mut [T] {
         let (&address, rest) = self.rest.split_first().expect("an address each");
         self.rest = rest;
-        // A panic in a kernel becomes the error of its launch.
         let place = self.host.translate(address, self.len * size_of::<T>() as u64).expect("memory of the device");
-        // SAFETY: mapped for that many elements, for which any bytes are valid; the caller's promise.
+        // SAFETY: mapped for that many elements, any bytes are valid; the caller's promise.
         unsafe { slice::from_raw_parts_mut(place.cast().as_ptr(), self.len as usize) }
     }
 }

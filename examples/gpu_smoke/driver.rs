@@ -1,4 +1,4 @@
-//! Checked driver calls of this program: contexts, memory, streams, launches. Uses no backend.
+//! Checked driver calls of this program, without a backend.
 
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
@@ -7,13 +7,11 @@ use ringmem::Result;
 use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmodule, CUstream};
 use ringmem::backend::cuda::{Driver, check};
 
-/// The first GPU, with its context bound to the calling thread and the kernels loaded.
 pub struct Gpu {
     pub device: i32,
     module: CUmodule,
 }
 
-/// Pinned host memory, zeroed, with its device address.
 #[derive(Clone, Copy)]
 pub struct Pinned {
     pub host: NonNull<u8>,
@@ -21,13 +19,12 @@ pub struct Pinned {
 }
 
 impl Gpu {
-    /// Opens device 0.
     pub fn open(ptx: &[u8]) -> Result<(Driver, Self)> {
         let driver = Driver::load()?;
         let (mut device, mut context, mut module) = (0, std::ptr::null_mut(), std::ptr::null_mut());
         // The driver expects a terminating 0.
         let text: Vec<u8> = ptx.iter().copied().filter(|&byte| byte != 0).chain([0]).collect();
-        // SAFETY: each call writes one handle; the text ends with 0; the driver is initialised.
+        // SAFETY: each call writes one handle; the text ends with 0.
         unsafe {
             check("cuDeviceGet", sys::cuDeviceGet(&raw mut device, 0))?;
             check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
@@ -37,7 +34,6 @@ impl Gpu {
         Ok((driver, Self { device, module }))
     }
 
-    /// Unloads the kernels and releases the context. No kernel may be running.
     pub fn close(self) -> Result<()> {
         // SAFETY: loaded and retained by `open`, released once.
         unsafe {
@@ -46,7 +42,6 @@ impl Gpu {
         }
     }
 
-    /// Returns the ABI hash of the loaded image.
     pub fn abi(&self) -> Result<u64> {
         let (mut address, mut bytes, mut hash) = (0, 0, 0_u64);
         // SAFETY: the symbol's name ends with 0; 8 bytes are read into 8 bytes.
@@ -60,7 +55,6 @@ impl Gpu {
         Ok(hash)
     }
 
-    /// Returns a device attribute; 0 if the driver does not know it.
     pub fn attribute(&self, which: CUdevice_attribute) -> i32 {
         let mut value = 0;
         // SAFETY: writes one integer.
@@ -68,7 +62,6 @@ impl Gpu {
         check("cuDeviceGetAttribute", said).map_or(0, |()| value)
     }
 
-    /// Returns the PCI bus id, such as `0000:65:00.0`.
     pub fn bus(&self) -> Result<String> {
         let mut text = [0_u8; 32];
         // SAFETY: the buffer has the length passed.
@@ -84,7 +77,6 @@ impl Gpu {
         Ok(function)
     }
 
-    /// Returns how many groups of one warp fit on the device at once.
     pub fn residency(&self, kernel: CUfunction) -> Result<u32> {
         let mut blocks = 0;
         // SAFETY: writes one integer.
@@ -103,13 +95,12 @@ impl Gpu {
             host.cast::<u8>().write_bytes(0, bytes);
             check("cuMemHostGetDevicePointer_v2", sys::cuMemHostGetDevicePointer_v2(&raw mut device, host, 0))?;
         }
-        // Not null, because the driver reported success.
         let host = NonNull::new(host.cast()).unwrap_or(NonNull::dangling());
         Ok(Pinned { host, device })
     }
 
     pub fn free_pinned(&self, memory: Pinned) -> Result<()> {
-        // SAFETY: allocated by `pinned`; no kernel and no copy uses it any more.
+        // SAFETY: allocated by `pinned`; unused.
         check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(memory.host.as_ptr().cast()) })
     }
 
@@ -121,11 +112,10 @@ impl Gpu {
     }
 
     pub fn free(&self, address: u64) -> Result<()> {
-        // SAFETY: allocated by `alloc`; no kernel and no copy uses it any more.
+        // SAFETY: allocated by `alloc`; unused.
         check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
     }
 
-    /// Creates a non-blocking stream.
     pub fn stream(&self) -> Result<Stream> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: writes one handle.
@@ -135,12 +125,11 @@ impl Gpu {
     }
 }
 
-/// A non-blocking stream; dropping it lets the queued work complete.
 pub struct Stream(CUstream);
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: a live stream, destroyed once. The result is irrelevant.
+        // SAFETY: a live stream, destroyed once.
         let _ = unsafe { sys::cuStreamDestroy_v2(self.0) };
     }
 }
@@ -151,11 +140,11 @@ unsafe impl Send for Stream {}
 impl Stream {
     /// # Safety
     ///
-    /// The kernel takes these arguments, and the memory that they refer to is live until it has exited.
+    /// The kernel takes these arguments; their memory is live until it has exited.
     pub unsafe fn launch(&self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
         let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
         let list = places.as_mut_ptr();
-        // SAFETY: one pointer per argument, each to 8 bytes that the driver copies before it returns; the rest is the caller's promise.
+        // SAFETY: one pointer per argument, each to 8 bytes that the driver copies; the caller's promise.
         let said = unsafe { sys::cuLaunchKernel(kernel, groups, 1, 1, 32, 1, 1, 0, self.0, list, std::ptr::null_mut()) };
         check("cuLaunchKernel", said)
     }
@@ -169,7 +158,7 @@ impl Stream {
     ///
     /// Both ranges are live and `bytes` long until the stream has been synchronised.
     pub unsafe fn copy_to_device(&self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         check("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.0) })
     }
 
@@ -177,17 +166,15 @@ impl Stream {
     ///
     /// Both ranges are live and `bytes` long until the stream has been synchronised.
     pub unsafe fn copy_to_host(&self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         check("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.0) })
     }
 
-    /// Writes a word in device memory after all work queued before it.
-    ///
     /// # Safety
     ///
     /// The word is live until the stream has been synchronised.
     pub unsafe fn write_word(&self, address: u64, value: u64) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         check("cuStreamWriteValue64_v2", unsafe { sys::cuStreamWriteValue64_v2(self.0, address, value, 0) })
     }
 }

@@ -1,10 +1,7 @@
 //! First tests on a GPU: the cost of the link, memory ordering, and the best placement of headers.
 //!
-//! `cargo xtask gpu-smoke` builds it with a `run.sh`; the target machine needs only a driver. Arguments: `[--json FILE] [--rows FILE]
-//! [--scale N]`. N divides the amount of work (default 1); rows have the format of `ringmem bench`. Exit codes: 0 all facts hold, 1 a fact
-//! or a call failed, 3 no driver or no device.
-//!
-//! Every kernel has its own deadline. After four minutes the whole program aborts, and the driver ends the kernels of an ended process.
+//! `cargo xtask gpu-smoke` builds it. Arguments: `[--json FILE] [--rows FILE] [--scale N]`; N divides the
+//! amount of work. Exit codes: 0 all facts hold, 1 a fact or a call failed, 3 no driver or no device.
 
 mod driver;
 mod rig;
@@ -32,7 +29,8 @@ const MODES: [(&str, u64); 4] =
 
 fn main() -> ExitCode {
     if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
-        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on another.
+        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on
+        // another.
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
     }
@@ -49,7 +47,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    // SAFETY: no other thread runs yet. Loading a kernel lazily would wait for a running one.
+    // SAFETY: no other thread runs yet. Lazy loading would wait for a running kernel.
     unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
     std::thread::spawn(|| {
         std::thread::sleep(WHOLE);
@@ -60,7 +58,6 @@ fn main() -> ExitCode {
     let mut table = Table::default();
     let outcome = run(&mut table, scale);
     if let Err(error) = &outcome {
-        // No device, or a stub library instead of a driver.
         if matches!(error, Error::NoDriver { .. } | Error::Driver { code: 34 | 100 | 101, .. }) {
             eprintln!("gpu_smoke: no GPU here: {error}");
             return ExitCode::from(3);
@@ -99,7 +96,6 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
     let mut epochs = 1..;
     let mut shape =
         |groups, batch, headers| Shape { groups, batch, headers, start: u64::MAX - 300, epoch: epochs.next().unwrap_or(1), idle: IDLE };
-    // The last two differ only in the place of the headers: both carry the host's indices by stream writes.
     for (name, headers, control) in [
         ("one shared header", Headers::Shared, None),
         ("two headers, both here, stream writes", Headers::BothHere, Some("one shared header")),
@@ -109,7 +105,6 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
         let measured = round_trips(table, &gpu, name, &shape(1, 32, headers), control, scale)
             .and_then(|()| rate(table, &gpu, &format!("rate, {name}, batch 128"), &shape(1, 128, headers), compared.as_deref(), scale));
         match measured {
-            // The device does not support stream-ordered writes of a word.
             Err(error @ Error::Driver { code: 801, .. }) => table.fact(name, None, error.to_string()),
             measured => measured?,
         }
@@ -118,7 +113,6 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
         let compared = (batch > 1).then_some("rate, one warp, batch 1");
         rate(table, &gpu, &format!("rate, one warp, batch {batch}"), &shape(1, batch, Headers::Shared), compared, scale)?;
     }
-    // The aim is 15 million messages per second.
     table.aimed("messages-warp", "ringmem echo, one warp", "rate, one warp, batch 128", None, 1e3 / 15.0);
     for groups in [1, 8, 64, 132] {
         let compared = (groups > 1).then_some("rate, 1 blocks with a ring each");
@@ -129,7 +123,6 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
         }
         let name = format!("rate, {groups} blocks with a ring each");
         rate(table, &gpu, &name, &shape(groups, 128, Headers::Shared), compared, scale)?;
-        // The aim is half the link's rate, and 100 million messages per second.
         table.aimed("messages-launch", &format!("ringmem echo, {groups} rings"), &name, Some(2.0), 1e3 / 100.0);
     }
     deadline(table, &gpu, shape(1, 32, Headers::Shared), shape(1, 32, Headers::Shared))?;
@@ -161,7 +154,7 @@ fn about(table: &mut Table, driver: Driver, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// Reads the link's state after traffic, because an idle link may power down.
+/// After traffic, because an idle link may power down.
 fn link(table: &mut Table, gpu: &Gpu) -> Result<()> {
     let bus = gpu.bus()?;
     for (name, file) in [
@@ -176,7 +169,6 @@ fn link(table: &mut Table, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// Measures the bandwidth in each direction, from pinned and from pageable memory.
 fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
     let bytes = (COPY / scale as usize).max(1 << 16);
     let (device, pinned, stream) = (gpu.alloc(bytes)?, gpu.pinned(bytes)?, gpu.stream()?);
@@ -184,10 +176,9 @@ fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
     for (place, host) in [("pinned", pinned.host.as_ptr()), ("pageable", pageable.as_mut_ptr())] {
         for up in [true, false] {
             let mut rates = Vec::new();
-            // The first turn warms up.
             for turn in 0..9 {
                 let begun = Instant::now();
-                // SAFETY: both sides are `bytes` long and live; waited for at once.
+                // SAFETY: both sides are live and `bytes` long; waited for at once.
                 unsafe { if up { stream.copy_to_device(device, host, bytes)? } else { stream.copy_to_host(host, device, bytes)? } }
                 stream.synchronize()?;
                 if turn > 0 {
@@ -203,7 +194,6 @@ fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
     gpu.free_pinned(pinned)
 }
 
-/// Measures a launch and the wait for it, which a persistent kernel avoids.
 fn launches(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
     let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
     let mut times = Vec::new();
@@ -218,13 +208,11 @@ fn launches(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<(
     Ok(())
 }
 
-/// Returns a word of the probe's memory on the host.
 fn word(words: Pinned, line: u64, place: u64) -> &'static AtomicU64 {
-    // SAFETY: within `BYTES`, aligned, initially zero, and accessed only as words while the probes run; freed after the last of them.
+    // SAFETY: within `BYTES`, aligned, zeroed, accessed only as words until freed after the last probe.
     unsafe { words.host.add((line + 8 * place) as usize).cast::<AtomicU64>().as_ref() }
 }
 
-/// Measures the round trip of a number to the kernel, for each way to store.
 fn ping_pong(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
     let rounds = (20_000 / scale).max(100);
     let start = u64::MAX - rounds / 2;
@@ -259,14 +247,13 @@ fn ping_pong(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64,
     table.row(format!("ping-pong, {name}"), "ns", &mut times, compared);
     table.fact(
         format!("ping-pong, {name}, across the wrap"),
-        // No memory model guarantees that a pair arrives untorn, so torn pairs are only reported.
+        // No memory model guarantees untorn pairs: only reported.
         Some(!silent),
         format!("{rounds} rounds, {torn} with a payload that did not fit its flag{wrong}"),
     );
     Ok(())
 }
 
-/// Measures the cost of a store in the kernel, by its ordering.
 fn publishes(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
     let count = (20_000 / scale).max(100);
     let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
@@ -281,7 +268,6 @@ fn publishes(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64,
     Ok(())
 }
 
-/// Tests whether the host observes a flag ahead of the payload that the kernel stored before it.
 fn order_of_stores(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
     let count = (500_000 / scale).max(1000);
     for (name, mode) in [("with a barrier", mode::PUBLISH), ("without a barrier", mode::RELAXED)] {
@@ -300,14 +286,12 @@ fn order_of_stores(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> R
         }
         stream.synchronize()?;
         let facts = format!("{early} flags ahead of their payload in {different} different ones looked at, of {count}");
-        // Without a barrier either result is informative, so it is only reported.
         let holds = seen == count && (mode == mode::RELAXED || early == 0);
         table.fact(format!("order of the kernel's stores, {name}"), Some(holds), facts);
     }
     Ok(())
 }
 
-/// Tests whether the kernel observes a flag ahead of the payload that the host stored before it.
 fn order_of_loads(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
     let count = (200_000 / scale).max(1000);
     for (name, mode) in [("with an acquire", mode::PUBLISH), ("without one", mode::RELAXED)] {
@@ -320,12 +304,10 @@ fn order_of_loads(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Re
         let idle_ns = u64::try_from((IDLE * 2).as_nanos()).unwrap_or(u64::MAX);
         // SAFETY: its four arguments; the words outlive it.
         unsafe { stream.launch(gpu.kernel("order_of_loads")?, 1, &[words.device, count, idle_ns, mode])? };
-        // Gives the kernel time to start.
         std::thread::sleep(Duration::from_millis(5));
         for number in 1..=count {
             payload.store(number, Release);
             flag.store(number, Release);
-            // One poll of the kernel takes as long as many of these stores.
             for _ in 0..20 {
                 std::hint::spin_loop();
             }
@@ -355,7 +337,6 @@ fn round_trips(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, control:
     Ok(())
 }
 
-/// Measures messages per second through all groups together, each with its own ring, served by several host threads.
 fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Option<&str>, scale: u64) -> Result<()> {
     const TURNS: usize = 5;
     let groups = shape.groups as usize;
@@ -368,7 +349,7 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
     for _ in 0..TURNS {
         let begun = Instant::now();
         let mut shares = rig.pairs.chunks_mut(share);
-        // The first share runs on this thread: the driver's calls need its context.
+        // On this thread: the driver's calls need its context.
         let own = shares.next().unwrap_or_default();
         std::thread::scope(|scope| {
             let others: Vec<_> = shares.map(|pairs| scope.spawn(|| rig::pump(pairs, each, 128))).collect();
@@ -392,8 +373,6 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
     Ok(())
 }
 
-/// Checks three kernels: one without messages exits at its deadline, one under a new epoch works, and one with an ended epoch exits
-/// silently.
 fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Result<()> {
     first.idle = Duration::from_millis(400);
     let rig = Rig::launch(gpu, &first)?;
@@ -408,12 +387,11 @@ fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Re
     rig::pump(&mut rig.pairs, 1000, 32)?;
     let wrong = rig.pairs[0].wrong;
     table.fact("another under a new epoch", Some(wrong == 0), format!("1000 messages, {wrong} wrong"));
-    // A kernel writes its counters once it is idle, and nothing after its epoch has ended.
     let idle = Instant::now();
     while rig.pairs[0].control.snapshot().processed != 1000 && idle.elapsed() < IDLE / 4 {
         std::thread::yield_now();
     }
-    // No command from here on: only the end of its epoch can make the kernel exit long before its deadline.
+    // No command from here on: only the end of its epoch makes the kernel exit early.
     let begun = Instant::now();
     rig.pairs[0].control.abandon();
     rig.wait()?;

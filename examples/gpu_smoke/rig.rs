@@ -10,31 +10,25 @@ use ringmem_kernels::echo::Echo;
 
 use crate::driver::{Gpu, Pinned, Stream};
 
-/// Time limit without an answer.
 const STALL: Duration = Duration::from_secs(8);
 pub const CAPACITY: u64 = 1024;
 
-/// One ring pair and its control block.
 pub struct Pair {
     pub producer: Producer<'static, Echo, Host>,
     pub consumer: Consumer<'static, Echo, Host>,
     pub control: HostSide<'static, HostWord>,
     sent: u64,
     received: u64,
-    /// Number of answers that were not the expected message.
     pub wrong: u64,
-    /// With headers on each side: copies the host's indices to the device.
     carrier: Option<Carrier>,
 }
 
-/// Copies indices to the headers that the device polls in its own memory.
 struct Carrier {
     stream: Stream,
     input_tail: u64,
     output_head: u64,
 }
 
-/// A launch of one echo kernel per pair.
 pub struct Rig {
     pub pairs: Vec<Pair>,
     memory: Pinned,
@@ -51,18 +45,15 @@ pub struct Shape {
     pub headers: Headers,
 }
 
-/// The placement of the rings' headers; the slots are in pinned memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Headers {
-    /// One header for both sides, in pinned memory.
     Shared,
-    /// One per side, both in pinned memory, the kernel's written through a stream: the control of `OnEachSide`.
+    /// The control of `OnEachSide`.
     BothHere,
-    /// The kernel's header in device memory, written through a stream; the host's in pinned memory.
+    /// The kernel's in device memory.
     OnEachSide,
 }
 
-/// The kernel's own headers.
 enum Near {
     Device(u64),
     Here(Pinned),
@@ -81,11 +72,9 @@ const HEADER: u64 = 384;
 const STRIDE: u64 = 128;
 
 impl Rig {
-    /// Lays out the memory and launches; the kernels are active when it returns.
     pub fn launch(gpu: &Gpu, shape: &Shape) -> Result<Self> {
         let ring = RingLayout::of::<Echo>(CAPACITY)?;
         let groups = u64::from(shape.groups);
-        // Control blocks first, then telemetry, then per group: input ring, output ring, two headers of the host.
         let telemetry_at = groups * STRIDE;
         let rings_at = telemetry_at + groups * STRIDE;
         let each = 2 * ring.size() + 2 * HEADER;
@@ -104,8 +93,8 @@ impl Rig {
             let input_at = rings_at + group * each;
             let output_at = input_at + ring.size();
             let spare_at = output_at + ring.size();
-            // SAFETY: offsets within the allocation, aligned to 128 (rings are 384 + 65536 bytes); zeroed. It outlives the rig, and only
-            // the rig's kernels and host ends access it.
+            // SAFETY: offsets within the zeroed allocation, aligned to 128 (rings are 384 + 65536 bytes),
+            // which outlives the rig; only its kernels and ends access it.
             let pair = unsafe {
                 let place = |offset: u64| memory.host.add(offset as usize);
                 let header = |offset: u64| place(offset).cast::<RingHeader<HostWord>>().as_ref();
@@ -135,10 +124,10 @@ impl Rig {
             };
             pairs.push(pair);
             if let Some(near) = &near {
-                // SAFETY: two headers are within the pair's part of the memory.
+                // SAFETY: two headers are within the pair's part.
                 let spare = unsafe { memory.host.add(spare_at as usize).as_ptr() };
                 match near {
-                    // SAFETY: two headers long on both sides, and neither is in use yet.
+                    // SAFETY: two headers long on both sides, unused.
                     Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(spare, bytes) },
                     Near::Device(address) => {
                         // SAFETY: two headers long on both sides; waited for at once.
@@ -146,7 +135,6 @@ impl Rig {
                         stream.synchronize()?;
                     }
                 }
-                // The kernel publishes to the host's headers and reads the slots in pinned memory.
                 let device = |at: u64| memory.device + at;
                 extra = vec![
                     device(input_at),
@@ -157,7 +145,6 @@ impl Rig {
             }
         }
         if let (Some(near), Some(pair)) = (near_at, pairs.first_mut()) {
-            // Offsets of `tail` and `head` in a header.
             let carrier = Carrier { stream: gpu.stream()?, input_tail: near, output_head: near + HEADER + 128 };
             pair.carrier = Some(carrier);
         }
@@ -165,7 +152,7 @@ impl Rig {
         let mut arguments = vec![memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
         arguments.extend(extra);
         let kernel = gpu.kernel(if near.is_some() { "echo_split" } else { "echo" })?;
-        // SAFETY: the kernel's arguments, in order; the memory is freed only after the kernel has exited.
+        // SAFETY: the kernel's arguments, in order; freed only after it has exited.
         unsafe { stream.launch(kernel, shape.groups, &arguments)? };
         let mut rig = Self { pairs, memory, near, stream };
         for pair in &mut rig.pairs {
@@ -177,12 +164,10 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Waits until every kernel has exited.
     pub fn wait(&self) -> Result<()> {
         self.stream.synchronize()
     }
 
-    /// Drains, waits until every kernel has exited, and frees the memory. Returns each kernel's count of processed messages.
     pub fn end(mut self, gpu: &Gpu) -> Result<Vec<u64>> {
         for pair in &mut self.pairs {
             if pair.control.state() == Some(State::Active) {
@@ -205,16 +190,13 @@ impl Rig {
     }
 }
 
-/// Maximum number of messages per step.
 const MOST: usize = 128;
 
-/// Buffers for the messages and answers of a step.
 struct Scratch {
     messages: [Echo; MOST],
     answers: [Echo; MOST],
 }
 
-/// Sends `messages` more messages to each pair and waits for all answers, with every ring busy at once.
 pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
     let lasts: Vec<u64> = pairs.iter().map(|pair| pair.received + messages).collect();
     let mut scratch = Scratch { messages: [Pair::message(0); MOST], answers: [Pair::message(0); MOST] };
@@ -240,7 +222,8 @@ pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
                 .find(|(pair, last)| pair.received < **last)
                 .map_or(ringmem::Error::Closed { what: "stream" }, |(pair, _)| pair.stuck(moved)));
         } else {
-            // With fewer cores than threads, spinning would delay the thread that carries the kernel's answers.
+            // With fewer cores than threads, spinning would delay the thread that carries the kernel's
+            // answers.
             idle = idle.saturating_add(1);
             if idle < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
@@ -277,7 +260,6 @@ impl Pair {
         Echo { words: [number, !number, number, !number, number, !number, number, !number] }
     }
 
-    /// Checks that each answer is the next number, with all its words; counts lost, duplicate and torn ones in `wrong`.
     fn check(&mut self, answers: &[Echo]) {
         for answer in answers {
             self.wrong += u64::from(*answer != Self::message(self.received));
@@ -285,7 +267,6 @@ impl Pair {
         }
     }
 
-    /// Sends and receives without waiting, up to `window` messages each way and `last` in total. Returns whether any message moved.
     fn step(&mut self, last: u64, window: usize, Scratch { messages, answers }: &mut Scratch) -> Result<bool> {
         let mut wanted = (last - self.sent).min(window.min(MOST) as u64);
         if self.producer.free() < wanted {
@@ -304,7 +285,6 @@ impl Pair {
         Ok(sent + received > 0)
     }
 
-    /// Returns the round trip of one message in nanoseconds.
     pub fn round_trip(&mut self) -> Result<f64> {
         let begun = Instant::now();
         let message = Self::message(self.sent);
@@ -326,7 +306,7 @@ impl Pair {
 
     fn carry(&self, tail: bool, head: bool) -> Result<()> {
         let Some(carrier) = &self.carrier else { return Ok(()) };
-        // SAFETY: words of headers in device memory, which is freed after the carrier's stream is synchronised.
+        // SAFETY: header words in device memory, freed after the carrier's stream is synchronised.
         unsafe {
             if tail {
                 carrier.stream.write_word(carrier.input_tail, self.producer.tail())?;

@@ -1,24 +1,20 @@
-//! The results, as a table and as JSON, with comparisons between rows.
+//! The results as text and JSON, with comparisons between rows.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-/// Size of a message in bytes.
 const MESSAGE: f64 = 64.0;
 
-/// One measured figure: median, minimum and 99th percentile (with few samples the maximum).
 pub struct Row {
     pub name: String,
     pub unit: &'static str,
     pub median: f64,
     low: f64,
     high: f64,
-    /// The name of another row, and the ratio of this median to that one's.
     compared: Option<(String, f64)>,
 }
 
-/// A checked fact: whether it holds, with details.
 struct Fact {
     name: String,
     holds: Option<bool>,
@@ -38,7 +34,6 @@ impl Table {
         self.about.push((name, value.into()));
     }
 
-    /// Adds a row from samples; `compared` names an earlier row.
     pub fn row(&mut self, name: impl Into<String>, unit: &'static str, samples: &mut [f64], compared: Option<&str>) {
         samples.sort_by(f64::total_cmp);
         let at = |share: f64| samples.get(((samples.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or(f64::NAN);
@@ -52,9 +47,7 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Records the aims for a row of message rates: as a multiple of the link's time per message, and in nanoseconds.
     pub fn aimed(&mut self, workload: &str, subject: &str, name: &str, aim: Option<f64>, aim_ns: f64) {
-        // A message's bytes travel both ways at once: the slower direction is the limit.
         let way = |name: &str| Some(MESSAGE / self.named(name)?.median);
         let limit = way("copy to device, pinned").zip(way("copy to host, pinned")).map(|(up, down)| up.max(down));
         let Some(Row { median, low, high, .. }) = self.named(name) else { return };
@@ -72,19 +65,16 @@ impl Table {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// Returns the rows with aims, one JSON object per line.
     pub fn lines(&self) -> String {
         self.aimed.iter().map(|row| format!("{row}\n")).collect()
     }
 
-    /// Adds a fact; `None` if it could not be tested.
     pub fn fact(&mut self, name: impl Into<String>, holds: Option<bool>, facts: impl Into<String>) {
         let fact = Fact { name: name.into(), holds, facts: facts.into() };
         eprintln!("{}", fact.line());
         self.facts.push(fact);
     }
 
-    /// Returns whether every tested fact holds.
     pub fn holds(&self) -> bool {
         self.facts.iter().all(|fact| fact.holds != Some(false))
     }

@@ -14,7 +14,6 @@ use ringmem::memory::{Pinned, PinnedBuffer};
 use crate::exchange::{exchange, open, options};
 use crate::report::Failure;
 
-/// A child process of this program; dropping it kills the process.
 pub struct Child {
     process: std::process::Child,
     said: Option<BufReader<ChildStdout>>,
@@ -23,20 +22,17 @@ pub struct Child {
 impl Child {
     pub fn start(part: &str) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        // The child's stdin closes when this process ends, and the child exits.
         let mut process = command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let said = process.stdout.take().map(BufReader::new);
         Ok(Self { process, said })
     }
 
-    /// Returns the child's next line. Kills the child if there is none within `timeout`.
     pub fn line(&mut self, timeout: Duration) -> Result<String, Failure> {
         let Some(mut said) = self.said.take() else { return Err("it was not listened to in time".into()) };
         let (sender, line) = channel();
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = said.read_line(&mut line).map(|_| line);
-            // A receiver that timed out has killed the child.
             let _ = sender.send((read, said));
         });
         match line.recv_timeout(timeout) {
@@ -60,12 +56,10 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // Killing a process that has exited fails harmlessly.
         let _ = self.kill();
     }
 }
 
-/// Opens a channel, exchanges messages, reports that, and runs until it is killed.
 pub fn listens() -> ExitCode {
     let listening = || -> Result<_, Failure> {
         let backend = CudaBackend::open()?;
@@ -73,7 +67,6 @@ pub fn listens() -> ExitCode {
         exchange(&mut channel, 0, 100)?;
         println!("listens");
         std::io::stdout().flush()?;
-        // Waits until the parent process has ended.
         std::io::stdin().read_to_end(&mut Vec::new())?;
         channel.close()?;
         Ok(())
@@ -91,7 +84,6 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Reports that its kernel runs, allocates pinned memory, reports how long that took, and waits to be killed.
 pub fn allocates() -> ExitCode {
     let allocating = || -> Result<_, Failure> {
         let backend = CudaBackend::open()?;
@@ -105,7 +97,6 @@ pub fn allocates() -> ExitCode {
         exchange(&mut channel, 100, 100)?;
         println!("allocated: in {} us, and the kernel answers", took.as_micros());
         std::io::stdout().flush()?;
-        // Waits until the parent process has ended.
         std::io::stdin().read_to_end(&mut Vec::new())?;
         channel.close()?;
         drop(pinned);
@@ -114,7 +105,6 @@ pub fn allocates() -> ExitCode {
     ended(allocating())
 }
 
-/// Destroys the context under a running kernel, reports the driver's subsequent errors, and waits to be killed.
 pub fn loses_its_context() -> ExitCode {
     let losing = || -> Result<String, Failure> {
         let backend = CudaBackend::open()?;
@@ -123,17 +113,16 @@ pub fn loses_its_context() -> ExitCode {
         // The context owns its memory: nothing may access it from here on, not even a destructor.
         std::mem::forget(channel);
         let begun = Instant::now();
-        // SAFETY: takes a device's ordinal. It releases the backend's only reference, to observe how later calls of the backend fail.
+        // SAFETY: takes a device's ordinal. It releases the backend's only reference, to observe how later
+        // calls fail.
         let released = unsafe { cuDevicePrimaryCtxRelease_v2(0) };
         let took = begun.elapsed();
         let next = backend.memory_info(0).map_or_else(|error| error.to_string(), |info| format!("{info:?}"));
-        // Forgotten for the same reason.
         std::mem::forget(backend);
         check("cuDevicePrimaryCtxRelease_v2", released)?;
         Ok(format!("gone after {} ms; the next call: {next}", took.as_millis()))
     };
     println!("{}", losing().map_or_else(|failure| failure.to_string().replace('\n', " "), |facts| format!("lost: {facts}")));
-    // Exits if the report fails or there is no parent to wait for.
     let waited = std::io::stdout().flush().and_then(|()| std::io::stdin().read_to_end(&mut Vec::new()));
     ExitCode::from(u8::from(waited.is_err()))
 }

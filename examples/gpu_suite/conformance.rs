@@ -10,9 +10,8 @@ use ringmem_kernels::IMAGE;
 use crate::report::{Failure, Report};
 
 pub fn run(report: &mut Report, kept: &Arc<CudaBackend>) -> Result<(), Failure> {
-    // Retains the primary context, which each check's backend would otherwise create and destroy.
+    // Otherwise each check would create and destroy the primary context.
     kept.raw_context(0)?;
-    // Checks unwind and panic on purpose; the fact contains the message.
     let hook = take_hook();
     set_hook(Box::new(|_| ()));
     for check in CHECKS {

@@ -14,7 +14,6 @@ use crate::report::Failure;
 
 pub type Echoes = Channel<Echo, Echo>;
 
-/// Every transfer strategy.
 pub const STRATEGIES: [TransferStrategy; 5] = [
     TransferStrategy::Unified,
     TransferStrategy::Flagged,
@@ -22,17 +21,13 @@ pub const STRATEGIES: [TransferStrategy; 5] = [
     TransferStrategy::Async,
     TransferStrategy::DmaPolling { poll_interval_us: 1 },
 ];
-/// Time limit for a message.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Deadline of an idle kernel: it exits soon after its host has died.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Returns options for an echo kernel with a short idle deadline.
 pub fn options(kernel: &str) -> Options<'_> {
     Options { idle: IDLE, ..Options::new(kernel) }
 }
 
-/// Returns options for a strategy, with the echo kernel for its rings.
 pub fn by(strategy: TransferStrategy) -> Options<'static> {
     let kernel = if strategy == TransferStrategy::Flagged { "echo_flagged" } else { "echo" };
     Options { strategy: Some(strategy), ..options(kernel) }
@@ -40,17 +35,15 @@ pub fn by(strategy: TransferStrategy) -> Options<'static> {
 
 pub fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Result<Echoes, Failure> {
     let module = Module::load(backend, &IMAGE, &ABI)?;
-    // SAFETY: the echo kernels take no arguments other than those that the channel supplies.
+    // SAFETY: the echo kernels take no own arguments.
     Ok(unsafe { Channel::open_raw(backend, 0, &module, options) }?)
 }
 
-/// Returns the message for a number; all its words but one depend on the number.
 pub const fn message(number: u64) -> Echo {
     let turned = number.rotate_left(17);
     Echo { words: [number, !number, turned, !turned, number ^ 0x5555, number.wrapping_mul(number), number << 7, 7] }
 }
 
-/// Sends `count` messages from number `first` on, and checks that each answer arrives once, intact and in order.
 pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Failure> {
     let last = first + count;
     let (mut sent, mut received, mut moved) = (first, first, Instant::now());

@@ -1,4 +1,4 @@
-//! Errors of the driver, each followed by a check that everything still works.
+//! Driver errors, each followed by a check that everything still works.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Failur
     Ok(())
 }
 
-/// Provokes an error, then checks that memory and messages still work.
 fn refused(backend: &Arc<CudaBackend>, refuse: fn(&Arc<CudaBackend>) -> Result<String, Failure>) -> Result<String, Failure> {
     let facts = refuse(backend)?;
     works(backend)?;
@@ -43,7 +42,6 @@ fn works(backend: &Arc<CudaBackend>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the error of an operation that must fail.
 fn error_of<T>(what: &str, outcome: Result<T, Error>) -> Result<Error, Failure> {
     outcome.err().ok_or_else(|| format!("{what} was not refused").into())
 }
@@ -71,7 +69,6 @@ fn another_abi(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let mine = Abi::of(ringmem::LAYOUTS);
     let error = error_of("an image of another ABI", Module::load(backend, &IMAGE, &mine))?;
     demand(matches!(error, Error::Abi { .. }), || error.to_string())?;
-    // Declares the right ABI, so that the check of the text must find the difference.
     let error = error_of("a text of another ABI", Module::load(backend, &Image { abi: mine, ..IMAGE }, &mine))?;
     demand(matches!(error, Error::Abi { .. }), || error.to_string())?;
     Ok("by what it says, and by what its text says".to_owned())
@@ -82,13 +79,13 @@ fn arguments(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     // SAFETY: refused, because the kernel takes two arguments.
     let error = error_of("one argument for two", unsafe { stream.launch(&module, "increment", &[0]) }.map(drop))?;
     demand(matches!(error, Error::Arguments { expected: 2, got: 1, .. }), || error.to_string())?;
-    // SAFETY: refused: there is no kernel of that name.
+    // SAFETY: refused: an unknown kernel.
     let error = error_of("a kernel that there is not", unsafe { stream.launch(&module, "nobody", &[]) }.map(drop))?;
     demand(matches!(error, Error::NotFound { what: "kernel", .. }), || error.to_string())?;
     for groups in [0, u32::MAX] {
         let launch =
             Launch { module: backend.load(&IMAGE, &ABI)?, name: "increment", arguments: &[0, 0], groups, stays: false, operands: &[] };
-        // SAFETY: refused: that many groups cannot run at once.
+        // SAFETY: refused: too many groups.
         let error = error_of("so many groups", unsafe { backend.launch(&launch, stream.id()) })?;
         demand(matches!(error, Error::Size { least: 1, .. }), || error.to_string())?;
     }
@@ -111,7 +108,6 @@ fn ranges(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     Ok("before the driver was asked".to_owned())
 }
 
-/// A kernel validates its addresses: on a misaligned one it exits, and the context stays usable.
 fn misaligned(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let (stream, module) = (Stream::new(backend, 0)?, Module::load(backend, &IMAGE, &ABI)?);
     let mut buffer = Buffer::<u64, _>::new(Device::new(backend, 0), 4)?;
@@ -129,7 +125,6 @@ fn misaligned(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 fn lost(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let mut child = Child::start("child-loses-its-context")?;
     let said = child.line(Duration::from_secs(20));
-    // Whatever the result, the driver frees the resources of the ended process.
     drop(child);
     works(backend)?;
     let said = said?;

@@ -1,4 +1,4 @@
-//! Tests of a persistent kernel: every strategy, its deadline, its epochs, and concurrent work.
+//! Tests of a persistent kernel: strategies, deadline, epochs, and concurrent work.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,15 +20,12 @@ use crate::child::Child;
 use crate::exchange::{Echoes, STRATEGIES, by, exchange, open, options};
 use crate::report::{Failure, Report, demand};
 
-/// A start near the end, so that both sides' indices wrap soon.
 const NEAR_THE_END: u64 = u64::MAX - 20;
-/// The deadline of a kernel that is to exit by it.
 const SHORT: Duration = Duration::from_millis(300);
-/// A call that takes longer than this with a kernel running has waited for the kernel.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
-    // The facts below allocate too: if that waits for the kernel, this fact reports it.
+    // If allocating waits for the kernel, this fact reports it rather than those below.
     report.fact("cuMemHostAlloc beside a running kernel", allocated);
     for strategy in STRATEGIES {
         let few = (scale.messages / 20).min(5_000);
@@ -57,7 +54,6 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     Ok(())
 }
 
-/// A short run for a sanitizer: copies, fills, a kernel over a buffer, and a few hundred messages.
 pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Failure> {
     report.fact("copies, fills and a kernel", || {
         let stream = Stream::new(backend, 0)?;
@@ -65,7 +61,7 @@ pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Fail
         let mut buffer = Buffer::<u8, _>::new(Device::new(backend, 0), 5000)?;
         buffer.fill(6)?;
         let address = buffer.device_address().ok_or("device memory has no address")?.get();
-        // SAFETY: the buffer's bytes; it records the launch, and nothing else accesses them.
+        // SAFETY: the buffer's bytes; it records the launch; no other use.
         let kernel = unsafe { stream.launch(&module, "increment", &[address, 5000]) }?;
         buffer.used_by(&stream)?;
         kernel.wait().map_err(ringmem::Rejected::into_error)?;
@@ -78,7 +74,6 @@ pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Fail
     Ok(())
 }
 
-/// Opens a channel, exchanges messages and closes it.
 fn through(backend: &Arc<CudaBackend>, options: &Options<'_>, messages: u64) -> Result<String, Failure> {
     let begun = Instant::now();
     let mut channel = open(backend, options)?;
@@ -88,7 +83,6 @@ fn through(backend: &Arc<CudaBackend>, options: &Options<'_>, messages: u64) -> 
     Ok(format!("each once, whole and in order, in {} ms", took.as_millis()))
 }
 
-/// Closes a channel, and checks that its kernel has answered `messages` messages.
 fn ended(channel: Echoes, messages: u64) -> Result<(), Failure> {
     let control = channel.close()?.control;
     let (state, processed) = (control.kernel_state(), control.processed);
@@ -107,7 +101,7 @@ fn several(backend: &Arc<CudaBackend>, messages: u64) -> Result<String, Failure>
     Ok(format!("{count} kernels, {messages} messages twice each"))
 }
 
-/// Tests many streams: with fewer queues than streams, a driver queues the work of some streams behind the kernel.
+/// With fewer queues than streams, a driver queues the work of some streams behind the kernel.
 fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     const COUNT: usize = 24;
     let mut channel = open(backend, &options("echo"))?;
@@ -128,19 +122,16 @@ fn allocated() -> Result<String, Failure> {
     let mut child = Child::start("child-allocates")?;
     let said = child.line(Duration::from_secs(20))?;
     demand(said.starts_with("listens"), || format!("the child said `{said}`"))?;
-    // Less than the kernel's idle deadline.
     let said = child.line(Duration::from_secs(10)).map_err(|failure| format!("it waits for the kernel: {failure}"))?;
     demand(said.starts_with("allocated: "), || format!("the child said `{said}`"))?;
     Ok(said)
 }
 
-/// Adds vectors with as many groups as requested, or as fit next to resident kernels.
 fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     const WANTED: u32 = 300;
     const COUNT: usize = 1_000_003;
     let (stream, module) = (Stream::new(backend, 0)?, Module::load(backend, &IMAGE, &ABI)?);
     let memory = Device::new(backend, 0);
-    // Sums of integers below 2^24 are exact.
     let [a, b] = [3, 5].map(|factor| (0..COUNT).map(|i| (i % 1000 * factor) as f32).collect::<Vec<f32>>());
     let mut sums = GpuBuffer::<f32>::new(memory.clone(), COUNT)?;
     sums.zero()?;
@@ -148,12 +139,11 @@ fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let [to, left, right] = [&sums, &a, &b].map(|buffer| buffer.device_address().map_or(0, |address| address.get()));
     let arguments = (DevicePointer::new(to), DevicePointer::new(left), DevicePointer::new(right), COUNT as u64);
     let begun = Instant::now();
-    // SAFETY: `COUNT` elements of each, which record the launch; nothing else accesses them.
+    // SAFETY: `COUNT` elements of each, which record the launch; no other use.
     let launch = |groups| unsafe { stream.start(&module, &VECTOR_ADD, arguments, groups) };
     let mut groups = WANTED;
     let kernel = loop {
         match launch(groups) {
-            // The limit of the device, or the room left by resident kernels.
             Err(Error::Size { most: fit, .. } | Error::Residency { free: fit, .. }) if (2..u64::from(groups)).contains(&fit) => {
                 groups = fit as u32
             }
@@ -166,7 +156,6 @@ fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let left = kernel.wait_timeout(PATIENCE).map_err(|_| "it does not end")?;
     left.map_err(ringmem::Rejected::into_error)?;
     let took = begun.elapsed();
-    // The call itself counts too: it may wait for a kernel until that exits at its deadline.
     demand(took < PATIENCE, || format!("it took {} ms", took.as_millis()))?;
     let wrong = sums.to_vec()?.iter().enumerate().filter(|&(i, &sum)| sum != (i % 1000 * 8) as f32).count();
     demand(wrong == 0, || format!("{wrong} of {COUNT} sums are wrong"))?;
@@ -193,7 +182,6 @@ fn paused(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     Ok("200 messages around it".to_owned())
 }
 
-/// Checks that no call here waits for the kernel, which exits only on command.
 fn under(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     const LEN: usize = 1 << 20;
     let mut channel = open(backend, &options("echo"))?;
@@ -231,9 +219,8 @@ fn deadline(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let before = channel.control().kernel_epoch();
     let begun = Instant::now();
     loop {
-        // SAFETY: `echo` takes no arguments of its own.
+        // SAFETY: `echo` takes no own arguments.
         match unsafe { channel.restart_raw() } {
-            // The kernel has reported its end, but has not returned yet.
             Err(Error::Busy { .. }) if begun.elapsed() < SHORT * 20 => std::thread::yield_now(),
             restarted => break restarted?,
         }

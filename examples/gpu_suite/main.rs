@@ -1,15 +1,10 @@
-//! Tests of a GPU, part by part: the program behind `cargo xtask gpu-bundle`, for a machine that has only a driver.
+//! Tests of a GPU, part by part: the program behind `cargo xtask gpu-bundle`.
 //!
-//! `gpu_suite PART [--quick] [--seconds N]`. Prints one line per fact on stderr, and one line of JSON on stdout at the end.
+//! `gpu_suite PART [--quick] [--seconds N]`: one line per fact on stderr, one line of JSON on stdout. Parts:
+//! `probe`, `conformance`, `kernel`, `faults`, `short` (for a sanitizer), `soak`. Exit codes: 0 every fact
+//! holds, 1 one does not, 2 invalid arguments, 3 no driver or no device, 4 a fact was not tested.
 //!
-//! 1. A part is `probe`, `conformance`, `kernel`, `faults`, `short` (for a sanitizer) or `soak`. N is the duration of `soak`, counted from
-//!    the start of the program.
-//! 2. A fact that fails or panics does not stop the next ones. A fact that could not be tested is skipped, which is not passed.
-//! 3. Every kernel exits at its own deadline. At the program's deadline it aborts, and the driver ends the kernels of the ended process.
-//!
-//! Exit codes: 0 every fact holds, 1 one does not, 2 invalid arguments, 3 no driver or no device, 4 a fact was not tested.
-//!
-//! So far it has run only on a test double of the driver (`cli/tests/gpu_bundle.rs`), never on a GPU.
+//! So far it has run only on a driver double, never on a GPU.
 
 mod child;
 mod conformance;
@@ -28,22 +23,20 @@ use ringmem::backend::cuda::{CudaBackend, Settings};
 
 use report::{Failure, Report};
 
-/// The amount of work.
 #[derive(Clone, Copy)]
 struct Scale {
-    /// Messages of a long run.
     messages: u64,
     soak: Duration,
 }
 
 const WHOLE: Scale = Scale { messages: 200_000, soak: Duration::from_secs(120) };
 const QUICK: Scale = Scale { messages: 2_000, soak: Duration::from_secs(2) };
-/// Time limit of a part, in addition to its soak time.
 const LIMIT: Duration = Duration::from_secs(150);
 
 fn main() -> ExitCode {
     if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
-        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on another.
+        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on
+        // another.
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
     }
@@ -54,7 +47,6 @@ fn main() -> ExitCode {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => scale = QUICK,
-            // 32 bits, so that sums of times cannot overflow.
             "--seconds" => match arguments.next().and_then(|text| text.parse::<u32>().ok()) {
                 Some(seconds) => scale.soak = Duration::from_secs(seconds.into()),
                 None => sense = false,
@@ -75,7 +67,6 @@ fn main() -> ExitCode {
         ("faults", true) => part_of("faults", faults::run),
         ("short", true) => part_of("short", kernel::short),
         ("soak", true) => part_of("soak", |report, backend| soak::run(report, backend, begun + scale.soak)),
-        // Child processes of other parts.
         ("child-allocates", true) => child::allocates(),
         ("child-listens", true) => child::listens(),
         ("child-loses-its-context", true) => child::loses_its_context(),
@@ -86,7 +77,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens the GPUs and runs a part.
 fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) -> Result<(), Failure>) -> ExitCode {
     let mut report = Report::new(part);
     // A machine with little memory would grant too little for the long rows.

@@ -10,10 +10,8 @@ use std::time::Instant;
 use ringmem::backend::cuda::Gpu;
 use serde_json::{Value, json};
 
-/// The reason why a fact does not hold.
 pub type Failure = Box<dyn Error>;
 
-/// The reason why a fact was not tested.
 #[derive(Debug)]
 pub struct Skipped(pub String);
 
@@ -25,12 +23,10 @@ impl fmt::Display for Skipped {
 
 impl Error for Skipped {}
 
-/// Returns a failure unless `holds`.
 pub fn demand(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(what().into()) }
 }
 
-/// The facts of a part.
 pub struct Report {
     part: &'static str,
     begun: Instant,
@@ -46,14 +42,12 @@ impl Report {
         Self { part, begun: Instant::now(), driver: Value::Null, facts: Vec::new(), passed: 0, failed: 0, skipped: 0 }
     }
 
-    /// Records the driver and the GPUs.
     pub fn about(&mut self, version: u32, gpus: &[Gpu]) {
         let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
         eprintln!("on {}, CUDA {}.{}", names.join(", "), version / 1000, version % 1000 / 10);
         self.driver = json!({ "version": version, "gpus": names });
     }
 
-    /// Tests a fact. A panic means that it does not hold; its message is the reason.
     pub fn fact(&mut self, name: impl Into<String>, find: impl FnOnce() -> Result<String, Failure>) {
         let (name, begun) = (name.into(), Instant::now());
         let found = catch_unwind(AssertUnwindSafe(find)).unwrap_or_else(|panic| Err(words(&*panic).into()));
@@ -72,14 +66,13 @@ impl Report {
         self.facts.push(json!({ "name": name, "result": result, "facts": facts, "ms": begun.elapsed().as_millis() as u64 }));
     }
 
-    /// Ends a part on a machine without a GPU.
     pub fn nowhere(self, error: &ringmem::Error) -> ExitCode {
         println!("{}", json!({ "part": self.part, "result": "skipped", "reason": error.to_string() }));
         eprintln!("gpu_suite: no GPU here: {error}");
         ExitCode::from(3)
     }
 
-    /// Prints the JSON object. Returns 0 if everything was tested and holds, 1 if something does not hold, else 4.
+    /// Returns 0 if everything was tested and holds, 1 if something does not hold, else 4.
     pub fn end(self) -> ExitCode {
         let Self { part, begun, driver, facts, passed, failed, skipped } = self;
         let (result, code) = match (failed, skipped) {
@@ -99,7 +92,6 @@ impl Report {
     }
 }
 
-/// Returns the message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     format!("panicked: {}", text.unwrap_or("with no words"))

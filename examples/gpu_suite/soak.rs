@@ -1,4 +1,4 @@
-//! Soak test: minutes of messages by every strategy with concurrent allocations, and a check for leaks.
+//! Messages by every strategy with concurrent allocations, and a check for leaks.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -15,11 +15,9 @@ use ringmem::stream::Stream;
 use crate::exchange::{STRATEGIES, by, exchange, open};
 use crate::report::{Failure, Report, demand};
 
-/// Messages per turn, and turns per channel.
 const MESSAGES: u64 = 1000;
 const TURNS: u64 = 50;
 
-/// Counts of completed work.
 #[derive(Default)]
 struct Done {
     messages: u64,
@@ -32,7 +30,6 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, until: Instant) -> R
     report.fact("messages, copies and blocks until its time is over", || {
         let begun = Instant::now();
         let mut strategies = STRATEGIES.iter().cycle();
-        // Every strategy at least once, even if the time is short.
         while Instant::now() < until || done.channels < STRATEGIES.len() as u64 {
             let Some(strategy) = strategies.next() else { break };
             let start = u64::MAX - done.channels * 777;
@@ -52,7 +49,6 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, until: Instant) -> R
     Ok(())
 }
 
-/// Runs one channel until its turns or the time run out.
 fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, done: &mut Done) -> Result<(), Failure> {
     let stream = Stream::new(backend, 0)?;
     let pool = Pool::builder(Device::new(backend, 0)).build()?;
@@ -77,7 +73,6 @@ fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, do
     Ok(())
 }
 
-/// Allocates and frees blocks of many sizes.
 fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
     let mut kept = Vec::new();
     for i in 0..32 {
@@ -85,13 +80,12 @@ fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
         kept.push(pool.alloc(Layout::from_size_align(bytes, 64)?, None)?);
     }
     for block in kept {
-        // SAFETY: freed once, and unused.
+        // SAFETY: freed once, unused.
         unsafe { pool.free(&block, &Uses::NONE) }?;
     }
     Ok(())
 }
 
-/// Copies to the device and back, and compares.
 fn copy(backend: &Arc<CudaBackend>, stream: &Stream, byte: u8) -> Result<(), Failure> {
     const LEN: usize = 256 << 10;
     let mut pinned = Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?;
