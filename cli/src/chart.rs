@@ -6,7 +6,6 @@ const COLUMNS: usize = 64;
 const ROWS: usize = 8;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws bars for 256 counts, four values per column. The tallest column has full height, and every nonzero count is visible.
 pub(super) fn draw(histogram: &[u64; 256], out: &mut dyn Write) -> io::Result<()> {
     let mut columns = [0_u64; COLUMNS];
     for (value, &count) in histogram.iter().enumerate() {
@@ -26,7 +25,7 @@ pub(super) fn draw(histogram: &[u64; 256], out: &mut dyn Write) -> io::Result<()
     writeln!(out, "   00{:14}40{:14}80{:14}c0{:12}ff", "", "", "", "")
 }
 
-/// Returns the Shannon entropy in bits per byte: 0 for no bytes or one value, 8 for uniform values. Source: Shannon (1948).
+/// Shannon entropy (1948) in bits per byte: 0 for no bytes or one value, 8 for uniform values.
 pub(super) fn entropy(histogram: &[u64; 256]) -> f64 {
     let total: u128 = histogram.iter().copied().map(u128::from).sum();
     let bits: f64 = histogram
@@ -37,7 +36,6 @@ pub(super) fn entropy(histogram: &[u64; 256]) -> f64 {
             -share * share.log2()
         })
         .sum();
-    // The sum for a single value is -0.
     bits.max(0.0)
 }
 

@@ -1,7 +1,6 @@
 //! `ringmem demo`: sends messages to the `echo` kernel and checks the answers.
 //!
-//! Most messages are pipelined as fast as the rings accept them. The last ones are sent one at a time to measure the round trip, when the
-//! scheduler has settled each thread on a core. Every answer is compared with the message sent.
+//! The round trip is measured last, when the scheduler has settled each thread on a core.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -31,14 +30,11 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Maximum number of messages sent one at a time.
 const ALONE: u64 = 1000;
-/// Time limit without an answer.
 const STALL: Duration = Duration::from_secs(30);
 
 struct Tally {
     sent: u64,
-    /// The id of the next answer.
     expected: u64,
     lost: u64,
     doubled: u64,
@@ -48,7 +44,7 @@ struct Tally {
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     let place = arguments.place.open(HostBackend::builder().device_memory(1 << 20), err)?;
     let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
-    // SAFETY: `echo` takes no arguments of its own.
+    // SAFETY: `echo` takes no own arguments.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&place.backend, 0, &module, &Options::new("echo"))? };
 
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
@@ -66,7 +62,6 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     }
     let elapsed = begun.elapsed();
     channel.drain()?;
-    // All answers have been received: another one is a duplicate.
     while let Ok(answer) = channel.try_recv() {
         tally.account(&answer);
     }
@@ -107,7 +102,6 @@ fn message(id: u64) -> Echo {
     Echo { words }
 }
 
-/// Sends messages up to `send_to`, and receives until `answer_to` answers are accounted for.
 fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64) -> Outcome {
     while tally.expected < answer_to {
         let mut has_moved = false;
@@ -140,7 +134,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
 }
 
 impl Tally {
-    /// Counts an answer. Answers arrive in order, so a gap is a loss and a repeated id is a duplicate.
+    /// Answers arrive in order: a gap is a loss, a repeated id a duplicate.
     fn account(&mut self, answer: &Echo) {
         let id = answer.words[0];
         if id >= self.sent {

@@ -22,15 +22,12 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// A resource limit of this machine, and advice if it is too low.
 struct Limit {
     name: &'static str,
-    /// `None` if unlimited.
     bytes: Option<u64>,
     advice: Option<&'static str>,
 }
 
-/// A transfer path to or from a device, and its bandwidth.
 struct Way {
     name: &'static str,
     rate: Rate,
@@ -38,7 +35,6 @@ struct Way {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
-    // Warnings are discarded here: the report prints them with the setting concerned.
     let place = arguments.place.open(HostBackend::builder(), &mut std::io::sink())?;
     let backend = &place.backend;
     let detected = MemoryVisibility::detect(backend, 0)?;
@@ -97,10 +93,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-/// Size of each timed copy, in bytes.
 const BYTES: usize = 8 << 20;
 
-/// Measures the transfer paths of a stream's device.
 fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[Way; 5]> {
     let measured = bandwidth(stream, BYTES)?;
     let way = |name, rate, is_pinned| Way { name, rate, diagnosis: diagnose(rate, Circumstances { is_pinned, visibility }) };
@@ -109,7 +103,6 @@ fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[Way; 
         way("download", measured.download, measured.is_pinned),
         way("upload, pageable", measured.pageable_upload, false),
         way("download, pageable", measured.pageable_download, false),
-        // No host memory is involved.
         way("on the device", measured.on_device, true),
     ])
 }
@@ -139,19 +132,19 @@ fn limits(pinned: Option<u64>) -> Vec<Limit> {
     ]
 }
 
-/// Returns whether this process, which may be privileged, can lock more than its limit. Touches no page.
+/// A privileged process can lock more. Touches no page.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_more_locked(limit: u64) -> bool {
     use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap_anonymous, munmap};
     let Some(bytes) = limit.checked_add(4096).and_then(|bytes| usize::try_from(bytes).ok()) else { return false };
-    // SAFETY: no fixed address is requested, so no existing mapping is replaced.
+    // SAFETY: no fixed address, so no mapping is replaced.
     let Ok(place) = (unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE) })
     else {
         return false;
     };
-    // SAFETY: locking changes where pages reside, not their contents.
+    // SAFETY: locking does not change contents.
     let is_locked = unsafe { mlock_with(place, bytes, MlockFlags::ONFAULT) }.is_ok();
-    // SAFETY: the range was mapped above, and nothing refers to it. `munmap` also unlocks it; it fails only for invalid ranges.
+    // SAFETY: mapped above, and unused. `munmap` also unlocks; it fails only for invalid ranges.
     let unmapped = unsafe { munmap(place, bytes) };
     debug_assert!(unmapped.is_ok());
     is_locked

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::place::{Calls, Place};
 use super::{chain, plain};
 
-/// Opens the CUDA backend. `pinned` is the memory that may be pinned at once, if it is not the default.
 pub(super) fn open(pinned: Option<u64>) -> Result<Place> {
     let default = Settings::default();
     let backend = CudaBackend::with(Settings { pinned_budget: pinned.unwrap_or(default.pinned_budget), ..default })?;
@@ -31,7 +30,7 @@ impl Calls for Bare {
         // SAFETY: writes one handle.
         check("cuDeviceGetDefaultMemPool", unsafe { sys::cuDeviceGetDefaultMemPool(&raw mut pool, 0) })?;
         let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: this attribute is one word of 64 bits.
+        // SAFETY: this attribute is a 64-bit word.
         check("cuMemPoolSetAttribute", unsafe { sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut threshold).cast()) })
     }
 
@@ -39,15 +38,15 @@ impl Calls for Bare {
         let (stream, bytes) = (self.0.raw_stream(on)?, copy.bytes as usize);
         let (call, said) = match (copy.to, copy.from) {
             (backend::Place::Device(to), backend::Place::Host(from)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: caller's promise.
                 ("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(to.get(), from.as_ptr().cast(), bytes, stream) })
             }
             (backend::Place::Host(to), backend::Place::Device(from)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: caller's promise.
                 ("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(to.as_ptr().cast(), from.get(), bytes, stream) })
             }
             (backend::Place::Device(to), backend::Place::Device(from)) => {
-                // SAFETY: the caller's promise.
+                // SAFETY: caller's promise.
                 ("cuMemcpyDtoDAsync_v2", unsafe { sys::cuMemcpyDtoDAsync_v2(to.get(), from.get(), bytes, stream) })
             }
             (backend::Place::Host(_), backend::Place::Host(_)) => {
@@ -63,7 +62,7 @@ impl Calls for Bare {
         let (stream, mut address) = (self.0.raw_stream(on)?, 0);
         // SAFETY: writes one address.
         check("cuMemAllocAsync", unsafe { sys::cuMemAllocAsync(&raw mut address, bytes, stream) })?;
-        // SAFETY: just allocated, and unused.
+        // SAFETY: just allocated, unused.
         check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(address, stream) })
     }
 
@@ -71,15 +70,13 @@ impl Calls for Bare {
         let mut address = 0;
         // SAFETY: writes one address.
         check("cuMemAlloc_v2", unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) })?;
-        // SAFETY: just allocated, and unused.
+        // SAFETY: just allocated, unused.
         check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
     }
 }
 
-/// Advice for a GPU whose display watchdog ends long kernels.
 const WATCHED: &str = "it also shows a screen, and a watchdog ends each kernel after some seconds: for one that stays take another GPU, or let this one show nothing";
 
-/// Returns the driver's version and GPUs, or the reason why there is no driver.
 pub(super) fn driver() -> Value {
     match Driver::load().and_then(|driver| Ok((driver, driver.gpus()?))) {
         Ok((driver, gpus)) => {

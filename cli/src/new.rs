@@ -15,7 +15,7 @@ pub(super) struct Arguments {
     path: Option<PathBuf>,
 }
 
-/// The files of a package. `NAME` is its name, `CRATE` its name in Rust, `CHECKOUT` the path to ringmem.
+/// `NAME` is the package's name, `CRATE` its name in Rust, `CHECKOUT` the path to ringmem.
 const FILES: [(&str, &str); 6] = [
     ("Cargo.toml", include_str!("new/manifest.txt")),
     ("README.md", include_str!("new/readme.txt")),
@@ -44,7 +44,6 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     writeln!(out, "created {}: run `cargo run` in it", shown(folder)).map_err(Failure::Print)
 }
 
-/// Returns the folder of the ringmem checkout.
 fn checkout(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let folder = named.unwrap_or(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
     let is_checkout = folder.join("kernels-rs/Cargo.toml").is_file() && folder.join("ptx-builder/Cargo.toml").is_file();
@@ -54,12 +53,10 @@ fn checkout(named: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Escapes a string for TOML.
 fn escaped(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Returns whether `name` is valid as a package name and as a crate name.
 fn is_package(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_')

@@ -33,45 +33,36 @@ pub(super) struct Selection {
     pub pinned: Option<u64>,
 }
 
-/// An open backend, and the reason for its choice.
 pub(super) struct Place {
     pub backend: Arc<dyn Backend>,
-    /// The CUDA driver below the backend, if it is the CUDA backend.
     pub driver: Option<Box<dyn Calls>>,
-    /// The names of the GPUs.
     pub gpus: Vec<String>,
     pub why: String,
 }
 
-/// Direct calls of the CUDA driver on device 0, as a baseline for the library.
 pub(super) trait Calls {
-    /// Binds the device's context to this thread. Sets the device's default pool to keep freed memory, as the library's pool does.
+    /// Also makes the device's default pool keep freed memory, as the library's pool does.
     fn bind(&self) -> Result<()>;
 
-    /// Copies and waits for the copy.
+    /// Waits for the copy.
     ///
     /// # Safety
     ///
     /// As [`Backend::copy`], until this returns.
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<()>;
 
-    /// Allocates a block from the device's default pool in stream order, and frees it.
     fn ordered_block(&self, bytes: usize, on: StreamId) -> Result<()>;
 
-    /// Allocates a block and frees it.
     fn block(&self, bytes: usize) -> Result<()>;
 }
 
 impl Selection {
-    /// As [`Wanted::open`].
     pub fn open(&self, host: Builder, err: &mut dyn Write) -> Result<Place> {
         self.backend.with(host, self.pinned, err)
     }
 }
 
 impl Wanted {
-    /// Opens the backend, with `host` as the configuration of the host backend. Prints a warning if the environment overrides the detected
-    /// visibility.
     pub fn open(self, host: Builder, err: &mut dyn Write) -> Result<Place> {
         self.with(host, None, err)
     }
@@ -97,7 +88,6 @@ impl Wanted {
 }
 
 impl Place {
-    /// Returns a line that states where the kernel ran.
     pub fn words(&self) -> String {
         let what = if self.backend.is_simulated() {
             "the kernel ran on a thread, device memory is simulated"

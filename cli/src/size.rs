@@ -1,10 +1,6 @@
 //! Sizes in the form that people write: `4096`, `256KiB`, `4M`, `1GB`.
 
-/// Parses a size in bytes: a whole number and a unit. `K` and `KiB` are 1024, `KB` is 1000, and so on to `T`; case does not matter.
-///
-/// # Errors
-///
-/// A description of the mistake.
+/// `K` and `KiB` are 1024, `KB` is 1000, and so on to `T`; case does not matter.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -36,7 +32,6 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Formats a size for people.
 pub(super) fn show(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;

@@ -1,11 +1,6 @@
-//! `ringmem stream`: streams a file through device memory and a persistent kernel.
-//!
-//! 1. Bytes are read from the file into pinned staging buffers and copied to device memory. A 32-byte message announces each chunk to the
-//!    kernel. The host computes no part of the answer.
-//! 2. At most `staging` buffers are being filled or copied. At most as many chunks are in flight in the kernel as device memory holds.
-//! 3. The answer is compared with a sequential pass of the same function on the host; a difference is a failure. A file is read again for
-//!    this pass; standard input is compared as it is read.
-//! 4. With `--out`, the result is written to another file, which appears complete or not at all.
+//! `ringmem stream`: streams a file through device memory and a persistent kernel, and compares the answer
+//! with a pass of the same function on the host. With `--out`, the result is another file, which appears
+//! complete or not at all.
 
 pub(super) mod copy;
 mod count;
@@ -61,17 +56,14 @@ pub(super) struct Arguments {
 const PAGE: u64 = 4096;
 const LARGEST_DEVICE: u64 = 1 << 40;
 
-/// The sizes derived from the arguments and the input's length.
 struct Shape {
     chunk: u64,
     staging: u64,
-    /// Number of chunks that device memory holds at once.
     slots: u64,
 }
 
 impl Arguments {
     fn shape(&self, length: Option<u64>) -> Result<Shape, Failure> {
-        // More than the length of any input.
         let length = length.unwrap_or(1 << 60);
         let work = size_of::<Work>() as u64;
         let least = work.next_multiple_of(PAGE) + 2 * PAGE;
@@ -97,7 +89,7 @@ impl Arguments {
         let chunk = self.chunk_size.next_multiple_of(PAGE).min(fitting).min(length.next_multiple_of(PAGE).max(PAGE));
         let chunks = length.div_ceil(chunk).max(1);
         let staging = self.staging.min(chunks);
-        // Two more than staging keep the kernel busy while the next chunks are copied. More would only occupy more cache.
+        // Two more than staging keep the kernel busy. More would only occupy more cache.
         let slots = (room / chunk).min(staging + 2).min(chunks).min(self.ring_capacity);
         Ok(Shape { chunk, staging, slots })
     }
@@ -105,7 +97,6 @@ impl Arguments {
 
 impl Shape {
     fn streamer(&self, backend: &Arc<dyn Backend>, staging: u64) -> ringmem::Result<Streamer> {
-        // Lossless: the arguments have been range-checked.
         let few = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Streamer::builder(backend, 0).chunk(self.chunk).depth(few(self.slots)).staging(few(staging)).build()
     }
@@ -131,7 +122,6 @@ fn operation(text: &str) -> Result<Operation, String> {
     }
 }
 
-/// The answer, as computed by the kernel and by the host.
 #[derive(PartialEq, Eq)]
 struct Answer {
     histogram: [u64; 256],
@@ -169,16 +159,12 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     )))
 }
 
-/// Runs the kernel's function on this thread, over memory that it has just filled.
 struct Straight {
     words: Vec<u64>,
-    /// Filled bytes of `words`.
     filled: usize,
     work: Box<Work>,
     checksum: u64,
-    /// Bytes counted so far.
     counted: u64,
-    /// Time spent in the function alone.
     spent: Duration,
 }
 
@@ -210,7 +196,6 @@ impl Straight {
         self.filled = 0;
     }
 
-    /// Returns the answer, its number of bytes, and the time spent in the function.
     fn finish(mut self) -> (Answer, u64, Duration) {
         self.count();
         (Answer { histogram: self.work.totals, checksum: self.checksum }, self.counted, self.spent)

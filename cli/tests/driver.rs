@@ -1,4 +1,4 @@
-//! The program on the driver double, and without a driver. No GPU takes part.
+//! The program on the driver double, and without a driver.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 #[path = "../../tests/suite/rights.rs"]
@@ -20,7 +20,6 @@ fn run(libraries: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the program")
 }
 
-/// Runs the program on the double, checks that it leaks no driver resource, and returns its output.
 fn answer(arguments: &[&str]) -> Value {
     let output = run(&double(), arguments);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -91,7 +90,6 @@ fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
     command.args(["bench", "round-trip", "--backend", "cuda", "--seconds", "0"]).env("LD_LIBRARY_PATH", double());
     assert!(command.env("RINGMEM_DOUBLE_LOG", log.path()).output().expect("the program").status.success());
     let log = std::fs::read_to_string(log.path()).expect("a log");
-    // A line is written when its call returns; its number shows when the call began.
     let mut calls: Vec<(u64, &str)> = log
         .lines()
         .filter_map(|line| {
@@ -125,7 +123,6 @@ fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() 
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.starts_with("ringmem: no CUDA driver"), "{said}");
-        // With the loader's error, here and in `doctor`.
         let why = said.trim_end().trim_start_matches("ringmem: ");
         assert!(why.contains("can be loaded: ") && demo["why"] == format!("no GPU: {why}"), "{said} {demo}");
         assert!(doctor["driver"].as_str().is_some_and(|driver| driver.starts_with(why)), "{said} {doctor}");

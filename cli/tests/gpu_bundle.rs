@@ -1,4 +1,4 @@
-//! The bundle of `cargo xtask gpu-bundle`, on the driver double and without a driver. No GPU takes part, and no figure results.
+//! The bundle of `cargo xtask gpu-bundle`, on the driver double and without a driver.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 #[path = "../../tests/example/mod.rs"]
@@ -23,7 +23,6 @@ const PARTS: [&str; 13] =
 
 struct Bundle {
     folder: TempDir,
-    /// Prepended to PATH, for tools that are not installed.
     tools: TempDir,
     libraries: TempDir,
 }
@@ -120,7 +119,6 @@ fn all_parts_together_may_take_less_than_nine_minutes() {
         .map(|(name, limit)| (name, limit.parse().expect("seconds")))
         .collect();
     assert_eq!(limits.iter().map(|&(name, _)| name).collect::<Vec<_>>(), PARTS);
-    // Includes the two seconds of grace for a process that does not end, and one for its exit.
     assert!(limits.iter().map(|(_, limit)| limit + 3).sum::<u64>() < 9 * 60, "{limits:?}");
     assert!(limits.iter().any(|&(name, limit)| name == "soak" && limit > 60), "{limits:?}");
 }
@@ -155,14 +153,12 @@ fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() 
 #[test]
 fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     let bundle = Bundle::new().with_programs().with_double();
-    // The smoke test has a test of its own, and dozens of kernels, each a thread here.
     fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
     script(
         bundle.folder.path(),
         "gpu_smoke",
         "[ \"$1 $3 $5 $6\" = '--json --rows --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\" && printf '{\"workload\":\"messages-launch\",\"median\":8}\\n' > \"$4\"",
     );
-    // This tool checks nothing: the test shows that it receives the program, and that its report is kept.
     script(
         bundle.tools.path(),
         "compute-sanitizer",
@@ -186,7 +182,6 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     for name in ["pools", "waits"] {
         assert_eq!((&part(&parts, name)["result"], output.status.code()), (&"SKIPPED".into(), Some(3)), "{log}");
     }
-    // What a machine that lends itself gives back is few files.
     let mut files: Vec<_> = fs::read_dir(bundle.out()).expect("a folder").map(|entry| entry.expect("a file").file_name()).collect();
     files.sort();
     assert_eq!(files, ["logs.tgz", "results.json", "table.txt"]);
@@ -198,7 +193,6 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
         assert!(part(&parts, name)["out"][0]["driver"]["gpus"][0].as_str().is_some_and(|gpu| gpu.contains("not a GPU")), "{name}");
     }
     assert!(bundle.log("initcheck.txt").is_some_and(|said| said == "initcheck: nothing\n"));
-    // The rows include the driver's own calls as baselines, and precede the table.
     let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
     assert_eq!(rows.len(), 8 + 2 * 2, "{said}");
     assert!(said.lines().any(|line| line.starts_with("messages-launch ")), "{said}");
@@ -208,7 +202,6 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     assert!(said.lines().any(|line| line.starts_with("messages") && line.contains("C++ twin") && line.contains("5.5")), "{said}");
     let table: Vec<&str> = said.lines().rev().skip(1).take(PARTS.len()).collect();
     assert!(table.iter().rev().zip(PARTS).all(|(line, name)| line.starts_with(name)), "{said}");
-    // Only the part that leaks on purpose may leave resources with the driver or misuse it.
     for name in ["kernel", "bench", "soak", "memcheck"] {
         let log = bundle.log(&format!("{name}.log")).expect("a log");
         assert!(log.contains(": 0 leaked") && !log.contains("violations"), "{name}: {log}");
@@ -236,7 +229,6 @@ fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are()
         &["here"],
         &["--part"],
     ] {
-        // The last one takes the directory's name as its value.
         let output = bundle.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     }
@@ -247,7 +239,6 @@ fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are()
 fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
     let bundle = Bundle::new();
     let (folder, child) = (bundle.folder.path(), bundle.folder.path().join("child"));
-    // Half a line, then a fault; messages with the special characters of JSON and the shell.
     let suite = "case $1 in conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
     script(folder, "gpu_suite", suite);
     script(folder, "ringmem", "exit 0");
@@ -272,7 +263,6 @@ fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
     ends(pid.trim());
 }
 
-/// Waits until a killed process has exited.
 fn ends(pid: &str) {
     let begun = Instant::now();
     while is_running(pid) {
@@ -334,7 +324,6 @@ fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
     for signal in ["TERM", "INT", "HUP"] {
         let bundle = Bundle::new();
         let child = bundle.folder.path().join("child");
-        // Does not end on a signal, nor soon.
         let suite = format!("[ $1 = soak ] || exit 0; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
         script(bundle.folder.path(), "gpu_suite", &suite);
         script(bundle.folder.path(), "ringmem", "exit 0");
@@ -358,7 +347,6 @@ fn where_nothing_can_be_written_it_says_so_and_has_not_passed() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
     let file = bundle.folder.path().join("run.sh");
-    // Not even root can write there.
     for out in [Path::new("/proc"), Path::new("/proc/nothing/here"), &file, &file.join("below")] {
         let output = bundle.command(&["--part", "kernel"], out).output().expect("a shell");
         let said = text(&output.stderr);
@@ -390,7 +378,6 @@ fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_m
 fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
-    // Only the tools that the script needs.
     let bare = folder();
     for name in "env sh timeout awk grep tr cut date tail head find mkdir mktemp mv rm cat chmod uname sleep dirname".split(' ') {
         let found =
@@ -423,7 +410,6 @@ fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
     is(run("pools"), "SKIPPED", "does not start");
     tool("compute-sanitizer", "echo '1 error of 2' > \"$6\"; exit 9");
     is(run("racecheck"), "FAILED", "exit code 9: 1 error of 2");
-    // Too old to know `native`.
     tool(
         "nvcc",
         "[ \"$3\" = -arch=sm_80 ] || { echo 'no such arch' >&2; exit 1; }; printf '#!/bin/sh\nexit 0\n' > \"$5\"; chmod 755 \"$5\"",

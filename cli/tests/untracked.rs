@@ -1,5 +1,4 @@
-//! A program that does not name the tracker links nothing of it: compares a program that allocates buffers with this test, which tracks
-//! one.
+//! A program that does not name the tracker links nothing of it.
 #![cfg(unix)]
 
 #[path = "../../tests/suite/rights.rs"]
@@ -11,7 +10,6 @@ use std::process::Command;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, Tracked};
 
-/// Returns how many symbols of a program belong to a module of `ringmem::memory`; `None` if no tool can list them.
 fn symbols(program: &Path, module: &str) -> Option<usize> {
     let output = match Command::new("nm").arg(program).output() {
         Ok(output) => output,
@@ -21,7 +19,6 @@ fn symbols(program: &Path, module: &str) -> Option<usize> {
         }
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // As functions of a module, and those of a trait for its types, are mangled.
     let (functions, types) = (format!("6memory{}{module}", module.len()), format!("memory..{module}.."));
     Some(String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains(&functions) || line.contains(&types)).count())
 }

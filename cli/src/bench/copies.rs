@@ -1,4 +1,4 @@
-//! Benchmarks of copies: by a stream, by a bridge, and overlapped with other work.
+//! Benchmarks of copies.
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -16,12 +16,10 @@ use crate::place::Calls;
 
 type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
 
-/// The two buffers of a copy; `None` while it is in flight.
 type Pair<A, B> = Option<(Buffer<u8, A>, Buffer<u8, B>)>;
 
 const DRIVER: &str = "driver, bare copy";
 
-/// Measures one large copy.
 pub(super) fn large(rig: &Rig, name: &'static str, mut run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
     let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
     match name {
@@ -44,7 +42,8 @@ fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, r
     };
     let mut subjects = vec![
         Subject { name: "ringmem Stream", turn: Box::new(ours) },
-        // SAFETY: both buffers have equal length and are in `pair`, whose copy by `ours` is complete when it returns: turns do not overlap.
+        // SAFETY: both buffers have equal length; `ours` completes its copy before it returns, so turns do
+        // not overlap.
         Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
     ];
     // SAFETY: as above.
@@ -52,15 +51,12 @@ fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, r
     run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
 }
 
-/// Copies one buffer of a pair to the other on a stream and waits.
 fn queued_copy<A: Memory, B: Memory>(stream: &Stream, pair: &mut Pair<A, B>) -> Result<(), Failure> {
-    // `None` only after a failed copy, which ended the run.
     let Some((from, to)) = pair.take() else { return Err(Failure::Fact("a copy failed before".to_owned())) };
     *pair = Some(stream.copy(from, to).and_then(Pending::wait).map_err(Rejected::into_error)?);
     Ok(())
 }
 
-/// A repeated large copy on its own stream.
 pub(super) struct Large<A: Memory, B: Memory> {
     stream: Stream,
     pair: Pair<A, B>,
@@ -73,7 +69,6 @@ impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
         Ok(Self { stream: Stream::new(&rig.backend, rig.device)?, pair: Some((from, Buffer::new(to.clone(), bytes)?)) })
     }
 
-    /// Returns the nanoseconds of one copy and the wait for it.
     pub fn turn(&mut self) -> Result<f64, Failure> {
         let begun = Instant::now();
         queued_copy(&self.stream, &mut self.pair)?;
@@ -81,7 +76,6 @@ impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
     }
 }
 
-/// The link, with copies in both directions at once.
 pub(super) struct Link {
     up: Large<Pinned, Device>,
     down: Large<Device, Pinned>,
@@ -95,7 +89,6 @@ impl Link {
         Ok(Self { up: Large::new(rig, &pinned, &device, bytes)?, down: Large::new(rig, &device, &pinned, bytes)?, bytes })
     }
 
-    /// Returns the nanoseconds to copy `bytes` bytes in each direction at once.
     pub fn turn(&mut self, bytes: usize) -> Result<f64, Failure> {
         let begun = Instant::now();
         let lost = || Failure::Fact("a copy failed before".to_owned());
@@ -107,7 +100,6 @@ impl Link {
     }
 }
 
-/// Memory that a bare copy can address.
 trait Placed: Memory + Clone {
     fn place(buffer: &Buffer<u8, Self>) -> Option<Place>;
 }
@@ -124,7 +116,6 @@ impl Placed for Device {
     }
 }
 
-/// A copy by the backend's own call.
 struct Bare {
     copy: Option<Copy>,
     on: StreamId,
@@ -142,19 +133,17 @@ impl Bare {
     /// As [`Backend::copy`](ringmem::backend::Backend::copy), until this returns.
     unsafe fn run(&self, rig: &Rig) -> Result<f64, Failure> {
         self.timed(|copy| {
-            // SAFETY: the caller's promise.
+            // SAFETY: caller's promise.
             let ticket = unsafe { rig.backend.copy(copy, self.on) }?;
             rig.backend.wait(ticket, None).map(drop)
         })
     }
 
-    /// Same copy by the driver's own call.
-    ///
     /// # Safety
     ///
     /// As above.
     unsafe fn by(&self, driver: &dyn Calls) -> Result<f64, Failure> {
-        // SAFETY: the caller's promise.
+        // SAFETY: caller's promise.
         self.timed(|copy| unsafe { driver.copy(copy, self.on) })
     }
 
@@ -166,12 +155,10 @@ impl Bare {
     }
 }
 
-/// Measures a fill and a copy that overlap.
 pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let [filling, copying] = [(); 2].map(|()| Stream::new(&rig.backend, rig.device));
     let (filling, copying) = (filling?, copying?);
     let device = Device::new(&rig.backend, rig.device);
-    // Two halves, as in a pipeline: one is computed while the next is copied.
     let half = rig.bytes / 2;
     let mut filled = Some(Buffer::<u8, _>::new(device.clone(), half)?);
     let mut pair = Some((Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), half)?, Buffer::<u8, _>::new(device, half)?));
@@ -195,7 +182,7 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
     };
     let longer = || {
         let fill = fill_alone()?;
-        // SAFETY: the pair is idle between turns, and its buffers are live.
+        // SAFETY: the pair is idle between turns; live buffers.
         let copy = unsafe { bare.run(rig) }?;
         Ok(fill.max(copy))
     };
@@ -214,7 +201,6 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
     run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
 }
 
-/// Measures messages flushed from a ring to its device ring, or back.
 pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
     let (bytes, aim) = match name {
         "flush" | "flush-back" => (1 << 20, 1.11),
@@ -233,7 +219,6 @@ pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>)
     }
 }
 
-/// Adds one bare copy of as many bytes as a baseline, and runs the workload.
 fn beside_bare<A: Placed, B: Placed>(
     rig: &Rig,
     workload: Workload<'_>,
@@ -246,19 +231,17 @@ fn beside_bare<A: Placed, B: Placed>(
     let stream = Stream::new(&rig.backend, rig.device)?;
     let bare = Bare::of(&pair, &stream);
     let mut workload = workload;
-    // SAFETY: nothing else uses the pair, which is dropped after the run.
+    // SAFETY: the pair is otherwise unused, and dropped after the run.
     workload.subjects.push(Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) });
     // SAFETY: as above.
     workload.subjects.extend(rig.driver.as_deref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
     run(workload)
 }
 
-/// A bridge between rings in pinned and in device memory; this thread acts as the kernel.
 struct Flush<'a> {
     rig: &'a Rig,
     opened: Opened<Echo, Echo>,
     lines: Vec<Echo>,
-    /// The index that the kernel would write, and its current value.
     index: Place,
     written: u64,
 }
@@ -278,7 +261,7 @@ impl<'a> Flush<'a> {
         };
         if is_back {
             let fill = Fill::of(Place::Device(DeviceAddress::new(output.slots)), 7_u64, slots * 8);
-            // SAFETY: the ring's slots, none of which has been published.
+            // SAFETY: the ring's slots, none of which is published.
             unsafe { rig.backend.fill_now(&fill) }?;
         }
         Ok(Self { rig, opened, lines, index: Place::Device(DeviceAddress::new(index)), written: 0 })
@@ -313,7 +296,6 @@ impl<'a> Flush<'a> {
         Ok(took.as_nanos() as f64)
     }
 
-    /// Advances the kernel's index by as many messages.
     fn publish(&mut self) -> Outcome {
         self.written += self.lines.len() as u64;
         // SAFETY: a word of a live ring's header, accessed as one word by all sides.

@@ -1,4 +1,4 @@
-//! Benchmark of streaming a file through device memory, against its separate steps.
+//! Streaming a file through device memory, against its separate steps.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions, remove_file};
@@ -13,11 +13,8 @@ use super::copies::Large;
 use super::{Failure, Outcome, Rig, Subject, Workload};
 use crate::failed;
 
-/// The default chunk size of `ringmem stream`.
 const CHUNK: u64 = 4 << 20;
 
-/// Streams a file in the page cache to a device, and with `stream-back` from there to memory. The baselines are the host's reading and
-/// writing alone, and the copies alone.
 pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let path = std::env::temp_dir().join(format!("ringmem-bench-{}", std::process::id()));
     let file = RefCell::new(written(&path, rig.bytes)?);
@@ -67,7 +64,7 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
     run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
 }
 
-/// Creates a file of `bytes` bytes that is unlinked before it is filled, so that an interrupted run leaves nothing behind.
+/// Unlinked before it is filled, so that an interrupted run leaves nothing behind.
 fn written(path: &Path, bytes: usize) -> Result<FileSource, Failure> {
     let cannot = |action: &'static str| move |error| Failure::Fact(format!("cannot {action} {}: {error}", path.display()));
     let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(cannot("create"))?;
@@ -88,7 +85,6 @@ fn fill(mut file: &File, bytes: usize) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reads the whole file, and writes it to the sink, if any.
 fn read(file: &mut FileSource, buffer: &mut [u8], path: &Path, mut sink: Option<&mut Vec<u8>>) -> Outcome {
     let mut at = 0;
     while at < file.len() {

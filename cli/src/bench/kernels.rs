@@ -1,4 +1,4 @@
-//! Benchmarks of messages to a running kernel and back.
+//! Messages to a running kernel and back.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -17,22 +17,18 @@ use super::copies::Link;
 use super::{Failure, Outcome, Rig, Subject, Workload};
 use crate::percentile;
 
-/// Number of messages per turn: sent one at a time, and sent in batches.
 const ALONE: u64 = 1000;
 const TOGETHER: u64 = 200_000;
-/// Number of concurrent kernels.
 const KERNELS: u64 = 8;
-/// Time limit of a probe's wait for a number, nanoseconds.
 const IDLE_NS: u64 = 5_000_000_000;
 
 type Echoes = Channel<Echo, Echo>;
 
 fn open(rig: &Rig, options: &Options<'_>) -> Result<Echoes, Failure> {
-    // SAFETY: the echo kernels opened here take no arguments of their own.
+    // SAFETY: these echo kernels take no own arguments.
     Ok(unsafe { Channel::open_raw(&rig.backend, rig.device, &rig.module, options) }?)
 }
 
-/// Measures the round trip of one message: `round-trip`, `round-trip-p99` or `flagged-trip`.
 pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let options = match name {
         "flagged-trip" => Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") },
@@ -58,13 +54,11 @@ pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workloa
     Ok(())
 }
 
-/// Returns a percentile of times.
 fn part(times: &mut [u64], percent: usize) -> Result<f64, Failure> {
     times.sort_unstable();
     percentile(times, percent, 100).map(|ns| ns as f64).ok_or_else(|| Failure::Fact("nothing was measured".to_owned()))
 }
 
-/// Returns the round-trip time of each of many messages.
 fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
     let mut times = Vec::with_capacity(ALONE as usize);
     for id in 0..ALONE {
@@ -86,23 +80,18 @@ fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
     Ok(times)
 }
 
-/// Probe kernels, and the words that they share with this thread.
 struct Probe<'a> {
     rig: &'a Rig,
     stream: Stream,
-    /// Records the launches, so that the words outlive them.
     buffer: PinnedBuffer<u64>,
-    /// Address of the words, for the device and for the host.
     address: u64,
     first: NonNull<u8>,
-    /// The next number; the words still hold those of the previous turn.
     next: u64,
 }
 
 impl<'a> Probe<'a> {
-    /// Allocates everything up front: creating a stream or pinned memory may wait for a running kernel.
+    /// Everything up front: creating a stream or pinned memory may wait for a running kernel.
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
-        // Room to align the start to 128.
         let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
         let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at a device address" })?.get();
         let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
@@ -112,20 +101,18 @@ impl<'a> Probe<'a> {
         Ok(Self { rig, stream: Stream::new(&rig.backend, rig.device)?, buffer, address, first, next: 1 })
     }
 
-    /// Returns the second word of a line.
     fn word(&self, line: u64) -> &HostWord {
-        // SAFETY: within the words, which live as long as `self` and are accessed as words on both sides.
+        // SAFETY: within the words, which live as long as `self`, accessed as words on both sides.
         unsafe { self.first.byte_add(line as usize + 8).cast().as_ref() }
     }
 
     fn start(&mut self, kernel: &str, arguments: &[u64]) -> Result<Pending<()>, Failure> {
-        // SAFETY: the words are live until the launch completes, which the buffer records, and are accessed as words on both sides.
+        // SAFETY: the buffer records the launch, so the words outlive it; accessed as words on both sides.
         let kernel = unsafe { self.stream.launch(&self.rig.module, kernel, arguments) }?;
         self.buffer.used_by(&self.stream)?;
         Ok(kernel)
     }
 
-    /// Measures the lower bound of the link: the median round trip of a word in shared memory.
     fn ping_pong(&mut self) -> Result<f64, Failure> {
         let kernel = self.start("ping_pong", &[self.address, self.next, ALONE, IDLE_NS, mode::RELAXED])?;
         let numbers = self.next..self.next + ALONE;
@@ -146,7 +133,6 @@ impl<'a> Probe<'a> {
         part(&mut times, 50)
     }
 
-    /// Measures the launch of an empty kernel and the wait for it.
     fn launch(&mut self) -> Result<f64, Failure> {
         const TIMES: u32 = 50;
         let begun = Instant::now();
@@ -157,7 +143,6 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Measures many messages to a kernel and back, in batches.
 pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     // First, because a running kernel would delay its allocations.
     let mut link = Link::new(rig)?;
@@ -172,7 +157,6 @@ pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
     Ok(())
 }
 
-/// Measures many messages through several kernels, with a thread for each.
 pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let mut link = Link::new(rig)?;
     let mut channels = (0..KERNELS).map(|_| open(rig, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
@@ -180,7 +164,6 @@ pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outc
         let begun = Instant::now();
         std::thread::scope(|scope| {
             let threads: Vec<_> = channels.iter_mut().map(|channel| scope.spawn(|| batches(channel, TOGETHER / KERNELS, 64))).collect();
-            // Joins every thread before an error is returned.
             let said: Vec<_> =
                 threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::fact("a thread panicked")))).collect();
             said.into_iter().try_for_each(|said| said.map(drop))
@@ -196,7 +179,6 @@ pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outc
     Ok(())
 }
 
-/// Measures the cost of a kernel's counters, clock, heartbeat and telemetry.
 pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     // One kernel at a time: an idle one would take processor time from the other.
     let turn = |kernel: &'static str| {
@@ -214,7 +196,6 @@ pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
     run(Workload { name: "accounts", unit: "ns/message", aim: Some(1.02), subjects })
 }
 
-/// Returns the nanoseconds per message for `messages` messages, published `every` at a time.
 fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failure> {
     let (mut sent, mut received) = (0, 0);
     let begun = Instant::now();

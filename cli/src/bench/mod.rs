@@ -1,25 +1,6 @@
-//! `ringmem bench`: measures this machine, each workload against baselines in the same run.
-//!
-//! | workload | subject | baselines |
-//! |---|---|---|
-//! | `h2d`, `d2h`, `d2d` | a copy on a stream and the wait for it; host memory is pinned | the backend's own call on the same buffers |
-//! | `stream` | a file in the page cache, to a device | the longer of reading it and copying as many bytes, and each of them |
-//! | `stream-back` | the same, and from there to memory | the longest of reading and writing it and of both copies, and each of them |
-//! | `flush`, `flush-16M`, `-large` | 1 or 16 MiB, or `--bytes`, of messages from a ring to its device ring | one bare copy of as many bytes |
-//! | `flush-back`, `-back-large` | the same from the device ring to the host's | the same |
-//! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone; one after the other, from pinned and from pageable memory |
-//! | `pool-64K`, `-1M`, `-100M`, `-1G` | a pool's allocation and free of a block | the backend's allocation and free |
-//! | `round-trip` | one message to a running kernel and back, the median | a word to a kernel and back; a launch and the wait for it |
-//! | `round-trip-p99` | the same, the 99th percentile | its own median |
-//! | `flagged-trip` | the same with a flag in each slot, the median | a word to a kernel and back |
-//! | `messages` | 64 bytes to a kernel and back, in batches | as many bytes copied both ways at once; a publication for each message |
-//! | `messages-8` | the same through eight kernels at once, each with its own rings and thread | as many bytes copied both ways at once |
-//! | `accounts` | the same | a kernel without counters, clock, heartbeat and telemetry while it is busy |
-//!
-//! On a GPU the driver's own calls are further baselines of the copies and the pools: `cuMemcpy...Async` and the wait for it,
-//! `cuMemAllocAsync` with the pool's threshold raised, and `cuMemAlloc`.
-//!
-//! The host backend simulates its devices with host memory and threads. Its figures are marked and say nothing about a GPU.
+//! `ringmem bench`: measures this machine, each workload against baselines in the same run: the backend's own
+//! call, on a GPU also the driver's; for messages a word to a kernel and back, or as many bytes copied; for
+//! overlapping steps the longest. The host backend's figures say nothing about a GPU.
 
 mod copies;
 mod files;
@@ -82,16 +63,13 @@ const NAMES: [&str; 21] = [
     "messages-8",
     "accounts",
 ];
-/// Allowed sizes of a large copy: from a page to 8 GiB.
 const BYTES: std::ops::RangeInclusive<u64> = 4096..=8 << 30;
 
-/// The backend and settings of a run.
 struct Rig {
     backend: Arc<dyn Backend>,
     device: u32,
     module: Module,
     bytes: usize,
-    /// The driver, bound to this thread.
     driver: Option<Box<dyn Calls>>,
 }
 
@@ -100,7 +78,6 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
         return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
     }
-    // Up to two large buffers and a ring of that size, blocks of a gigabyte, rings.
     let place = arguments
         .place
         .open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)), err)
@@ -134,9 +111,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         };
         match measured {
             Ok(()) => {}
-            // The output is closed.
             Err(Failure::Print(error)) => return Err(Failure::Print(error)),
-            // The other workloads still run.
             Err(failure) => failed.push(format!("{name}: {failure}")),
         }
     }

@@ -41,12 +41,11 @@ fn each<M: Memory>(memory: &M, layout: Layout, times: u32) -> Result<f64, Failur
         if let Some(ready) = block.ready {
             memory.backend().wait(ready, None)?;
         }
-        // SAFETY: freed once, and unused.
+        // SAFETY: freed once, unused.
         unsafe { memory.free(&block, &Uses::NONE) }
     })
 }
 
-/// Returns the nanoseconds per call over `times` calls.
 fn timed(times: u32, mut run: impl FnMut() -> ringmem::Result<()>) -> Result<f64, Failure> {
     let begun = Instant::now();
     for _ in 0..times {

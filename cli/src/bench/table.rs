@@ -7,25 +7,21 @@ use serde_json::json;
 
 use super::Failure;
 
-/// One turn; returns its figure in the workload's unit, less being better.
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// A participant of a workload. Names of ours begin with `ringmem`, those of partial baselines with `alone:`.
+/// Names of ours begin with `ringmem`, those of partial baselines with `alone:`.
 pub(super) struct Subject<'a> {
     pub name: &'static str,
     pub turn: Turn<'a>,
 }
 
-/// A workload whose subjects run interleaved, in one run.
 pub(super) struct Workload<'a> {
     pub name: &'static str,
     pub unit: &'static str,
-    /// The target on a GPU: the ratio to the best baseline.
     pub aim: Option<f64>,
     pub subjects: Vec<Subject<'a>>,
 }
 
-/// Minimum and maximum number of turns; between them the time limit decides.
 const TURNS: std::ops::RangeInclusive<usize> = 3..=51;
 
 struct Row {
@@ -41,7 +37,6 @@ impl Row {
     }
 }
 
-/// The destination of the rows, and the source of the figures.
 pub(super) struct Table<'a> {
     pub out: &'a mut dyn Write,
     pub json: bool,
@@ -50,7 +45,6 @@ pub(super) struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Prints which backend is measured, and why.
     pub fn head(&mut self, backend: &str, why: &str) -> Result<(), Failure> {
         if !self.json {
             let Self { out, .. } = self;
@@ -64,7 +58,6 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Runs a workload for about `time` and prints its rows, the fastest first.
     pub fn run(&mut self, workload: Workload<'_>, time: Duration) -> Result<(), Failure> {
         let Workload { name, unit, aim, mut subjects } = workload;
         let mut samples = vec![Vec::new(); subjects.len()];

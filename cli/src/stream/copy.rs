@@ -22,7 +22,6 @@ use super::{Arguments, Shape};
 use crate::place::Place;
 use crate::{Failure, Outcome, absurd, counted, failed, nanoseconds, shown, size};
 
-/// The messages about chunks to be transformed.
 struct Transform(Operation);
 
 impl Dialogue for Transform {
@@ -42,7 +41,6 @@ impl Dialogue for Transform {
     }
 }
 
-/// Writes the file, compares its checksum with one computed from the source on this thread, and only then gives the file its name.
 pub(super) fn run(
     arguments: &Arguments,
     to: &Path,
@@ -101,7 +99,6 @@ fn stream(
     progress: &mut Progress,
     out: &mut dyn Write,
 ) -> Result<Came, Failure> {
-    // A chunk that is copied back occupies its buffer until the end.
     let mut streamer = shape.streamer(backend, shape.slots)?;
     let job = Job::new(source).to(sink).checksums();
     let Some(operation) = arguments.transform else {
@@ -113,7 +110,7 @@ fn stream(
     options.arguments = &places;
     options.input_capacity = arguments.ring_capacity;
     options.output_capacity = arguments.ring_capacity;
-    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses only the chunks announced to it.
+    // SAFETY: the arguments are the streamer's memory; the kernel accesses only announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Transform(operation))? };
     let came = progress.watch(&mut streamer, job, &mut stage, out)?;
     if came.is_ok() {
@@ -122,7 +119,6 @@ fn stream(
     Ok(came)
 }
 
-/// CRC-32C of the expected output, computed on the host.
 struct Straight {
     operation: Option<Operation>,
     sum: u32,
@@ -146,13 +142,11 @@ impl Straight {
     }
 }
 
-/// A registration of the temporary file that a signal removes.
 struct Partial;
 
 static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 impl Partial {
-    /// Creates a sink. Its temporary file exists only while its path is listed or the lock is held.
     fn create(to: &Path) -> io::Result<(FileSink, Self)> {
         let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
         let sink = FileSink::create(to)?;
@@ -167,7 +161,6 @@ impl Drop for Partial {
     }
 }
 
-/// Removes the temporary file of the running copy, for a process that is about to end.
 pub(crate) fn remove_partial() {
     let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path) = partial.take() {

@@ -18,23 +18,17 @@ use super::report::Progress;
 use super::{Answer, Shape};
 use crate::{Failure, nanoseconds};
 
-/// The result of a run.
 pub(super) struct Run {
     pub(super) answer: Answer,
-    /// Bytes counted by the kernel.
     pub(super) bytes: u64,
     pub(super) chunks: u64,
     pub(super) elapsed: Duration,
-    /// Times from message to answer, nanoseconds, sorted.
     pub(super) round_trips: Vec<u64>,
-    /// High-water mark of each ring, in messages.
     pub(super) high_water: [u64; 2],
     pub(super) closed: Closed,
-    /// Number of staging buffers, and how many of them are page-locked.
     pub(super) pinned: (usize, usize),
 }
 
-/// The messages about chunks, with the time of each.
 struct Count {
     asked: VecDeque<Instant>,
     last: Option<Counted>,
@@ -85,8 +79,8 @@ pub(super) fn run(
     options.input_capacity = ring_capacity;
     options.output_capacity = ring_capacity;
     let count = Count { asked: VecDeque::new(), last: None, round_trips: Vec::new() };
-    // SAFETY: the arguments are the streamer's memory, which the kernel only reads, within the chunks announced to it, and the work, which
-    // is kept.
+    // SAFETY: the arguments are the work, which is kept, and the streamer's memory; the kernel only reads
+    // announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
     stage.keep_alive(arena);
     let begun = Instant::now();

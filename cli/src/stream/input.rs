@@ -7,10 +7,9 @@ use ringmem::streaming::{Cause, FileSource, Sequential, Source};
 
 use crate::{Failure, failed};
 
-/// The command-line name of standard input.
 const STANDARD: &str = "-";
 
-/// The input of a stream. A file is read twice: for the stream, and for the comparison. Standard input is read once and compared as it is read.
+/// A file is read again for the comparison. Standard input is compared as it is read.
 pub(super) enum Input {
     File(FileSource),
     Standard(Sequential<Stdin>),
@@ -24,7 +23,6 @@ impl Input {
         FileSource::open(path).map(Self::File).map_err(Failure::fact)
     }
 
-    /// Returns the length in bytes, or `None` if only the end of the input shows it.
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::File(file) => Some(file.len()),
@@ -32,7 +30,6 @@ impl Input {
         }
     }
 
-    /// Returns its name for messages.
     pub fn name(&self) -> &Path {
         match self {
             Self::File(file) => file.path(),
@@ -40,7 +37,6 @@ impl Input {
         }
     }
 
-    /// Returns whether it is the file at `path`.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         match self {
             Self::File(file) => file.is_at(path),
@@ -48,12 +44,10 @@ impl Input {
         }
     }
 
-    /// Returns the source of a stream. It shows standard input to `see` as it reads it.
     pub fn seen<'a>(&'a mut self, see: &'a mut dyn FnMut(&[u8])) -> Seen<'a> {
         Seen { input: self, see }
     }
 
-    /// Reads a file again and shows it to `see`, then checks that the file has not changed. Does nothing for standard input.
     pub fn see_again(&mut self, see: &mut dyn FnMut(&[u8])) -> Result<(), Cause> {
         let Self::File(file) = self else { return Ok(()) };
         let mut buffer = vec![0; 1 << 20];

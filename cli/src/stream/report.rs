@@ -1,4 +1,4 @@
-//! Output of a run: progress during it, then text or one JSON object.
+//! Output of a run: progress, then text or one JSON object.
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -15,13 +15,11 @@ use super::{Arguments, Shape};
 use crate::place::Place;
 use crate::{chart, counted, nanoseconds, percentile, percentiles, shown, size};
 
-/// A progress bar on a terminal, otherwise a line per second; nothing with JSON.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
-    /// A file is written, so a closed output does not end the run.
+    /// A closed output does not end a run that writes a file.
     writes: bool,
-    /// `None` if the length is not known before the end of the input.
     length: Option<u64>,
     shown: Instant,
 }
@@ -39,7 +37,6 @@ impl Progress {
         Self { lines: bar.is_none() && !*json, bar, writes: out.is_some(), length, shown: Instant::now() }
     }
 
-    /// Streams a job and shows its progress.
     pub(super) fn watch<S: Stage>(&mut self, streamer: &mut Streamer, job: Job<'_>, stage: &mut S, out: &mut dyn Write) -> Watched {
         let mut printed = Ok(());
         let mut shown = |progress: streaming::Progress| match self.show(progress.done, out) {
@@ -60,7 +57,6 @@ impl Progress {
             self.shown = Instant::now();
             let of = self.length.map_or_else(String::new, |length| format!(" of {}", size::show(length)));
             match writeln!(out, "{}{of}", size::show(done)) {
-                // The output is closed, but the file is still being written.
                 Err(error) if self.writes && error.kind() == io::ErrorKind::BrokenPipe => self.lines = false,
                 printed => printed?,
             }
@@ -76,13 +72,11 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Clears the bar even if the run failed, so that the error's line stands alone.
     fn drop(&mut self) {
         self.finish();
     }
 }
 
-/// The result of a stream, or the error of printing its progress.
 type Watched = io::Result<Result<Streamed, Interrupted>>;
 
 pub(super) struct Report<'a> {
@@ -175,12 +169,10 @@ fn telemetry(seen: &TelemetryBuffer<u64>) -> Value {
     })
 }
 
-/// Returns bytes per second; 0 for no bytes.
 pub(super) fn rate(bytes: u64, time: Duration) -> f64 {
     if bytes == 0 { 0.0 } else { bytes as f64 / time.as_secs_f64().max(1e-9) }
 }
 
-/// Returns the peak resident memory of this process, if the system reports it.
 pub(super) fn max_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

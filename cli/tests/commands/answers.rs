@@ -6,7 +6,6 @@ use serde_json::Value;
 use crate::bytes::{Counted, count, file, noise, text};
 use crate::program::{Ran, call, execute};
 
-/// Counts these bytes through the program, with `--json` and these arguments, and compares.
 #[track_caller]
 fn check(bytes: &[u8], arguments: &[&str]) -> Value {
     let file = file(bytes);
@@ -43,7 +42,6 @@ fn files_of_every_awkward_length_are_counted() {
 #[test]
 fn a_file_larger_than_the_device_memory_is_counted() {
     check(&noise(5_000_011), &["--device-memory", "1MiB"]);
-    // The minimum: the kernel's counters and two pages.
     let object = check(&noise(300_007), &["--device-memory", "44KiB"]);
     assert_eq!(object["chunks"], 300_007_u64.div_ceil(4096), "chunks shrink to what fits twice");
 }

@@ -1,11 +1,11 @@
-//! `ringmem bench`: every workload has rows of ours and of its baselines, with plausible figures.
+//! `ringmem bench`: every workload has rows with plausible figures.
 
 use ringmem_kernels::IMAGE;
 use serde_json::Value;
 
 use crate::program::{call, until};
 
-/// Workloads with their numbers of our rows and of baselines. `pool-100M` and `pool-1G` are omitted: they are alike, and take seconds.
+/// Numbers of our rows and of baselines. Without `pool-100M` and `pool-1G`, which take seconds.
 const WORKLOADS: [(&str, usize, usize); 19] = [
     ("h2d", 1, 1),
     ("d2h", 1, 1),
@@ -41,14 +41,12 @@ fn every_workload_has_its_rows() {
         let rows: Vec<&Value> = rows.iter().filter(|row| row["workload"] == name).collect();
         let is_ours = |row: &&&Value| row["subject"].as_str().is_some_and(|subject| subject.starts_with("ringmem"));
         assert_eq!((rows.iter().filter(is_ours).count(), rows.len()), (ours, ours + peers), "{name}: {out}");
-        // Ratios are to the limit, not to the partial baselines.
         let is_limit = |row: &&&Value| !is_ours(row) && !row["subject"].as_str().is_some_and(|subject| subject.starts_with("alone:"));
         let limit = rows.iter().find(|row| is_limit(row) && row["ratio"] == 1.0).unwrap_or_else(|| panic!("{name}: {out}"));
         for row in &rows {
             let [low, median, high] = ["low", "median", "high"].map(|key| row[key].as_f64().expect("a number"));
             assert!(0.0 < low && low <= median && median <= high, "{row}");
             assert_eq!((row["bench"].as_str(), row["source"].as_str()), (Some("ringmem"), Some("host")), "{row}");
-            // Each against its limit.
             assert!(row["ratio"].is_number() && row["aim"].is_number() && row["limit"] == limit["median"], "{row}");
         }
     }
@@ -73,7 +71,6 @@ fn one_workload_is_measured_alone_and_named_with_its_unit() {
     assert!(lines[2..].iter().all(|line| line.starts_with("pool-64K") && line.ends_with("ns/block")), "{out}");
 }
 
-/// A run that is killed while it writes its file leaves no file.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_bench_that_is_killed_leaves_no_file() {

@@ -33,7 +33,6 @@ impl Counted {
         self.histogram.iter().sum()
     }
 
-    /// Entropy in bits per byte, by another formula than the program's: log n - (sum of c log c) / n.
     pub fn entropy(&self) -> f64 {
         let total = self.total() as f64;
         let sum: f64 = self.histogram.iter().filter(|&&count| count > 0).map(|&count| count as f64 * (count as f64).log2()).sum();
@@ -41,7 +40,6 @@ impl Counted {
     }
 }
 
-/// Pseudorandom bytes with an uneven distribution.
 pub fn noise(len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| {

@@ -49,7 +49,6 @@ fn it_moves_messages_where_the_rings_are_not_shared() {
     }
 }
 
-/// More than the hundred sent one at a time, so that the others are pipelined.
 const MESSAGES: &str = "1000";
 const UNLUCKY: u64 = 500;
 

@@ -48,7 +48,6 @@ fn the_budget_of_pinned_memory_is_an_option() {
     let limits = said["limits"].as_array().expect("a list");
     let pinned = limits.iter().find(|limit| limit["name"] == "pinned").expect("the budget");
     assert_eq!(pinned["bytes"].as_u64(), Some(3 << 30), "{said}");
-    // 256 MiB in each direction do not fit.
     let refused = call(&IMAGE, ["bench", "--backend", "host", "--pinned", "1MiB", "h2d"]);
     assert_eq!(refused.code, 1, "{}", refused.err);
     assert!(refused.err.contains("pinned memory limit reached"), "{}", refused.err);
@@ -64,7 +63,6 @@ fn the_environment_is_obeyed_with_a_warning() {
     assert!(lines.contains("strategy    dma-polling"), "{lines}");
 }
 
-/// A limit does not apply to a process that may lock more: the doctor's report agrees with actual locking, for any user.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_is_said_of_locking_is_what_locking_does() {

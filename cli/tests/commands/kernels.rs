@@ -1,4 +1,4 @@
-//! Kernels defined by tests: with the skeleton of `ringmem-kernels`, or by hand for behaviour that the skeleton excludes.
+//! Kernels of tests, with the skeleton of `ringmem-kernels` or without.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -12,7 +12,6 @@ use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Launch, Simulated, Single, per
 
 pub type Run = unsafe fn(&dyn KernelHost, &[u64]);
 
-/// The image with one kernel replaced. Its table lives as long as the process.
 pub fn image(name: &'static str, run: Run) -> Image {
     let arguments = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name").arguments;
     Image { host: Box::leak(Box::new([Entry { name, arguments, run }])), ..IMAGE }
@@ -28,7 +27,7 @@ pub struct Count {
 impl Count {
     /// # Safety
     ///
-    /// Arguments as `histogram` takes them; the memory that they refer to is live and not accessed elsewhere during the call.
+    /// Arguments as `histogram` takes them; their memory is live and otherwise unused.
     unsafe fn new(host: &dyn KernelHost, arguments: &[u64]) -> Self {
         let data = host.translate(arguments[4], arguments[5]).expect("the data");
         let work = host.translate(arguments[6], size_of::<Work>() as u64).expect("the work").cast();
@@ -41,19 +40,18 @@ impl Count {
     }
 
     pub fn flip(&mut self, chunk: Chunk) {
-        // SAFETY: within the data, not empty, and the host leaves a chunk alone until it is answered.
+        // SAFETY: within the data, not empty; the host leaves unanswered chunks alone.
         unsafe { *self.place(chunk).as_ptr() ^= 1 };
     }
 
-    /// Swaps its first two words, which are equal only by chance.
     pub fn swap(&mut self, chunk: Chunk) {
-        // SAFETY: within the data, aligned, at least two words long, and the host leaves a chunk alone until it is answered.
+        // SAFETY: within the data, aligned, at least two words; the host leaves unanswered chunks alone.
         unsafe { slice::from_raw_parts_mut(self.place(chunk).cast::<u64>().as_ptr(), 2) }.swap(0, 1);
     }
 
     pub fn add(&mut self, chunk: Chunk) -> Counted {
         let words = chunk.length.div_ceil(8) as usize;
-        // SAFETY: chunks begin at page boundaries and occupy whole pages; nothing else accesses chunk or work meanwhile.
+        // SAFETY: chunks are whole pages; chunk and work are otherwise unused.
         let (words, work) = unsafe { (slice::from_raw_parts(self.place(chunk).cast().as_ptr(), words), self.work.as_mut()) };
         self.checksum = self.checksum.wrapping_add(reference(words, chunk.length as usize, chunk.first_word, work));
         self.bytes += chunk.length;
@@ -77,7 +75,7 @@ impl<'m, 'l, F: FnMut(&mut Count, Chunk) -> Counted> Handler<Simulated<'m>, Sing
     fn answer(&mut self, _: &Single<'l>, batch: &Batch<'_, '_, Chunk, Counted, Simulated<'m>>) -> u64 {
         let mut refused = 0;
         for index in 0..batch.len() {
-            // SAFETY: below the length, and there is one lane.
+            // SAFETY: below the length; one lane.
             unsafe {
                 batch.exchange(index, |chunk, slot| {
                     *slot = (self.answer)(&mut self.count, *chunk);
@@ -103,24 +101,23 @@ pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl Fn
         split: None,
         abi: ABI.hash,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     let mut handler = Counting { count: unsafe { Count::new(host, arguments) }, answer };
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut handler) }
 }
 
 pub enum Reply<O> {
     Say(Vec<O>),
-    /// Exits without entering a final state.
     Vanish,
     Fault(Fault),
 }
 
-/// Runs a manual kernel: takes one message at a time and sends any number of answers, and more when it has been drained.
+/// A manual kernel: any number of answers to a message, and more when drained.
 ///
 /// # Safety
 ///
-/// As [`Entry::run`], for a kernel whose first two arguments are control block and epoch.
+/// As [`Entry::run`], for a kernel whose first arguments are control block and epoch.
 pub unsafe fn serve<I: RingMessage, O: RingMessage>(
     host: &dyn KernelHost,
     arguments: &[u64],
@@ -128,13 +125,13 @@ pub unsafe fn serve<I: RingMessage, O: RingMessage>(
     last_words: impl Fn() -> Vec<O>,
 ) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
-    // SAFETY: mapped, and live by the caller's promise.
+    // SAFETY: mapped, live by the caller's promise.
     let block = unsafe { block.as_ref() };
     // SAFETY: the only kernel on the block.
     let mut control = unsafe { DeviceSide::attach(block, arguments[1] as u32) };
     assert!(control.agree(ABI.hash));
     let [input, output, _] = control.addresses();
-    // SAFETY: this is the consumer of the one and the producer of the other.
+    // SAFETY: consumer of the one, producer of the other.
     let (mut input, mut output) = unsafe {
         let (input, output) = (ring::<I>(host, input), ring::<O>(host, output));
         (
@@ -162,7 +159,6 @@ pub unsafe fn serve<I: RingMessage, O: RingMessage>(
             Ok(message) => match reply(message) {
                 Reply::Say(all) => {
                     for one in all {
-                        // The rings of these tests have room for all answers at once.
                         assert!(output.push(one).is_ok(), "no room for an answer");
                     }
                 }
@@ -196,8 +192,6 @@ unsafe fn ring<T: RingMessage>(host: &dyn KernelHost, address: u64) -> (NonNull<
     (host.translate(address, layout.size()).expect("the whole ring"), layout.size())
 }
 
-/// As [`serve`], with the arguments and the count of `histogram`.
-///
 /// # Safety
 ///
 /// As [`counting`].
@@ -207,8 +201,8 @@ pub unsafe fn serve_counts(
     mut reply: impl FnMut(&mut Count, Chunk) -> Reply<Counted>,
     last_words: impl Fn() -> Vec<Counted>,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     let mut count = unsafe { Count::new(host, arguments) };
-    // SAFETY: the caller's promise.
+    // SAFETY: caller's promise.
     unsafe { serve(host, arguments, |chunk| reply(&mut count, chunk), last_words) }
 }

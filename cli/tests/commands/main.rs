@@ -1,6 +1,4 @@
-//! The program from outside: `ringmem stream`, `demo`, `layout`, `bench`, `doctor` and `replay`, called as a function and run as a process.
-//!
-//! No wait exceeds [`program::LIMIT`], and no test asserts a duration.
+//! The program as a function and as a process. No wait exceeds [`program::LIMIT`].
 
 mod answers;
 mod bench;

@@ -134,7 +134,6 @@ fn a_full_disk_is_named_with_what_fitted_and_leaves_nothing() {
     let mut program = Command::new("bash");
     program.args(["-c", "ulimit -f 310; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_ringmem")]);
     program.args(place.arguments(&["--transform", "add:7", "--chunk-size", "100000"]));
-    // 310 blocks of 1024 bytes: in the middle of a chunk.
     finish(program).refuses(1, &[text(&place.to), "after byte 317440", "File too large"]);
     assert_eq!((place.others(), fs::read_to_string(&place.to).expect("it is there")), (vec!["to".to_owned()], "old".to_owned()));
 }
@@ -170,7 +169,7 @@ impl Change {
             for offset in message.offset..message.offset + message.length {
                 // SAFETY: the program's chunks are within the data.
                 let byte = unsafe { data.add(offset as usize) };
-                // SAFETY: the host leaves a chunk alone until it is answered.
+                // SAFETY: the host leaves unanswered chunks alone.
                 unsafe { byte.write(byte.read().wrapping_add(7 + wrong)) };
             }
             Reply::Say(vec![Applied { id: message.id, status: 0 }])
@@ -246,7 +245,6 @@ impl io::Write for Closed {
 
 #[test]
 fn a_file_is_written_though_nobody_listens_any_more() {
-    // Longer than the interval between two progress lines.
     planted!(slow, true, |_, _| thread::sleep(Duration::from_millis(1200)));
     let place = old();
     *CHANGE.place.lock().expect("no panic") = Some([place.from.clone(), place.to.clone()]);
@@ -290,7 +288,6 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
         program.args(place.arguments(&["--transform", "add:7", "--chunk-size", "64KiB"]));
         program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts")
     };
-    // The time of a run on this machine, which only determines when the signals are sent.
     let begun = Instant::now();
     let mut whole = start();
     until("the program ends", || whole.try_wait().expect("a child").is_some());
@@ -309,7 +306,6 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
         child.kill().expect("a child");
         let survived = child.wait().expect("a child").success();
         killed += usize::from(!survived);
-        // The timed run was slower or faster than these.
         whole = whole.mul_f64(if survived { 0.9 } else { 1.1 });
         let there = fs::read(&place.to).expect("it is there");
         assert!(there == old || there == new_to, "round {round}: {} bytes of neither", there.len());
@@ -326,7 +322,7 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
 fn stalled(place: &Place) -> std::process::Child {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["stream", "-", "--chunk-size", "4096", "--out", text(&place.to)]);
-    // The program leaves signals ignored that it inherits as ignored, and `nohup` ignores one.
+    // Inherited ignored signals stay ignored, and `nohup` ignores one.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(&mut program, || {
@@ -340,7 +336,6 @@ fn stalled(place: &Place) -> std::process::Child {
     std::io::Write::write_all(child.stdin.as_mut().expect("a pipe"), &noise(50_000)).expect("it reads");
     let own = format!(".to.{}-", child.id());
     let is_partial = |name: &String| name.starts_with(&own) && name.ends_with(".ringmem-partial");
-    // Written bytes show that the stream is in progress.
     let is_under_way = |name: String| fs::metadata(place.directory.path().join(name)).is_ok_and(|file| file.len() > 0);
     until("something is written", || place.others().into_iter().filter(is_partial).any(is_under_way));
     child

@@ -1,4 +1,4 @@
-//! Kernels with a planted fault, each of which `stream` must detect. The same kernels without the fault pass.
+//! Kernels with a planted fault, each of which `stream` must detect.
 
 use ringmem::control::Fault;
 use ringmem::image::KernelHost;
@@ -22,7 +22,7 @@ fn planted(run: Run) -> Ran {
     stream(&image("histogram", run))
 }
 
-// SAFETY, for every kernel here: each forwards the program's guarantees for a kernel named `histogram`.
+// SAFETY, for every kernel here: each forwards the guarantees for `histogram`.
 
 unsafe fn faithful(host: &dyn KernelHost, arguments: &[u64]) {
     // SAFETY: passed on.
@@ -121,7 +121,7 @@ unsafe fn says_everything_twice_once(host: &dyn KernelHost, arguments: &[u64]) {
 #[test]
 fn an_answer_that_comes_twice_is_noticed() {
     planted(repeats_an_answer).refuses(1, &["chunk 4", "twice", "chunk 5"]);
-    // Until the next chunk is sent, no answer is awaited. The duplicate is therefore reported against chunk 5.
+    // No answer is awaited until the next chunk is sent, so the duplicate is reported against chunk 5.
     let ran = planted(says_everything_twice_once);
     ran.refuses(1, &["answer for chunk 5"]);
 }

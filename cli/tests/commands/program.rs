@@ -35,7 +35,6 @@ pub fn finish(program: Command) -> Ran {
     finish_fed(program, Stdio::null(), |_| {})
 }
 
-/// Runs the program with this standard input; `feed` writes to it if it is a pipe.
 pub fn finish_fed(mut program: Command, stdin: Stdio, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Ran {
     let mut child = program.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     if let Some(pipe) = child.stdin.take() {
@@ -66,20 +65,16 @@ pub fn finish_fed(mut program: Command, stdin: Stdio, feed: impl FnOnce(ChildStd
 }
 
 impl Ran {
-    /// Returns its single JSON object; asserts success and no other output.
     pub fn json(&self) -> Value {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:?}");
         assert_eq!(self.out.lines().count(), 1);
         serde_json::from_str(&self.out).expect("JSON")
     }
 
-    /// Asserts the documented form of a failure: this exit code, and one line on stderr that begins with the program's name and contains
-    /// these facts.
     #[track_caller]
     pub fn refuses(&self, code: u8, facts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
         if code == 2 && !self.err.starts_with("ringmem: ") {
-            // clap's form, with suggestions and usage.
             assert!(self.err.contains("--help") && !self.err.contains(|c: char| c.is_control() && c != '\n'), "{self:?}");
             return facts.iter().for_each(|fact| assert!(self.err.contains(fact), "`{fact}` is not in {:?}", self.err));
         }
@@ -91,7 +86,6 @@ impl Ran {
     }
 }
 
-/// Runs a test alone in a separate process without other threads.
 pub fn alone(name: &str, test: impl FnOnce()) {
     const ALONE: &str = "RINGMEM_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -103,7 +97,6 @@ pub fn alone(name: &str, test: impl FnOnce()) {
     assert!(ran.code == 0 && ran.out.contains("1 passed"), "{ran:?}");
 }
 
-/// Waits until a condition holds.
 pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {

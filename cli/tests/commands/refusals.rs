@@ -1,4 +1,4 @@
-//! Invalid inputs and arguments: one line with the facts, exit code 2 for arguments, 1 for everything else, and never a hang.
+//! Invalid inputs and arguments: one line with facts, exit code 2 for arguments, otherwise 1.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -177,8 +177,6 @@ fn a_path_that_is_no_text_or_has_two_lines_still_gives_one_line() {
     execute(arguments).refuses(1, &["/nowhere/", "second line"]);
 }
 
-// Files that change while they are read. The kernel changes them when it counts a known chunk.
-
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 64;
 const LENGTH: usize = CHUNK * CHUNKS;
@@ -280,15 +278,12 @@ fn a_file_that_is_rewritten_while_it_is_read_is_not_verified() {
     REWRITE.stream(rewrite).refuses(1, &["wrong", "checksum"]);
 }
 
-// The destinations of the output.
-
 #[test]
 fn a_reader_that_has_left_is_no_failure() {
     let file = file(&noise(10_000));
     for arguments in [&["layout"][..], &["layout", "--json"], &["stream", text(file.path())], &["demo", "--messages", "10"]] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
         program.args(arguments);
-        // Its stdout is a pipe whose other end is closed.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut child = program.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -309,7 +304,6 @@ fn a_reader_that_has_left_is_no_failure() {
 #[cfg(target_os = "linux")]
 fn an_answer_that_cannot_be_written_is_a_failure() {
     for arguments in [&["layout"][..], &["demo", "--messages", "10", "--json"]] {
-        // The shell replaces stdout by the full device.
         let mut program = Command::new("sh");
         program.args(["-c", "exec \"$@\" > /dev/full", "sh", env!("CARGO_BIN_EXE_ringmem")]).args(arguments);
         finish(program).refuses(1, &["cannot print", "No space left"]);

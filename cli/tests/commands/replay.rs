@@ -15,8 +15,7 @@ use crate::program::{Ran, call, execute};
 
 const RECORDED: &str = "tests/commands/inference.trace";
 
-/// Allocations of an inference server with prompts of varying length on three streams: permanent weights, a cache per prompt that lives for
-/// eight prompts, and scratch memory for each of four layers.
+/// An inference server: permanent weights, a cache per prompt, scratch memory per layer.
 fn inference() -> Trace {
     let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
     let streams = [(); 3].map(|()| Stream::new(&backend, 0).expect("a stream"));
@@ -61,7 +60,6 @@ fn part(object: &Value, name: &str, when: &str) -> f64 {
     object[name][when].as_f64().unwrap_or_else(|| panic!("no `{name}` at the {when} in {object}"))
 }
 
-/// 1052 requests that cannot be served from freed blocks, and 9471 that can.
 fn known() -> String {
     let mut trace = String::new();
     (0..1051).for_each(|block| writeln!(trace, "alloc {block} 4096 256").expect("room"));
@@ -69,7 +67,6 @@ fn known() -> String {
     trace
 }
 
-/// With `RINGMEM_TEST_RECORDS` in its environment it writes the file instead.
 #[test]
 fn the_trace_that_is_checked_in_is_what_was_asked_for() {
     let asked = inference().to_string();
@@ -139,7 +136,6 @@ fn what_finds_no_memory_is_counted_and_the_first_is_named() {
     for options in [&["--pool-limit", "3MiB"][..], &["--device-memory", "3MiB"], &["--no-pool", "--device-memory", "3MiB"]] {
         let object = replay(trace, options);
         let figures = ["events", "allocations", "refused", "frees", "frees_of_nothing"].map(|name| number(&object, name));
-        // The free of a refused block is skipped; that of a block that never existed is counted.
         assert_eq!(figures, [7, 2, 2, 1, 1], "{object}");
         assert_eq!(object["first_refusal"]["line"], 2);
         assert!(object["first_refusal"]["why"].as_str().is_some_and(|why| why.contains("requested 3 MiB")), "{object}");
@@ -149,7 +145,6 @@ fn what_finds_no_memory_is_counted_and_the_first_is_named() {
 
 #[test]
 fn fragmentation_is_told_of_the_peak_and_of_the_end() {
-    // Blocks of a quarter of a slab. At the end every second one is freed, and a large request has flushed the caches.
     let mut trace = String::new();
     (0..8).for_each(|block| writeln!(trace, "alloc {block} 1048576 256").expect("room"));
     (0..8).step_by(2).for_each(|block| writeln!(trace, "free {block}").expect("room"));
@@ -201,7 +196,6 @@ fn an_empty_trace_is_a_trace() {
 fn the_picture_is_of_the_slabs_at_the_peak() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("slabs.svg");
-    // At the peak three blocks are live; at the end none is.
     let trace = "alloc 0 1048576 256\nalloc 1 2097152 256\nalloc 2 1048576 256\nfree 1\nfree 0\nfree 2\n";
     replay(trace, &["--slab", "8MiB", "--svg", text(&path)]);
     let picture = std::fs::read_to_string(&path).expect("a picture");

@@ -9,12 +9,10 @@ use ringmem_kernels::IMAGE;
 use crate::bytes::{file, noise, text};
 use crate::program::{Ran, call, finish_fed};
 
-/// Runs the program with these bytes in a pipe, written in pieces of `piece` bytes.
 fn piped(bytes: Vec<u8>, piece: usize, arguments: &[&str]) -> Ran {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["stream", "-"]).args(arguments);
     finish_fed(program, Stdio::piped(), move |mut pipe| {
-        // A failed program stops reading.
         let _ = bytes.chunks(piece.max(1)).try_for_each(|piece| pipe.write_all(piece));
     })
 }
