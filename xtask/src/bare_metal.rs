@@ -16,11 +16,10 @@ const LINKER: &str = "arm-none-eabi-ld";
 const SYMBOLS: &str = "arm-none-eabi-nm";
 const EMULATOR: &str = "qemu-system-arm";
 
-/// Time is counted in instructions, 32 ns each, so every run of a program is identical.
+/// Time is counted in instructions, 32 ns each, so runs are identical.
 const MACHINE: &[&str] =
     &["-machine", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native", "-icount", "shift=5", "-kernel"];
 
-/// An interrupt that waits for main deadlocks, so this process enforces a time limit. A run takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 pub fn run() -> Result<(), Failure> {
@@ -53,7 +52,6 @@ fn present(program: &str, package: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints the bytes of each operation and of the functions that it calls; `memcpy` does not count.
 fn sizes(program: &Path) -> Result<(), Failure> {
     let path = program.to_str().ok_or("the target directory's name is not text")?;
     let symbols = crate::answer(Path::new(SYMBOLS), &["--demangle", "--print-size", "--size-sort", "--radix=d", path])?;
@@ -68,7 +66,6 @@ fn sizes(program: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns size and name of each function of a ring, and of each wrapper that the program puts around an operation.
 fn of_the_rings(symbols: &str) -> Vec<(u32, &str)> {
     let operation = |name: &str| {
         let name = name.strip_prefix("ringmem_bare_metal::")?;
@@ -77,7 +74,6 @@ fn of_the_rings(symbols: &str) -> Vec<(u32, &str)> {
     };
     let of_ring = |name: &str| name.contains("ringmem_layouts::ring::") && !name.contains(" as core::fmt::");
     let lines = symbols.lines().filter_map(|line| {
-        // Address, size, kind, name; the name contains spaces.
         let mut fields = line.splitn(4, ' ');
         let (bytes, kind, name) = (fields.nth(1)?, fields.next()?, fields.next()?);
         let wanted = kind.eq_ignore_ascii_case("t") && (operation(name).is_some() || of_ring(name));

@@ -1,13 +1,12 @@
 //! Checks of the kernels' memory operations in their PTX.
 //!
-//! 1. No table excuses these ([`rules`]): an ordered or atomic access without its order, or with a scope that excludes the host; a
-//!    read-modify-write with a scope that includes the host, because it is not atomic over the bus; a load through the non-coherent cache;
-//!    local memory; a missing `RINGMEM_ABI`.
-//! 2. Everything else is counted per function and compared with a checked-in table ([`against`]), so that a change of the compiled protocol
-//!    is seen in review. A narrower scope (`atom.gpu`, a counter in device memory), a trap and a loop that polls shared words pass only if
-//!    the table lists them.
+//! 1. Never allowed ([`rules`]): an ordered or atomic access without order or with a scope that excludes the
+//!    host; a read-modify-write whose scope includes the host, which is not atomic over the bus; a
+//!    non-coherent load; local memory; a missing `RINGMEM_ABI`.
+//! 2. Everything else is counted per function and compared with a checked-in table ([`against`]), which shows
+//!    changes of the compiled protocol in review.
 //!
-//! It does not show that the orderings suffice: loom does that, on the host, with the same source.
+//! Loom, not this check, shows that the orderings suffice.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,15 +34,11 @@ type Counts = [u64; COLUMNS.len()];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An access that the host must see has a narrower scope or none, or an atomic has no order.
+    /// An access that the host must see has no or a narrower scope, or an atomic has no order.
     Scope,
-    /// A read-modify-write of memory that the host may write.
     Shared,
-    /// A load that may return stale bytes.
     NonCoherent,
-    /// A value that is not in registers.
     Local,
-    /// `RINGMEM_ABI` is missing, hidden or without value.
     Abi,
     Count,
     Row,
@@ -67,7 +62,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns the faults that no table excuses.
 pub fn rules(module: &Module) -> Vec<Finding> {
     let mut findings = Vec::new();
     for function in &module.functions {
@@ -97,14 +91,13 @@ fn fault(function: &Function, operation: &Operation) -> Option<(What, &'static s
         "atom" | "red" if !has("sys") && !has("gpu") => Some((What::Scope, "scope `.gpu`, for a counter in device memory")),
         "atom" | "red" if !ordered => Some((What::Scope, "an order")),
         "atom" | "red" if has("sys") => Some((What::Shared, "loads and stores of what the host may write")),
-        // Opcodes begin with a letter: this is the empty part before the dot of a directive. The stack frame of a panic costs nothing until
-        // it panics.
+        // Opcodes begin with a letter: this is a directive. A panic's stack frame costs nothing until it
+        // panics.
         "" if opcode == ".local" && (function.entry || !is_panic(&function.name)) => Some((What::Local, "values in registers")),
         _ => None,
     }
 }
 
-/// Returns whether an access moves 16 bytes, as copies of aligned buffers do.
 fn is_wide(opcode: &str) -> bool {
     let parts: Vec<&str> = opcode.split('.').collect();
     let bits = parts.last().map_or("", |kind| kind.trim_start_matches(char::is_alphabetic));
@@ -222,7 +215,6 @@ mod tests {
         Module::parse(&format!("{abi}\n.visible .entry kernel(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n{trap}\n{helper}\n")).unwrap()
     }
 
-    /// A poll and a publish only.
     const GOOD: &str = "
 	ld.acquire.sys.global.b64 	%rd14, [%rd1];
 	ld.relaxed.sys.b64 	%rd47, [%rd1];
@@ -251,7 +243,6 @@ mod tests {
 
     #[test]
     fn a_fetch_add_that_lost_order_and_scope_is_found() {
-        // LLVM 22's output for `fetch_add(1, AcqRel)`, with and without a result.
         let found = only(&module("\tatom.global.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
         assert_eq!(
             found,

@@ -1,10 +1,8 @@
-//! `cargo xtask compare [REVISION]`: tests whether this tree is slower than another revision, on this machine.
+//! `cargo xtask compare [REVISION]`: tests whether this tree is slower than another revision, by default the
+//! last tag.
 //!
-//! 1. The benches of both are built by the same compiler and run alternately, in their quick form, for some rounds.
-//! 2. A row is one of ours, by bench, workload, class and subject. Its ratio is the median over the rounds of new to old: a load that lasts
-//!    longer than a run affects both.
-//! 3. A row that either side lacks in any round is counted and not compared.
-//! 4. Ratios within [`LEVEL`] are level; above [`MOST`] the comparison fails. In between, repeat it, or count instructions.
+//! Benches run alternately; a row's ratio is the median over the rounds, because a load that lasts longer
+//! than a run affects both sides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,7 +20,6 @@ const MOST: f64 = 1.5;
 
 type Figures = BTreeMap<String, Vec<f64>>;
 
-/// Compares this tree with a revision: by default the last tag before this commit, or the previous commit if there is no tag.
 pub fn run(revision: Option<&str>) -> Result<(), Failure> {
     let revision = match revision {
         Some(revision) => revision.to_owned(),
@@ -67,7 +64,6 @@ fn check_out(tree: &Path, commit: &str) -> Result<(), Failure> {
     if tree.join(".git").exists() {
         git(tree, &["checkout", "--quiet", "--detach", commit])?;
     } else {
-        // Git still lists a worktree that was removed with its target directory.
         git(&root(), &["worktree", "prune"])?;
         git(&root(), &["worktree", "add", "--quiet", "--detach", tree.to_str().ok_or("the target directory's name is not text")?, commit])?;
     }
@@ -102,7 +98,6 @@ fn programs(messages: &str) -> Result<BTreeMap<String, PathBuf>, Failure> {
     Ok(programs)
 }
 
-/// Adds our rows of one run to the figures, except those without a measurement.
 fn add(figures: &mut Figures, output: &str) -> Result<(), Failure> {
     for line in output.lines() {
         let row: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
@@ -181,7 +176,6 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_those_of_the_rounds() {
-        // Slow for one round on both sides, as under load; the ratio of the medians would be 2.
         let old = figures(&[("a", &[10.0, 20.0, 10.0])]);
         let new = figures(&[("a", &[10.0, 20.0, 20.0])]);
         let (text, worst) = table(&old, &new);

@@ -1,7 +1,4 @@
 //! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine that has a GPU and a driver.
-//!
-//! `target/gpu-bundle` holds the programs (`ringmem`, `gpu_suite`, `gpu_smoke`), the PTX, the cubins if an assembler is installed,
-//! `run.sh`, `waits.py`, and the C++ and Python twins as source, which are built and run there if possible.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +44,6 @@ pub fn run() -> Result<(), Failure> {
         copy(&root().join("examples/gpu_suite").join(text), &folder)?;
     }
     copy(&image::path(), &folder)?;
-    // The driver compiles the PTX if there is no cubin of its architecture. The cubins are for inspection.
     match ptxas::run(&image::path()) {
         Ok(()) => cubins(&folder)?,
         Err(why) => println!("without cubins: {why}"),
@@ -63,7 +59,6 @@ pub fn run() -> Result<(), Failure> {
 fn cubins(folder: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(target().join("cubin"))? {
         let path = entry?.path();
-        // The others are of test kernels.
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ringmem.")) {
             copy(&path, folder)?;
         }

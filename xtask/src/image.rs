@@ -20,8 +20,8 @@ pub fn write() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compiles the kernels and compares: byte by byte if the same compiler generated the file, otherwise by the properties that do not depend
-/// on the compiler.
+/// Compares byte by byte if the same compiler generated the file, otherwise by compiler-independent
+/// properties.
 pub fn compare() -> Result<(), Failure> {
     let (new, version) = fresh()?;
     let old = crate::read(&path())?;

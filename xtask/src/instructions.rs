@@ -1,4 +1,4 @@
-//! `cargo xtask instructions`: the instructions of the hot paths against `benches/instructions.txt`, as callgrind counts them.
+//! `cargo xtask instructions`: callgrind's counts of the hot paths against `benches/instructions.txt`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,14 +9,12 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// A count may be larger by this share: differences of alignment and of the C library's copies.
+/// Allowed increase: differences of alignment and of the C library's copies.
 const TOLERANCE: f64 = 0.02;
-/// Below this many instructions the share is finer than the count.
 const LEAST: f64 = 0.5;
 
 type Counts = BTreeMap<(String, String), f64>;
 
-/// Fails if a path executes more instructions than the table allows, or is not in it.
 pub fn check() -> Result<(), Failure> {
     let table = parse(&crate::read(&path())?)?;
     let counts = count()?;
@@ -44,7 +42,6 @@ pub fn check() -> Result<(), Failure> {
     Err(findings.join("\n").into())
 }
 
-/// Rewrites the table.
 pub fn bless() -> Result<(), Failure> {
     let mut text = String::from("# Instructions per operation: `cargo xtask instructions --bless`.\n");
     for ((workload, subject), count) in count()? {
@@ -57,7 +54,6 @@ fn path() -> PathBuf {
     crate::root().join("benches/instructions.txt")
 }
 
-/// Counts our own paths.
 fn count() -> Result<Counts, Failure> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(crate::root()).args(["bench", "--quiet", "-p", "ringmem-benches", "--bench", "instructions", "--", "--json"]);

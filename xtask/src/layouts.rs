@@ -19,7 +19,6 @@ A *word* has 64 bits, in a header shared with another agent or in a message. The
 cache lines are on the right. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
 ";
 
-/// Writes the page and the pictures, and removes pictures of structs that no longer exist.
 pub fn write() -> Result<(), Failure> {
     let pages = pages();
     fs::create_dir_all(folder())?;
@@ -71,7 +70,6 @@ fn folder() -> PathBuf {
     crate::root().join("docs/guide/layouts")
 }
 
-/// Returns files in the directory that are not among `pages`.
 fn left_over(pages: &[(PathBuf, String)]) -> Result<Vec<PathBuf>, Failure> {
     let entries = match fs::read_dir(folder()) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

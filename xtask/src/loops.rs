@@ -1,16 +1,15 @@
 //! Loops in a function's PTX that poll shared words, and whether they can end by the clock.
 //!
-//! A loop is a strongly connected component. Its inner loops are found by removing its entry. Each loop is judged without its inner loops.
+//! A loop is a strongly connected component, judged without its inner loops, which are found by removing its
+//! entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::module::{Function, Operation};
 
-/// The number of loops that poll shared words, with and without reading the clock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Loops {
     pub waits: u64,
-    /// Loops that do not, and must end by themselves: scans.
     pub scans: u64,
 }
 
@@ -43,7 +42,6 @@ fn within(function: &Function, at: usize) -> impl Iterator<Item = usize> {
     (at < function.operations.len()).then_some(at).into_iter()
 }
 
-/// Judges the loops among `nodes`, each without its inner loops.
 fn judge(function: &Function, next: &[Vec<usize>], nodes: BTreeSet<usize>, found: &mut Loops) {
     for mut cycle in cycles(next, &nodes) {
         let entered = |at: &&usize| (0..next.len()).any(|from| !cycle.contains(&from) && next[from].contains(*at));
@@ -70,14 +68,12 @@ fn reads_clock(operation: &Operation) -> bool {
     operation.text.contains("%globaltimer")
 }
 
-/// Returns the strongly connected components among `nodes`: of more than one operation, or of one that jumps to itself.
 fn cycles(next: &[Vec<usize>], nodes: &BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
     let mut before: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let inside = |at: usize| next[at].iter().copied().filter(|to| nodes.contains(to));
     for &at in nodes {
         inside(at).for_each(|to| before.entry(to).or_default().push(at));
     }
-    // Kosaraju's algorithm: in order of leaving, then along the reversed edges.
     let (mut seen, mut left) = (BTreeSet::new(), Vec::new());
     for &root in nodes {
         let mut stack = vec![(root, false)];

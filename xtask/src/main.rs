@@ -110,7 +110,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Returns the directory for builds: separate from cargo's own, so that neither waits for the other's lock.
+/// Separate from cargo's own, so that neither waits for the other's lock.
 fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
 }
@@ -139,7 +139,6 @@ fn check_file(file: &Path) -> Result<(), Failure> {
     report(file, &module, check::rules(&module).into_iter().chain(check::against(&module, &table)).collect())
 }
 
-/// Violations that no table excuses are refused here too.
 fn bless_file(file: &Path) -> Result<(), Failure> {
     let module = check::Module::parse(&read(file)?)?;
     report(file, &module, check::rules(&module))?;

@@ -6,7 +6,6 @@ use crate::Failure;
 
 #[derive(Debug)]
 pub struct Module {
-    /// Kernels, and functions that were not inlined; prototypes are left out.
     pub functions: Vec<Function>,
     pub abi: Option<u64>,
 }
@@ -23,9 +22,7 @@ pub struct Function {
 #[derive(Debug)]
 pub struct Operation {
     pub line: usize,
-    /// The text without label and predicate, with single spaces.
     pub text: String,
-    /// Whether it has a predicate, so that it may be skipped.
     pub predicated: bool,
 }
 
@@ -48,7 +45,6 @@ impl Module {
                     depth = 1;
                 }
                 '{' if depth > 0 && statement.is_empty() => depth += 1,
-                // A vector operand or the value of a global.
                 '{' => {
                     group += 1;
                     statement.push(c);
@@ -100,7 +96,7 @@ impl Module {
         kernels
     }
 
-    /// Returns functions that end in a trap or are named as panics: a call of one is a trap.
+    /// Functions that end in a trap or are named as panics: a call of one is a trap.
     pub fn panics(&self) -> BTreeSet<&str> {
         let mut panics = BTreeSet::new();
         loop {
@@ -127,7 +123,6 @@ impl Function {
             (None, Some(at)) => (false, &header[at + ".func ".len()..]),
             (None, None) => return Err(nameless().into()),
         };
-        // A function's results precede its name, in parentheses.
         let rest = rest.trim_start();
         let rest = if rest.starts_with('(') { rest.split_once(')').ok_or_else(nameless)?.1 } else { rest };
         let end = rest.find('(').unwrap_or(rest.len());
@@ -165,7 +160,6 @@ fn header(statement: &str) -> bool {
     statement.contains(".entry ") || statement.contains(".func ")
 }
 
-/// Returns the value of `RINGMEM_ABI`, if this statement defines it visibly.
 fn abi(statement: &str) -> Option<u64> {
     let (declaration, value) = statement.split_once('=')?;
     let named = declaration.split([' ', '[']).any(|word| word == "RINGMEM_ABI");
@@ -184,7 +178,6 @@ fn abi(statement: &str) -> Option<u64> {
         Some(bytes) => {
             let mut value = [0; 8];
             for (i, byte) in bytes.trim_end_matches('}').split(',').enumerate() {
-                // LLVM omits trailing zeros.
                 *value.get_mut(i)? = number(byte)?.try_into().ok()?;
             }
             Some(u64::from_le_bytes(value))

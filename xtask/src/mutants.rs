@@ -1,7 +1,6 @@
-//! Breaks the code on purpose: every break listed in `tests/breaks` must fail the test that it names.
+//! Breaks the code on purpose: every break in `tests/breaks` must fail the test that it names.
 //!
-//! All breaks are compiled into one copy of the tree, each behind a switch that the environment sets, so that one build serves them all.
-//! Operators, guards and return values are left to cargo-mutants (`.cargo/mutants.toml`); here are the breaks that no tool makes:
+//! One build contains all breaks, each behind an environment switch. They are what cargo-mutants cannot make:
 //! weaker orderings, lost drops, wrong lock scopes.
 
 mod list;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use self::list::{Break, Test};
 use crate::Failure;
 
-/// A test that runs longer has failed: many breaks show as a wait that never ends.
+/// A longer test has failed: many breaks show as endless waits.
 const LIMIT: Duration = Duration::from_secs(60);
 
 const SWITCH: &str = "RINGMEM_BREAK";
@@ -120,7 +119,6 @@ impl Program {
     }
 }
 
-/// Fails unless all tests exist, and pass while no break is switched on.
 fn unbroken(program: &Program, tests: &[&str]) -> Result<(), Failure> {
     let output = program.start(tests, None, Stdio::piped())?.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,4 +1,4 @@
-//! A kernel whose ordering rustc drops: the check must find it in real PTX, not only in a sample.
+//! A kernel whose ordering rustc drops: the check must find it in real PTX.
 
 use ringmem_ptx_builder::{Builder, Compiler};
 
@@ -40,7 +40,6 @@ pub unsafe extern "ptx-kernel" fn planted(counter: *const AtomicU64) {
 }
 "#;
 
-/// Compiles the kernel, and fails unless its check fails.
 pub fn run() -> Result<(), Failure> {
     let compiler = match Compiler::find() {
         Ok(compiler) => compiler,

@@ -1,5 +1,4 @@
-//! `cargo xtask ptxas`: runs NVIDIA's assembler over the PTX. Every kernel must assemble for every architecture with its values in
-//! registers. If the disassembler is installed too, the instructions of a batch are counted.
+//! `cargo xtask ptxas`: NVIDIA's assembler must accept every kernel for every architecture, without spills.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,14 +12,12 @@ const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Properties {
-    /// `None` for a function that is not a kernel.
     registers: Option<u32>,
     stack: u32,
     spill_stores: u32,
     spill_loads: u32,
 }
 
-/// Assembles a file for every architecture, prints a table, and fails if a function has a stack frame or spills.
 pub fn run(file: &Path) -> Result<(), Failure> {
     let ptxas = find()?;
     let version = crate::answer(&ptxas, &["--version"])?;
@@ -47,7 +44,6 @@ pub fn run(file: &Path) -> Result<(), Failure> {
             let registers = registers.map_or("-".into(), |count| count.to_string());
             let name = readable(&name);
             println!("{name:40} {architecture:>7} {registers:>9} {stack:>5} {spill_stores:>12} {spill_loads:>11}");
-            // A panic runs once, when speed no longer matters.
             if !is_panic(&name) && [stack, spill_stores, spill_loads] != [0; 3] {
                 faults.push(format!(
                     "{}: {name} for {architecture}: expected no stack frame and no spills, got {stack} bytes of stack, {spill_stores} stored, {spill_loads} loaded",
@@ -77,7 +73,6 @@ fn find_disassembler(ptxas: &Path) -> Option<PathBuf> {
     beside.into_iter().chain(on_path).map(|directory| directory.join("nvdisasm")).find(|program| program.is_file())
 }
 
-/// Finds the assembler: `RINGMEM_PTXAS`, then PATH, then the files of `pip install nvidia-cuda-nvcc`.
 fn find() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os("RINGMEM_PTXAS").filter(|named| !named.is_empty()) {
         return Ok(named.into());

@@ -1,14 +1,7 @@
-//! `cargo xtask ptxas`, second part: counts the instructions of one batch in the machine code that the assembler generates.
-//!
-//! 1. The path of a batch: from the loop that moves payload, through the fence that publishes it and the next poll of the rings, back to
-//!    the loop. It is the shortest such path: a full batch that finds work and room, refuses nothing and polls no command.
-//! 2. The share of counters and clock is that of [`TOGETHER`] batches of a busy kernel. It has two parts: the extra instructions of each
-//!    batch over the same kernel without counters, and those of the batches that do more: one is timed, one writes the counters and a
-//!    telemetry record, and some precede a poll of the command.
-//! 3. A warp executes an instruction if any of its lanes does. Instructions that lane 0 alone executes are reported as a share of both the
-//!    warp's instructions and all lanes' instructions.
-//!
-//! It counts instructions; it does not time them.
+//! `cargo xtask ptxas`, second part: counts the instructions of one batch in machine code: the shortest path
+//! from the loop that moves payload, through the publishing fence and the next poll of the rings, back.
+//! Counters and clock are the additional instructions of [`TOGETHER`] batches over the kernel without
+//! counters.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -16,14 +9,11 @@ use std::fmt;
 
 use crate::Failure;
 
-/// Messages of the counted batch: 64 bytes each, sixteen wide accesses per lane of 32.
 const BATCH: u64 = 128;
 const LANES: u64 = 32;
 const MESSAGES_PER_LOOP: u64 = 128;
 const MOST_WIDE: u64 = 16;
-/// Upper limit of the counters' share of a warp's instructions, and of all lanes' instructions, in hundredths of a percent.
 const MOST_ACCOUNTS: u64 = 200;
-/// `processed` in the control block, stored only where the counters are written.
 const PROCESSED: &str = "+0x58]";
 const HEARTBEAT: &str = "+0x70]";
 const UPDATED: &str = "+0x38]";
@@ -54,7 +44,6 @@ impl Beside {
     }
 }
 
-/// The kernels that move 64-byte messages, and the number of fences per batch that each may have.
 const MOVERS: [(&str, u64); 5] = [("echo", 1), ("echo_split", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
 
 #[derive(Debug, Default)]
@@ -87,11 +76,10 @@ fn is_store_of(text: &str, place: &str) -> bool {
     text.starts_with("ST") && text.contains("STRONG.SYS") && text.contains(place)
 }
 
-/// Returns whether a block polls a ring. An acquire is a strong load followed by a cache invalidation.
 fn looks(block: &Block) -> bool {
     let is_load = |text: &&String| text.starts_with("LD") && text.contains("STRONG.SYS");
     let loads = block.instructions.iter().position(|text| is_load(&text));
-    // Not the poll of the command: a path from there bypasses the rings.
+    // Not the poll of the command, whose path bypasses the rings.
     let at_rings = !block.instructions.iter().any(|text| is_load(&text) && text.contains(COMMAND));
     at_rings && loads.is_some_and(|at| block.instructions[at..].iter().any(|text| text.starts_with("CCTL.IVALL")))
 }
@@ -110,7 +98,6 @@ impl Code {
     fn parse(body: &str) -> Result<Self, Failure> {
         let mut blocks = vec![Block::default()];
         let mut labels = BTreeMap::new();
-        // Targets by name: a label may come later.
         let mut jumps = Vec::new();
         let mut falls = true;
         for line in body.lines().map(str::trim) {
@@ -135,7 +122,7 @@ impl Code {
             let opcode = text.split(' ').next().unwrap_or_default();
             // Only a diverged warp takes `BRA.DIV`: never after a barrier.
             let leaves = matches!(opcode, "EXIT" | "RET" | "BRX" | "KILL");
-            // A call of a label within the kernel, which never returns, is a far branch.
+            // A call of a label within the kernel that never returns is a far branch.
             let is_far = opcode == "CALL.REL.NOINC" && text.contains("`(.L_");
             if opcode == "BRA" || opcode == "BRA.U" || is_far || leaves {
                 if let Some(target) = text.split_once("`(").and_then(|(_, rest)| rest.split_once(')')).map(|(label, _)| label) {
@@ -152,7 +139,6 @@ impl Code {
         Ok(Self { blocks })
     }
 
-    /// Returns the number of instructions on the shortest path from the end of one block to the end of another, and its blocks.
     fn way(&self, from: usize, to: impl Fn(&Block) -> bool) -> Option<(u64, Vec<usize>)> {
         let mut best = BTreeMap::new();
         let mut queue = BinaryHeap::from([Reverse((0, from, Vec::new()))]);
@@ -199,7 +185,6 @@ impl Code {
         let (more, way) = self.blocks.iter().filter(|block| looks(block)).filter_map(through).min()?;
         path.extend(way);
         let fences = path.iter().map(|&at| self.blocks[at].count(is_fence)).sum();
-        // The loop itself is counted separately.
         Some((length + more - self.blocks[payload].instructions.len() as u64, fences))
     }
 }
@@ -232,7 +217,6 @@ impl Cost {
         BATCH / MESSAGES_PER_LOOP * self.per_loop + self.rest
     }
 
-    /// Returns the minimum over all lanes: everything outside the loop counted as if lane 0 alone executed it.
     const fn of_lanes(&self) -> u64 {
         BATCH / MESSAGES_PER_LOOP * self.per_loop * LANES + self.rest
     }
@@ -276,7 +260,6 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     if let (Some(ways), Some(bare)) = (ways(), bare) {
         let one = &ways[0];
         let [_, looks, is_timed, tells] = [0, 1, 2, 3].map(|at| ways[at].batch().saturating_sub(one.batch()));
-        // The last batch both polls and writes.
         let more = (TOGETHER / COMMAND_POLL_ROUNDS - 1) * looks + is_timed + tells;
         let each = one.batch().saturating_sub(bare);
         let share = |one: u64| ((TOGETHER * each + more) * 10_000).div_ceil((TOGETHER * one + more).max(1));
@@ -356,7 +339,6 @@ mod tests {
         let kernels = parse(SAID).unwrap();
         assert_eq!(kernels.keys().collect::<Vec<_>>(), ["echo", "other"]);
         let cost = Cost::of(&kernels["echo"], Beside::Nothing).unwrap();
-        // The branch, fence and store; the branch; the branch, poll and its end; the exit that is not taken.
         assert_eq!(cost, Cost { loads: 1, stores: 1, per_loop: 3, rest: 1 + 2 + 1 + 1 + 2 + 1, fences: 1 });
         let more = |beside| Cost::of(&kernels["echo"], beside).unwrap().rest - cost.rest;
         let ways = [Beside::Looks, Beside::IsTimed, Beside::Tells].map(more);
@@ -370,7 +352,6 @@ mod tests {
             let one = text.split("\n\t.section\t.text.other").next().unwrap();
             MOVERS.iter().map(|(name, _)| one.replace("text.echo", &format!("text.{name}"))).collect::<String>()
         };
-        // With so few instructions, the share of counters always exceeds its limit.
         let faults = |text: &str| -> Vec<String> {
             let is_share = |fault: &String| fault.contains("expected counters to be");
             report("sm_0", text).unwrap().into_iter().filter(|fault| !is_share(fault)).collect()
@@ -382,7 +363,6 @@ mod tests {
         assert!(faults(&whole(&narrow))[0].contains("got no way through them"));
         let more = SAID.replace("        /*0060*/", &("        /*0060*/ LD.E.128 R1, [R2] ;\n".repeat(16) + "        /*0060*/"));
         assert!(faults(&whole(&more))[0].contains("got 17 and 1"));
-        // A path of some 150 instructions, so that extra work is a small share; one more in `echo` alone is 0.6 % of it.
         let long = SAID.replace("        /*0080*/", &("        /*0080*/ IADD3 R1, R1, 0x1, RZ ;\n".repeat(150) + "        /*0080*/"));
         assert_eq!(report("sm_0", &whole(&long)).unwrap(), Vec::<String>::new());
         let more = whole(&long).replacen("/*00b0*/", "/*00b0*/ IADD3 R1, R1, 0x1, RZ ;\n        /*00b0*/", 1);

@@ -1,17 +1,18 @@
 //! The breaks of `tests/breaks`: one file for each area.
 //!
 //! ```text
-//! == relaxed-publish
-//! layouts/src/ring/indexed.rs
-//! @ fn publish
-//! - self.words.store(tail, Ordering::Release);
-//! + self.words.store(tail, Ordering::Relaxed);
-//! > ringmem-layouts suite loom_spsc::a_pop_sees_the_message
+//! == aggregate-head-seen-relaxed-by-a-reservation
+//! layouts/src/ring/aggregate.rs
+//! @ if known > capacity
+//! - self.own.consumer.head.load_acquire()
+//! + self.own.consumer.head.load()
+//! > ringmem-layouts suite loom_aggregate::a_slot_is_filled_again_when_it_has_been_emptied
 //! ```
 //!
-//! The lines `-` are replaced by the lines `+` at the first place after the text of `@`, or, without `@`, at the only place in the file.
-//! Both must be an expression or whole statements without `let`, outside of `const fn`; the `+` may be missing.
-//! The `>` line names a package, a test program (`lib` for unit tests) and the test that must fail.
+//! The lines `-` are replaced by the lines `+` at the first place after the text of `@`, or, without `@`, at
+//! the only place in the file. Both must be an expression or whole statements without `let`, outside of
+//! `const fn`; the `+` may be missing. The `>` line names a package, a test program (`lib` for unit tests)
+//! and the test that must fail.
 
 use std::fmt;
 
@@ -27,7 +28,6 @@ pub struct Break {
     pub test: Test,
 }
 
-/// The test that must fail.
 pub struct Test {
     pub package: String,
     pub program: String,

@@ -24,7 +24,7 @@ pub fn target() -> PathBuf {
     crate::target().join("mutants/build")
 }
 
-/// Writes the copy with every break behind its switch. Leaves files that do not change, so that cargo does not compile them again.
+/// Leaves unchanged files alone, so that cargo does not recompile them.
 pub fn write(breaks: &[Break]) -> Result<(), Failure> {
     let list =
         answer(Path::new("git"), &["-C", &root().to_string_lossy(), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
@@ -64,7 +64,6 @@ fn with_switches(mut text: String, breaks: &[&Break]) -> Result<String, Failure>
         };
         let at = text[from..].find(old).ok_or(format!("{name}: no `{old}`"))? + from;
         let switch = format!("if crate::is_broken({number}) {{ {new} }} else {{ {old} }}");
-        // Statements stand alone; an expression may be an operand.
         let switch = if old.ends_with([';', '}']) { switch } else { format!("({switch})") };
         text.replace_range(at..at + old.len(), &switch);
     }
