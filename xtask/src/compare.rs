@@ -1,5 +1,5 @@
 //! `cargo xtask compare [REVISION]`: tests whether this tree is slower than another revision, by default the
-//! last tag.
+//! last tag, else the previous commit.
 //!
 //! Benches run alternately; a row's ratio is the median over the rounds, because a load that lasts longer
 //! than a run affects both sides.
