@@ -95,6 +95,8 @@ pub mod stream;
 #[cfg(feature = "std")]
 pub mod streaming;
 #[cfg(feature = "std")]
+mod trace;
+#[cfg(feature = "std")]
 pub mod visibility;
 #[cfg(feature = "std")]
 pub mod wait;

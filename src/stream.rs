@@ -25,6 +25,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::Result;
 use crate::backend::{Backend, StreamId, Ticket, Uses, same_backend};
+use crate::trace::event;
 
 pub use completion::Completion;
 pub use event::Event;
@@ -137,6 +138,9 @@ impl Stream {
         let Shared { backend, id, meter, .. } = &*self.shared;
         let timing = meter.get().map(|meter| meter.begin(&**backend, *id)).transpose()?;
         let ticket = operation(&**backend, *id)?;
+        if let Work::Bytes(kind, bytes) = work {
+            event!(trace, stream = id.get(), operation = ?kind, bytes, "queued");
+        }
         if let Some(timing) = timing {
             timing.end(work);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::backend::{Backend, Capabilities};
+use crate::trace::event;
 
 /// The visibility of stores between host and running kernel, in memory that both map.
 ///
@@ -84,9 +85,8 @@ impl MemoryVisibility {
         // Values that are not Unicode are unknown.
         let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
         let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
-        #[cfg(feature = "tracing")]
         if let Some(warning) = detected.warning {
-            tracing::warn!(variable = VARIABLE, value = detected.overruled.as_deref(), warning);
+            event!(warn, variable = VARIABLE, value = detected.overruled.as_deref(), warning, "visibility");
         }
         Ok(detected)
     }

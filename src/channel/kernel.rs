@@ -10,6 +10,7 @@ use crate::control::{Command, Fault, State};
 use crate::dump::{Dump, Twins};
 use crate::stream::Pending;
 use crate::telemetry::Busy;
+use crate::trace::event;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer};
 
@@ -96,7 +97,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         // The kernel may wait for room first.
         let _ = self.flush();
         self.control.command(command);
-        self.wait(|channel| channel.control.acknowledged())
+        self.wait(|channel| channel.control.acknowledged())?;
+        event!(debug, kernel = &*self.launch.kernel, command = ?command, state = ?self.state(), "command acknowledged");
+        Ok(())
     }
 
     /// Keeps a value until the kernel has left, even if the channel is dropped before.
@@ -172,7 +175,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
         let what = "the kernel left in the middle of a telemetry record";
         let telemetry = self.telemetry.snapshot().map_err(|Busy| Error::Busy { what })?;
-        Ok(Closed { control: self.control(), telemetry })
+        let control = self.control();
+        event!(debug, kernel = &*self.launch.kernel, state = ?control.kernel_state(), processed = control.processed, "kernel has left");
+        Ok(Closed { control, telemetry })
     }
 
     pub(super) fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
@@ -212,6 +217,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
         }
         let (faults, fault): (u32, Option<Fault>) = control.faults();
+        event!(warn, kernel = &*self.launch.kernel, state = ?state, fault = ?fault, faults, "kernel does not continue");
         Error::Kernel { state, is_over, fault, faults, waited }
     }
 }

@@ -57,6 +57,7 @@ use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::stream::{Module, Pending, Stream};
 use crate::telemetry;
+use crate::trace::event;
 use crate::watchdog::Watchdog;
 use crate::{ControlBlock, Error, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
 
@@ -248,7 +249,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
         self.watch();
         self.command(Command::ACTIVATE)?;
-        self.wait(|channel| channel.state() == Some(State::Active))
+        self.wait(|channel| channel.state() == Some(State::Active))?;
+        event!(debug, kernel = &*self.launch.kernel, epoch = self.launch.prepared.epoch, "kernel active");
+        Ok(())
     }
 
     /// Launches an ended kernel again on the same rings, from the first unanswered message on.

@@ -10,6 +10,7 @@ use super::{Module, Operand, Pending, Queue, Queued, Stream};
 use crate::Result;
 use crate::backend::{DeviceAddress, Launch, Uses, same_backend};
 use crate::memory::{DeviceReadable, Memory};
+use crate::trace::event;
 use sealed::Shown;
 
 /// The operands of a launch: device-readable buffers and leases, alone or in nested pairs.
@@ -77,6 +78,7 @@ impl Stream {
         let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[] };
         // SAFETY: the caller's promise.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
+        event!(debug, stream = ticket.stream.get(), kernel = name, groups, stays, "launch queued");
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
@@ -190,7 +192,9 @@ impl Stream {
             })?;
             let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
             // SAFETY: the caller's promise; the launch owns the operands, after their uses, until the kernel has ended.
-            self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
+            let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
+            event!(debug, stream = ticket.stream.get(), kernel = name, "launch queued");
+            Ok(Some(ticket))
         })();
         self.pending(queued, operands)
     }

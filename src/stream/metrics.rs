@@ -168,29 +168,54 @@ impl Stream {
 
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    Bytes(fn(&mut Metrics) -> &mut Traffic, u64),
+    Bytes(Kind, u64),
     Kernel,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Upload,
+    Download,
+    DeviceCopy,
+    PeerCopy,
+    HostCopy,
+    Fill,
+    Prefetch,
 }
 
 impl Work {
     /// On devices, or `None` for the host.
     pub fn copy(from: Option<u32>, to: Option<u32>, bytes: u64) -> Self {
-        let way: fn(&mut Metrics) -> &mut Traffic = match (from, to) {
-            (None, Some(_)) => |metrics| &mut metrics.uploads,
-            (Some(_), None) => |metrics| &mut metrics.downloads,
-            (Some(from), Some(to)) if from == to => |metrics| &mut metrics.device_copies,
-            (Some(_), Some(_)) => |metrics| &mut metrics.peer_copies,
-            (None, None) => |metrics| &mut metrics.host_copies,
+        let kind = match (from, to) {
+            (None, Some(_)) => Kind::Upload,
+            (Some(_), None) => Kind::Download,
+            (Some(from), Some(to)) if from == to => Kind::DeviceCopy,
+            (Some(_), Some(_)) => Kind::PeerCopy,
+            (None, None) => Kind::HostCopy,
         };
-        Self::Bytes(way, bytes)
+        Self::Bytes(kind, bytes)
     }
 
     pub fn fill(bytes: u64) -> Self {
-        Self::Bytes(|metrics| &mut metrics.fills, bytes)
+        Self::Bytes(Kind::Fill, bytes)
     }
 
     pub fn prefetch(bytes: u64) -> Self {
-        Self::Bytes(|metrics| &mut metrics.prefetches, bytes)
+        Self::Bytes(Kind::Prefetch, bytes)
+    }
+}
+
+impl Metrics {
+    fn of(&mut self, kind: Kind) -> &mut Traffic {
+        match kind {
+            Kind::Upload => &mut self.uploads,
+            Kind::Download => &mut self.downloads,
+            Kind::DeviceCopy => &mut self.device_copies,
+            Kind::PeerCopy => &mut self.peer_copies,
+            Kind::HostCopy => &mut self.host_copies,
+            Kind::Fill => &mut self.fills,
+            Kind::Prefetch => &mut self.prefetches,
+        }
     }
 }
 
@@ -278,7 +303,7 @@ impl Books {
     fn settle(&mut self, backend: &dyn Backend) {
         while let Some(open) = self.open.pop_front_if(|open| backend.reached(open.end)) {
             match (backend.extension().elapsed(open.begin, open.end), open.work) {
-                (Ok(took), Work::Bytes(way, bytes)) => way(&mut self.metrics).add(bytes, took),
+                (Ok(took), Work::Bytes(kind, bytes)) => self.metrics.of(kind).add(bytes, took),
                 (Ok(took), Work::Kernel) => self.metrics.kernels.add(took),
                 (Err(_), _) => self.metrics.lost += 1,
             }

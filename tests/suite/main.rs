@@ -40,6 +40,8 @@ mod shared_owned;
 mod stream;
 mod stream_set;
 mod streaming;
+#[cfg(feature = "tracing")]
+mod trace;
 mod typed_launch;
 mod uses;
 mod wait;

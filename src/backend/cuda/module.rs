@@ -106,7 +106,7 @@ impl Shared {
         let Launch { module, name, arguments, groups, stays, operands } = *launch;
         operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.place, operand.bytes))?;
         let queue = self.stream(on)?;
-        let (entry, kernel) = self.kernel(module, name, arguments.len(), &queue.device)?;
+        let kernel = self.kernel(module, name, arguments.len(), &queue.device)?;
         kernel.fit.holds(groups)?;
         let bound = queue.device.bind()?;
         let (mut residents, mut reason, mut launching) = (None, None, None);
@@ -160,15 +160,11 @@ impl Shared {
             reason.stays();
         }
         self.counts.launches.fetch_add(1, Relaxed);
-        #[cfg(feature = "tracing")]
-        tracing::debug!(stream = on.get(), kernel = entry.name, "launch queued");
-        #[cfg(not(feature = "tracing"))]
-        let _ = entry;
         Ok(ticket)
     }
 
     /// A thread finds its last kernels without a lock, since nothing is unloaded during the backend's lifetime.
-    fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<(&'static Entry, Kernel)> {
+    fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<Kernel> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {
             known.stamp == stamp
@@ -179,7 +175,7 @@ impl Shared {
         };
         let known = KNOWN.with(|known| known.rows.iter().filter_map(Cell::get).find(is_it));
         if let Some(known) = known {
-            return Ok((known.entry, known.kernel));
+            return Ok(known.kernel);
         }
         let loaded = self.modules.get(module);
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
@@ -192,7 +188,7 @@ impl Shared {
             let next = known.next.replace((known.next.get() + 1) % known.rows.len());
             known.rows[next].set(Some(Known { stamp, module, ordinal: device.ordinal, entry, kernel }));
         });
-        Ok((entry, kernel))
+        Ok(kernel)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::backend::fill::filled;
 use crate::backend::panic::caught;
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, Fill, MemoryLocation, Operand, Place, Prefetch, StreamId, Ticket};
+use crate::trace::event;
 use crate::{Error, Result};
 
 /// INVARIANT: the caller that queued it made the promise of the backend's method.
@@ -127,7 +128,7 @@ impl Launch {
             let first = run(0);
             others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))
         });
-        ended(&self.entry, outcome.is_err());
+        event!(debug, kernel = self.entry.name, panicked = outcome.is_err(), "kernel ended");
         outcome
     }
 }
@@ -265,11 +266,3 @@ unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
         unsafe { to.copy_from_nonoverlapping(host, len) };
     }
 }
-
-#[cfg(feature = "tracing")]
-fn ended(kernel: &Entry, panicked: bool) {
-    tracing::debug!(kernel = kernel.name, panicked, "kernel ended");
-}
-
-#[cfg(not(feature = "tracing"))]
-fn ended(_: &Entry, _: bool) {}

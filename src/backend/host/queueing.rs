@@ -95,7 +95,6 @@ impl HostBackend {
             }
             let stream = self.stream(on)?;
             let (operation, work) = prepare(&stream)?;
-            traced(&operation, on);
             stream.push(Item { operation, facts, struck }, |number| {
                 if !is_watched {
                     return;
@@ -112,17 +111,3 @@ impl HostBackend {
         queued.map(|number| Ticket { stream: on, number })
     }
 }
-
-#[cfg(feature = "tracing")]
-fn traced(operation: &Operation, on: StreamId) {
-    match operation {
-        Operation::Copy(copy, ..) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
-        Operation::Fill(fill, _) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
-        Operation::Prefetch(prefetch) => tracing::trace!(stream = on.get(), bytes = prefetch.bytes, "prefetch queued"),
-        Operation::Launch(launch) => tracing::debug!(stream = on.get(), kernel = launch.entry.name, "launch queued"),
-        Operation::Publish { .. } | Operation::Record(_) | Operation::After { .. } => {}
-    }
-}
-
-#[cfg(not(feature = "tracing"))]
-fn traced(_: &Operation, _: StreamId) {}

@@ -1,0 +1,108 @@
+//! Events of the feature `tracing`, as a subscriber gets them.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+
+use ringmem::backend::host::HostBackend;
+use ringmem::channel::Channel;
+use ringmem::control::Command;
+use ringmem::memory::{Device, GpuBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem_kernels::echo::{ECHO, Echo};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// The lines `LEVEL message field=value ..` of one thread; of spans `SPAN name field=value ..`.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            let (level, fields) = self.0.split_once(' ').unwrap_or((&self.0, ""));
+            self.0 = format!("{level} {value:?}{}{fields}", if fields.is_empty() { "" } else { " " });
+        } else {
+            write!(self.0, " {}={value:?}", field.name()).unwrap();
+        }
+    }
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("ringmem")
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut line = Line(format!("SPAN {}", span.metadata().name()));
+        span.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(event.metadata().level().to_string());
+        event.record(&mut line);
+        self.0.lock().unwrap().push(line.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The lines of some work on this thread.
+fn lines(work: impl FnOnce()) -> Vec<String> {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), work);
+    let found = lines.0.lock().unwrap().clone();
+    found
+}
+
+#[test]
+fn each_queued_operation_is_an_event() {
+    let backend = HostBackend::builder().build().unwrap();
+    let stream = Stream::new(&backend, 0).unwrap();
+    let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI).unwrap();
+    let [one, two] = [(); 2].map(|()| GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).unwrap());
+    let found = lines(|| {
+        let one = stream.fill(one, .., 7).unwrap().ordered();
+        let (_, two) = stream.copy(one, two).unwrap().wait().unwrap();
+        // SAFETY: `increment` uses the 100 bytes, which the launch owns.
+        drop(unsafe { stream.launch_with(&module, "increment", two, &[100]) }.unwrap().wait().unwrap());
+    });
+    let found: Vec<_> = found.iter().filter(|line| line.contains("queued")).collect();
+    assert_eq!(found.len(), 3, "{found:?}");
+    for (line, wanted) in found.iter().zip(["operation=Fill bytes=100", "operation=DeviceCopy bytes=100", "kernel=\"increment\""]) {
+        assert!(line.contains("queued") && line.contains("stream=") && line.ends_with(wanted), "{line}");
+    }
+}
+
+#[test]
+fn a_channel_reports_states_and_faults() {
+    let backend = HostBackend::builder().build().unwrap();
+    let found = lines(|| {
+        let mut channel = Channel::open(&backend, 0, ECHO).unwrap();
+        channel.send(Echo { words: [1; 8] }).unwrap();
+        channel.recv().unwrap();
+        channel.command(Command::PAUSE).unwrap();
+        channel.close().unwrap();
+    });
+    let find = |message: &str| found.iter().find(|line| line.contains(message)).unwrap_or_else(|| panic!("{message} in {found:?}"));
+    assert!(find("kernel active").starts_with("DEBUG") && find("kernel active").contains("kernel=\"echo\" epoch="));
+    assert!(find("command=Command(PAUSE)").contains("command acknowledged"));
+    assert!(find("kernel has left").ends_with("state=Some(Terminated) processed=1"));
+
+    let found = lines(|| {
+        let mut channel = Channel::open(&backend, 0, ECHO).unwrap();
+        channel.drain().unwrap();
+        channel.check().unwrap_err();
+    });
+    assert!(found.iter().any(|line| line.starts_with("WARN kernel does not continue")), "{found:?}");
+}
