@@ -124,7 +124,7 @@ impl<'a> Probe<'a> {
             host.store_release(number);
             while device.load_acquire() != number {
                 if begun.elapsed().as_nanos() as u64 > IDLE_NS {
-                    return Err(Failure::Fact(format!("number {number} did not come back in {} s", IDLE_NS / 1_000_000_000)));
+                    return Err(Failure::Fact(format!("message {number} was not answered within {} s", IDLE_NS / 1_000_000_000)));
                 }
             }
             times.push(begun.elapsed().as_nanos() as u64);

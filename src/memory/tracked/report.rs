@@ -81,7 +81,7 @@ pub struct Named {
 /// The text has a line of sums, then a line per size, name and source line, by total bytes:
 ///
 /// ```text
-/// 1002 blocks have not come back, 4000000300 bytes; at most 4000001000 were out
+/// 1002 live blocks, 4000000300 bytes; peak 4000001000 bytes
 /// 1000 x 4000000 bytes "frame", Device, by src/main.rs:12:20, the oldest number 1, 1.5s ago
 /// 200 bytes, Pinned on stream 3, by src/main.rs:40:9, number 1007, 40ms ago
 /// 100 bytes "positions", Device, by src/main.rs:44:9, number 1008, 20ms ago
@@ -150,11 +150,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { leaks, bytes, peak } = self;
         match leaks.len() {
-            0 => return write!(f, "every block has come back; at most {peak} bytes were out"),
-            1 => f.write_str("1 block has")?,
-            blocks => write!(f, "{blocks} blocks have")?,
+            0 => return write!(f, "no live blocks; peak {peak} bytes"),
+            1 => f.write_str("1 live block")?,
+            blocks => write!(f, "{blocks} live blocks")?,
         }
-        write!(f, " not come back, {bytes} bytes; at most {peak} were out")?;
+        write!(f, ", {bytes} bytes; peak {peak} bytes")?;
         self.groups().iter().try_for_each(|group| write!(f, "\n{group}"))
     }
 }
@@ -174,7 +174,12 @@ impl fmt::Display for Group<'_> {
             write!(f, " on stream {}", stream.get())?;
         }
         let oldest = if *blocks > 1 { "the oldest " } else { "" };
-        write!(f, ", by {caller}, {oldest}number {number}, {age:?} ago")?;
+        write!(f, ", by {caller}, {oldest}number {number}, ")?;
+        if age.is_zero() {
+            f.write_str("less than 10 ms ago")?
+        } else {
+            write!(f, "{age:?} ago")?
+        }
         match backtrace {
             Some(backtrace) => write!(f, "\n{backtrace}"),
             None => Ok(()),

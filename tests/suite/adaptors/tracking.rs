@@ -64,7 +64,15 @@ fn two_live_blocks_of_one_name_are_two() {
     drop((second, other, third));
     assert!(names(&memory).is_empty() && memory.report().is_empty());
     assert_eq!((memory.live_blocks(), memory.live_bytes(), memory.peak_bytes()), (0, 0, 173));
-    assert_eq!(memory.report().to_string(), "every block has come back; at most 173 bytes were out");
+    assert_eq!(memory.report().to_string(), "no live blocks; peak 173 bytes");
+}
+
+#[test]
+fn a_leak_younger_than_a_tick_of_the_clock_is_not_of_age_0() {
+    let memory = Tracked::with_clock(Device::new(&backend(), 0), || 7);
+    let leaked = Buffer::<u8, _>::new(memory.clone(), 100).expect("room");
+    assert!(memory.report().to_string().ends_with("number 1, less than 10 ms ago"), "{}", memory.report());
+    drop(leaked);
 }
 
 #[test]
@@ -85,7 +93,7 @@ fn the_one_that_was_forgotten_is_reported_with_its_size_its_age_and_its_line() {
         panic!("{leaks:?}")
     };
     assert_eq!((age, caller.file(), caller.line()), (Duration::from_nanos(1_000_000 - 42_000), file!(), forgotten));
-    let sums = "1 block has not come back, 336 bytes; at most 1136 were out";
+    let sums = "1 live block, 336 bytes; peak 1136 bytes";
     let text = format!("{sums}\n336 bytes, Device, by {}:{forgotten}:22, number 42, 958µs ago", file!());
     assert_eq!(memory.report().to_string(), text);
 }
@@ -133,7 +141,7 @@ fn a_report_lists_the_largest_first_and_sums_first_what_is_most_together() {
     assert_eq!(leaks, [(200, 4), (70, 2), (50, 6), (30, 1), (30, 3), (30, 5)]);
     let text = report.to_string();
     let lines: Vec<_> = text.lines().map(|line| line.split(", ").next().unwrap_or_default()).collect();
-    assert_eq!(lines, ["6 blocks have not come back", "200 bytes \"large\"", "3 x 30 bytes \"small\"", "70 bytes", "50 bytes"]);
+    assert_eq!(lines, ["6 live blocks", "200 bytes \"large\"", "3 x 30 bytes \"small\"", "70 bytes", "50 bytes"]);
     assert!(text.contains("the oldest number 1,"), "{text}");
 }
 
@@ -444,7 +452,7 @@ fn what_is_left_is_reported_at_the_end_and_nothing_where_nothing_is() {
         String::from_utf8(output.stderr).expect("text")
     };
     let text = said("yes");
-    assert!(text.starts_with("1 block has not come back, 123 bytes; at most 123 were out\n123 bytes \"left\", Device, by "), "{text}");
+    assert!(text.starts_with("1 live block, 123 bytes; peak 123 bytes\n123 bytes \"left\", Device, by "), "{text}");
     assert_eq!(said("no"), "");
 }
 

@@ -52,7 +52,7 @@ type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, Error>;
 fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
     let flushes: [Flush; 2] = [RingBufferBridge::flush_to_device, RingBufferBridge::flush_to_host];
     let (mut sent, mut received, mut errors) = (0, 0, [Vec::new(), Vec::new()]);
-    eventually("all have come back", || {
+    eventually("all are answered", || {
         while sent < count && rig.sender.push(message(sent)).is_ok() {
             sent += 1;
         }

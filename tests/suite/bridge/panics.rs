@@ -42,7 +42,7 @@ fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
                 }
                 backend.set_faults(&faults);
                 let (mut sent, mut received, mut flushes) = (0, 0, 0_u64);
-                eventually("all have come back", || {
+                eventually("all are answered", || {
                     while sent < COUNT && rig.sender.push(message(sent)).is_ok() {
                         sent += 1;
                     }

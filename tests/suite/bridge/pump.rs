@@ -12,7 +12,7 @@ fn a_pump_brings_everything_through_and_gives_the_bridge_back() {
         let Rig { mut sender, mut receiver, bridge, kernel } = rig(&backend, &options(strategy, placement, 16), 1000);
         let pump = bridge.pump().expect("a thread");
         let (mut sent, mut received) = (0, 0);
-        eventually("all have come back", || {
+        eventually("all are answered", || {
             sent += u64::from(sent < 1000 && sender.push(message(sent)).is_ok());
             while let Ok(got) = receiver.pop() {
                 assert_eq!(got, message(received));
@@ -44,7 +44,7 @@ fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
     backend.set_faults(&Faults::new());
     let pump = bridge.pump().expect("a thread");
     let mut received = 0;
-    eventually("all have come back", || {
+    eventually("all are answered", || {
         while let Ok(got) = receiver.pop() {
             assert_eq!(got, message(received));
             received += 1;
@@ -102,7 +102,7 @@ fn failures_with_something_moved_between_them_stop_no_pump() {
             backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
             let pump = bridge.pump().expect("a thread");
             let (mut sent, mut received) = (0, 0);
-            eventually("all have come back", || {
+            eventually("all are answered", || {
                 assert!(!pump.has_given_up(), "{verb:?} {when_executed}: {received} received, {pump:?}");
                 sent += u64::from(sent < 1000 && sender.push(message(sent)).is_ok());
                 while let Ok(got) = receiver.pop() {
@@ -167,7 +167,7 @@ fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it(
             thread::yield_now();
         }
         let mut received = 0;
-        eventually("all have come back", || {
+        eventually("all are answered", || {
             sent += u64::from(sent < 200 && sender.push(message(sent)).is_ok());
             while let Ok(got) = receiver.pop() {
                 assert_eq!(got, message(received), "{strategy:?}");

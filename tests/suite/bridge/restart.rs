@@ -57,7 +57,7 @@ fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_o
         let mut channel = channel(&backend, &image, &Options { start: u64::MAX - 50, ..usual });
         let (mut sent, mut received, mut deaths) = (1, 1, 0);
         DEADLY.store(30, Relaxed);
-        eventually("all have come back", || {
+        eventually("all are answered", || {
             sent += u64::from(sent < 200 && channel.try_send(message(sent)).is_ok());
             while let Ok(answer) = channel.try_recv() {
                 assert_eq!(answer, message(received), "{strategy:?}");

@@ -25,7 +25,7 @@ fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_kee
             let Rig { sender, receiver, mut bridge, kernel } = rig(&backend, &options(strategy, placement(strategy), 2), COUNT);
             let (mut sender, mut receiver) = (<Waiting<_>>::sender(sender, how), <Waiting<_>>::receiver(receiver, how));
             let (mut sent, mut received) = (0, 0);
-            eventually("all have come back", || {
+            eventually("all are answered", || {
                 while sent < COUNT {
                     let mut sends = sender.send_async(message(sent));
                     let Some(outcome) = (&mut sends).now_or_never() else {
@@ -69,7 +69,7 @@ fn the_future_of_a_kernel_that_is_dropped_or_forgotten_keeps_no_ring() {
             let Rig { mut sender, mut bridge, mut receiver, kernel } = rig(&backend, &options(strategy, placement(strategy), 4), 4);
             leave(kernel.into_future(), forget);
             let (mut sent, mut received) = (0, 0);
-            eventually("all have come back", || {
+            eventually("all are answered", || {
                 sent += u64::from(sent < 4 && sender.push(message(sent)).is_ok());
                 bridge.poll().expect("no fault");
                 received += u64::from(receiver.pop().is_ok_and(|got| got == message(received)));

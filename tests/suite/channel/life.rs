@@ -106,7 +106,7 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
             for id in 0..10 {
                 channel.try_send(message(round * 10 + id)).expect("room");
             }
-            eventually("all have come back", || {
+            eventually("all are answered", || {
                 while let Ok(answer) = channel.try_recv() {
                     assert_eq!(answer.words[0], received);
                     received += 1;

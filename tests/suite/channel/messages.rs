@@ -88,7 +88,7 @@ fn every_way_to_a_kernel_carries_every_message_there_and_back() {
         let backend = backend();
         let mut channel = open(&backend, &options).expect("a channel");
         let (mut sent, mut received) = (0, 0);
-        eventually("all have come back", || {
+        eventually("all are answered", || {
             if sent < 500 && channel.try_send(message(sent)).is_ok() {
                 sent += 1;
             }
@@ -138,7 +138,7 @@ fn a_batch_goes_when_it_is_flushed() {
     for way in ways() {
         let (_backend, mut channel) = with_a_batch(&way);
         let mut received = 0;
-        eventually("all have come back", || {
+        eventually("all are answered", || {
             channel.flush().expect("no fault");
             let mut answers = channel.recv_batch(4);
             while let Ok(answer) = answers.pop() {

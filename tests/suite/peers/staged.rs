@@ -180,7 +180,7 @@ fn a_copy_that_was_dropped_counts_as_under_way_until_it_is_over() {
     held.let_go();
     let begun = Instant::now();
     while queue().is_err() {
-        assert!(begun.elapsed() < LIMIT, "the places do not come back");
+        assert!(begun.elapsed() < LIMIT, "the staging is not released");
         thread::yield_now();
     }
 }
