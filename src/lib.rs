@@ -12,7 +12,7 @@
 //! | `copy`, `mirror`, `double_buffer`, `streaming`, `peer` | merged and chunked copies; a copy on each side; frames; data larger than device memory; between devices |
 //! | `manager`, `registry` | named buffers that grow; numbered buffers for messages |
 //! | `wait`, `shared` | waiting at rings; rings between processes |
-//! | `config`, `visibility`, `describe`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; figures for Prometheus; an LRU cache |
+//! | `config`, `visibility`, `describe`, `snapshot`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; figures for Prometheus; an LRU cache |
 //!
 //! The feature `testing` adds `conformance`, the test suite for backends. The guide is in `docs/guide`.
 //!
@@ -90,6 +90,8 @@ pub mod registry;
 // Needs robust locks and sealed memory.
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
+#[cfg(feature = "std")]
+pub mod snapshot;
 #[cfg(feature = "std")]
 pub mod stream;
 #[cfg(feature = "std")]

@@ -12,7 +12,7 @@ pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
 
 fn layout(LayoutDescriptor { name, size, align, fields, hash, .. }: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     write!(f, r#"{{"name":{},"size":{size},"align":{align},"hash":"{hash:016x}","fields":"#, quoted(name))?;
-    list(f, fields, field)?;
+    list(f, *fields, field)?;
     f.write_str("}")
 }
 
@@ -21,17 +21,22 @@ fn field(Field { name, offset, size, type_name, writer, .. }: &Field, f: &mut Fo
     write!(f, r#"{{"name":{name},"offset":{offset},"size":{size},"type":{kind},"writer":{writer}}}"#)
 }
 
-fn list<T>(f: &mut Formatter<'_>, values: &[T], one: fn(&T, &mut Formatter<'_>) -> fmt::Result) -> fmt::Result {
+/// Prints an array.
+pub(crate) fn list<T>(
+    f: &mut Formatter<'_>,
+    values: impl IntoIterator<Item = T>,
+    one: impl Fn(T, &mut Formatter<'_>) -> fmt::Result,
+) -> fmt::Result {
     f.write_str("[")?;
-    for (place, value) in values.iter().enumerate() {
+    for (place, value) in values.into_iter().enumerate() {
         f.write_str(if place == 0 { "" } else { "," })?;
         one(value, f)?;
     }
     f.write_str("]")
 }
 
-/// RFC 8259: escapes quote, backslash and control characters.
-fn quoted(text: &str) -> impl Display {
+/// A string as in RFC 8259: quote, backslash and control characters are escaped.
+pub(crate) fn quoted(text: &str) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("\"")?;
         for character in text.chars() {

@@ -23,7 +23,7 @@
 //! `Abi { layouts: std::slice::from_ref(layout), hash: abi.hash }` is one struct with the hash of its set.
 
 mod c;
-mod json;
+pub(crate) mod json;
 mod markdown;
 mod svg;
 mod table;
@@ -62,7 +62,7 @@ pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
 }
 
-/// Draws a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached or live.
+/// Draws a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached, pending or live; for light and dark pages.
 pub fn slabs(slabs: &[SlabView]) -> impl Display {
     fmt::from_fn(move |f| svg::slabs::write(slabs, f))
 }

@@ -1,19 +1,23 @@
 //! [`Logged`].
 
 use core::alloc::Layout;
+use core::panic::Location;
 use core::{fmt, mem};
+use std::backtrace::Backtrace;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::{Event, Memory, Trace};
+use super::call::now_ns;
+use super::{Call, Event, Memory, Origin, Trace};
 use crate::Result;
 use crate::backend::{Block, StreamId, Uses};
 use crate::stream::Stream;
 
 /// Records a [`Trace`] of every allocation and free, in a sequentially valid order. Clones share it.
 ///
-/// The trace grows until it is [taken](Self::take). `ringmem replay` replays it from a file.
+/// The trace grows with every call until it is [taken](Self::take). Written to a file, it runs on any pool by `ringmem replay`.
+/// [`calls`](Self::calls) returns the same events with time, address, name and source line, for a [`Snapshot`](crate::snapshot::Snapshot).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -29,6 +33,8 @@ use crate::stream::Stream;
 /// ```
 pub struct Logged<M> {
     shared: Arc<Shared<M>>,
+    name: Option<Arc<str>>,
+    has_backtraces: bool,
 }
 
 struct Shared<M> {
@@ -38,7 +44,8 @@ struct Shared<M> {
 
 #[derive(Default)]
 struct Log {
-    events: Vec<Event>,
+    calls: Vec<Call>,
+    /// The next block's number.
     next: u64,
     /// Block numbers by [`Block::address`].
     blocks: HashMap<u64, u64>,
@@ -50,19 +57,39 @@ impl<M: Memory> Logged<M> {
     /// Wraps a memory.
     #[must_use]
     pub fn new(memory: M) -> Self {
-        Self { shared: Arc::new(Shared { memory, log: Mutex::default() }) }
+        Self { shared: Arc::new(Shared { memory, log: Mutex::default() }), name: None, has_backtraces: false }
+    }
+
+    /// Returns a handle of the same memory and trace that gives its allocations a name. The name of a manager's buffer takes precedence.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: Some(name.into()), ..self.clone() }
+    }
+
+    /// Returns a handle of the same memory and trace that records a backtrace for each allocation, or none. Default: none.
+    ///
+    /// A backtrace takes kilobytes and much more time than the allocation.
+    #[must_use]
+    pub fn backtraces(&self, are_kept: bool) -> Self {
+        Self { has_backtraces: are_kept, ..self.clone() }
+    }
+
+    /// Returns the calls so far, with their circumstances.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.log().calls.clone()
     }
 
     /// Returns the trace so far.
     #[must_use]
     pub fn trace(&self) -> Trace {
-        Trace::of(self.log().events.clone())
+        Trace::of(self.log().calls.iter().map(|call| call.event.clone()).collect())
     }
 
     /// Returns the trace so far and empties it. Numbers continue.
     #[must_use]
     pub fn take(&self) -> Trace {
-        Trace::of(mem::take(&mut self.log().events))
+        Trace::of(mem::take(&mut self.log().calls).into_iter().map(|call| call.event).collect())
     }
 
     /// Returns the upstream memory.
@@ -94,6 +121,13 @@ unsafe impl<M: Memory> Memory for Logged<M> {
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let outcome = self.shared.memory.alloc(layout, on);
+        let origin = Origin::current();
+        // Not in a closure, which would be the caller.
+        let (name, caller) = match origin {
+            Some(origin) => (origin.name, origin.caller),
+            None => (None, Location::caller()),
+        };
+        let backtrace = self.has_backtraces.then(|| Arc::new(Backtrace::force_capture()));
         let mut log = self.log();
         let on = on.map(|stream| log.stream(stream.id()));
         let (size, align) = (layout.size() as u64, layout.align() as u64);
@@ -106,7 +140,14 @@ unsafe impl<M: Memory> Memory for Logged<M> {
             }
             Err(_) => Event::Refused { size, align, on },
         };
-        log.events.push(event);
+        log.calls.push(Call {
+            event,
+            time_ns: now_ns(),
+            address: outcome.as_ref().ok().map(Block::address),
+            name: name.or_else(|| self.name.clone()),
+            caller: Some(caller),
+            backtrace,
+        });
         outcome
     }
 
@@ -116,7 +157,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
             let mut log = self.log();
             let after = uses.iter().map(|ticket| log.stream(ticket.stream)).collect();
             if let Some(block) = log.blocks.remove(&block.address()) {
-                log.events.push(Event::Free { block, after });
+                log.calls.push(Call::of(Event::Free { block, after }, now_ns()));
             }
         }
         // SAFETY: the caller's promise.
@@ -128,12 +169,12 @@ unsafe impl<M: Memory> Memory for Logged<M> {
 
 impl<M> Clone for Logged<M> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), name: self.name.clone(), has_backtraces: self.has_backtraces }
     }
 }
 
 impl<M: fmt::Debug> fmt::Debug for Logged<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Logged").field("events", &self.log().events.len()).field("memory", &self.shared.memory).finish()
+        f.debug_struct("Logged").field("events", &self.log().calls.len()).field("memory", &self.shared.memory).finish()
     }
 }

@@ -137,8 +137,10 @@ pub struct ClassStatistics {
 pub enum PartState {
     /// Free.
     Free,
-    /// In a cache, or waiting for its last use.
+    /// In a cache.
     Cached,
+    /// Freed; its last use is not complete.
+    Pending,
     /// In a live block.
     Live,
 }

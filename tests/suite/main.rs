@@ -37,6 +37,7 @@ mod prefetch;
 mod registry;
 mod shared;
 mod shared_owned;
+mod snapshot;
 mod stream;
 mod stream_set;
 mod streaming;

@@ -14,8 +14,13 @@ const TOP: u32 = 72;
 /// Narrower parts are not drawn alone.
 const NARROW: f64 = 2.0;
 
-const STATES: [(PartState, &str, &str); 3] =
-    [(PartState::Live, "live", "host"), (PartState::Cached, "cached", "device"), (PartState::Free, "free", "none")];
+/// The colours of the parts.
+const STATES: [(PartState, &str, &str); 4] = [
+    (PartState::Live, "live", "host"),
+    (PartState::Cached, "cached", "device"),
+    (PartState::Pending, "pending", "other1"),
+    (PartState::Free, "free", "none"),
+];
 
 struct Run {
     state: PartState,
@@ -40,7 +45,7 @@ g path{{stroke-width:.5}}</style>
 <text class="title" x="{SIDE}" y="26">{title}</text>"#,
         colours::STYLE,
     )?;
-    for ((state, name, class), x) in STATES.iter().zip((SIDE..).step_by(230)) {
+    for ((state, name, class), x) in STATES.iter().zip((SIDE..).step_by(220)) {
         writeln!(f, r#"<g class="{class}"><path d="M{x} 36h14v12h-14Z"/></g>"#)?;
         writeln!(f, r#"<text class="muted" x="{}" y="46">{name}: {} bytes</text>"#, x + 20, of(slabs, *state))?;
     }
@@ -62,7 +67,7 @@ fn bar(slab: &SlabView, scale: f64, top: u32, f: &mut Formatter<'_>) -> fmt::Res
     let label = format!("slab {number}{at}: {bytes} bytes, {live} live");
     writeln!(f, r#"<text class="muted" x="{SIDE}" y="{}">{}</text>"#, top + 14, text(&label))?;
     for Run { state, start, end, parts, .. } in runs(slab, scale) {
-        let (_, name, class) = STATES.into_iter().find(|known| known.0 == state).unwrap_or(STATES[2]);
+        let (_, name, class) = STATES.into_iter().find(|known| known.0 == state).unwrap_or(STATES[3]);
         let (x, width) = (f64::from(SIDE) + start as f64 * scale, (end - start) as f64 * scale);
         let (y, bytes, what) = (top + 20, end - start, if parts == 1 { "part" } else { "parts" });
         writeln!(f, r#"<g class="{class}"><title>{parts} {name} {what}, {bytes} bytes at {start}</title>"#)?;

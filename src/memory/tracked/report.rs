@@ -38,7 +38,7 @@ pub struct Leak {
     pub align: u64,
     /// The location.
     pub location: MemoryLocation,
-    /// The device address, or else the host address.
+    /// The host address, or the device address if the host cannot access it.
     pub address: u64,
     /// The stream, for a stream-ordered allocation.
     pub stream: Option<StreamId>,

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::Central;
 use crate::memory::Memory;
-use crate::pool::cache::{Counted, Idle};
+use crate::pool::cache::{Counted, Entry, Idle};
 use crate::pool::free_list::FreeList;
 use crate::pool::heap::PartId;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
@@ -120,14 +120,20 @@ impl<M: Memory> Central<M> {
 
     pub fn snapshot(&self) -> Vec<SlabView> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
-        let mut cached: HashSet<PartId> = HashSet::new();
         let part = |idle: &Idle| Tag(idle.tag).part();
+        let (mut entries, mut cached, mut pending): (Vec<Entry>, HashSet<PartId>, HashSet<PartId>) = Default::default();
         for cache in caches {
-            cache.ask(|kept| cached.extend(kept.bins.iter().flat_map(|bin| &bin.entries).map(|entry| &entry.idle).filter_map(part)));
+            cache.ask(|kept| entries.extend(kept.bins.iter().flat_map(|bin| &bin.entries)));
+        }
+        // Without a lock: it calls the backend.
+        let backend = self.memory.backend();
+        for Entry { idle, used } in &entries {
+            let is_pending = used.is_some_and(|ticket| !backend.reached(ticket));
+            if is_pending { pending.extend(part(idle)) } else { cached.extend(part(idle)) }
         }
         cached.extend(self.listed().filter_map(|idle| part(&idle)));
         let state = self.settled();
-        cached.extend(state.pending.iter().filter_map(|(_, entry)| part(&entry.idle)));
+        pending.extend(state.pending.iter().filter_map(|(_, entry)| part(&entry.idle)));
         let mut views: Vec<Option<SlabView>> = state
             .slabs
             .iter()
@@ -139,10 +145,11 @@ impl<M: Memory> Central<M> {
             })
             .collect();
         for (part, slab, offset, bytes, is_free) in state.heap.parts() {
-            let part_state = match (is_free, cached.contains(&part)) {
-                (true, _) => PartState::Free,
-                (false, true) => PartState::Cached,
-                (false, false) => PartState::Live,
+            let part_state = match part {
+                _ if is_free => PartState::Free,
+                part if pending.contains(&part) => PartState::Pending,
+                part if cached.contains(&part) => PartState::Cached,
+                _ => PartState::Live,
             };
             if let Some(Some(view)) = views.get_mut(slab as usize) {
                 view.parts.push((offset, bytes, part_state));

@@ -1,0 +1,52 @@
+//! [`Call`]: an event of a trace with its circumstances.
+
+use core::panic::Location;
+use std::backtrace::Backtrace;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use super::Event;
+
+/// A call to a [`Logged`](super::Logged) memory. The log lists calls in order of time.
+///
+/// ```
+/// use ringmem::memory::{Buffer, Device, Logged};
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let memory = Logged::new(Device::new(&backend, 0));
+/// let _live = Buffer::<u8, _>::new(memory.named("positions"), 100)?;
+/// let call = &memory.calls()[0];
+/// assert_eq!((call.name.as_deref(), call.event.to_string().as_str()), (Some("positions"), "alloc 0 100 1"));
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Call {
+    /// The event, as in the trace.
+    pub event: Event,
+    /// Nanoseconds since this process first read this clock, which all logs and [samples](crate::snapshot::Snapshot::sample) share.
+    pub time_ns: u64,
+    /// The host address of the allocated block, or the device address if the host cannot access it. `None` for a free and a failed allocation.
+    pub address: Option<u64>,
+    /// The buffer's name in its [`MemoryManager`](crate::manager::MemoryManager); otherwise the name given to
+    /// [`Logged::named`](super::Logged::named). `None` for a free.
+    pub name: Option<Arc<str>>,
+    /// The line that allocated it, or that created the value that allocated it. `None` for a free.
+    pub caller: Option<&'static Location<'static>>,
+    /// The backtrace, if [enabled](super::Logged::backtraces). `None` for a free.
+    pub backtrace: Option<Arc<Backtrace>>,
+}
+
+impl Call {
+    /// Returns a call without further circumstances.
+    pub(crate) fn of(event: Event, time_ns: u64) -> Self {
+        Self { event, time_ns, address: None, name: None, caller: None, backtrace: None }
+    }
+}
+
+/// Returns the monotonic time in nanoseconds since the first call in this process.
+pub(crate) fn now_ns() -> u64 {
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,175 @@
+//! [`Snapshot`]: the state of memory as one JSON document, which `ringmem view` shows.
+//!
+//! Use it to see where memory goes: pools with their slabs, live blocks with source lines, buffers, and a log of allocations. To draw only
+//! the slabs of a pool, use [`describe::slabs`](crate::describe::slabs).
+//!
+//! 1. Each method reads its part when it is called. Parts that are read at different times may differ.
+//! 2. Collecting copies the state, and holds no lock of it afterwards.
+//! 3. Names are arbitrary text. They identify parts for readers; two parts may have the same name.
+//!
+//! ```
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::memory::{Buffer, Device, Logged, Tracked};
+//! use ringmem::pool::Pool;
+//! use ringmem::snapshot::Snapshot;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let backend = HostBackend::builder().build()?;
+//! let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
+//! let memory = Logged::new(Tracked::new(pool.clone()));
+//! let mut snapshot = Snapshot::new();
+//! let mut live = Vec::new();
+//! for step in 0..4 {
+//!     live.push(Buffer::<f32, _>::new(memory.named("positions"), 1000 * (step + 1))?);
+//!     snapshot.sample("device", &pool.statistics()); // fragmentation over time
+//! }
+//! snapshot.pool("device", &pool).tracked("device", memory.inner()).logged("device", &memory);
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("memory.json");
+//! snapshot.write(&path)?; // then: ringmem view memory.json --output memory.html
+//!
+//! let json: serde_json::Value = serde_json::from_str(&snapshot.to_json())?;
+//! assert_eq!((&json["version"], &json["traces"][0]["events"][3]["bytes"]), (&1.into(), &16_000.into()));
+//! assert_eq!(json["trackers"][0]["leaks"][0]["name"], serde_json::Value::Null); // the name belongs to the outer memory
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Format
+//!
+//! One object. Sizes, offsets and alignments are in bytes, times in nanoseconds, all as whole numbers of at most 64 bits. A fact that is not
+//! known is `null`. A reader ignores unknown fields; a change that old readers would misread changes `version`.
+//!
+//! | field | contents |
+//! |---|---|
+//! | `version` | 1 |
+//! | `taken_ns` | the time of [`to_json`](Snapshot::to_json), on the clock of samples and logged calls |
+//! | `pools` | objects: `name`; `time_ns`, when it was added; `statistics`, the fields of [`pool::Statistics`](crate::pool::Statistics); `slabs`, each with `number`, `address`, `bytes` and `parts`; these in order of `offset`, with `bytes` and `state`: `live`, `cached`, `pending` or `free` |
+//! | `samples` | objects in order of time: `pool`, `time_ns`, `statistics` |
+//! | `trackers` | objects: `name`, `peak_bytes`, `leaks`: each live block with `number`, `name`, `bytes`, `align`, `address`, `stream`, `place`, `age_ns`, `backtrace` |
+//! | `managers` | objects: `name`, `used_bytes`, `peak_bytes`, `limit_bytes`, `buffers`: each with `name`, `element`, `used_bytes`, `capacity_bytes`, `resizes`, `age_ns`, `idle_ns` |
+//! | `registries` | objects: `name`, `registered`, `released`, `freed`, `leases`, `bytes`, `retired` |
+//! | `traces` | objects: `name`, `events` |
+//!
+//! Each event has `kind` and `time_ns`, in order of time. An `alloc` has `block`, a number that identifies the block in this trace, `bytes`,
+//! `align`, `stream`, `address`, `name`, `place` and `backtrace`. A `refused` has the same fields, with `block` and `address` null. A `free` has
+//! `block` and `after`, the streams whose operations may still use it. `place` is `FILE:LINE:COLUMN`. `backtrace` is text with several
+//! lines, innermost function first.
+
+mod parts;
+
+use core::fmt::{self, Display};
+use std::io;
+use std::path::Path;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use crate::describe::json::{list, quoted};
+use crate::manager::MemoryManager;
+use crate::memory::{Call, Logged, Memory, Trace, Tracked, now_ns};
+use crate::path::named;
+use crate::pool::{Pool, SlabView, Statistics};
+use crate::registry::Registry;
+
+/// The version of the [format](self#format).
+pub const VERSION: u32 = 1;
+
+/// The collected state of memory. Each method adds a part.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    sections: [Section; SECTIONS.len()],
+}
+
+/// The objects of a section, as JSON.
+type Section = Vec<String>;
+
+const SECTIONS: [&str; 6] = ["pools", "samples", "trackers", "managers", "registries", "traces"];
+
+impl Snapshot {
+    /// Returns a snapshot without parts.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the statistics and slabs of a pool.
+    pub fn pool<M: Memory>(&mut self, name: &str, pool: &Pool<M>) -> &mut Self {
+        self.slabs(name, &pool.statistics(), &pool.snapshot())
+    }
+
+    /// Adds statistics and slabs that were read before, for example at a peak.
+    pub fn slabs(&mut self, name: &str, statistics: &Statistics, slabs: &[SlabView]) -> &mut Self {
+        self.add("pools", parts::pool(name, now_ns(), statistics, slabs))
+    }
+
+    /// Adds statistics of a pool as of now. Several samples show how fragmentation changes over time.
+    pub fn sample(&mut self, pool: &str, statistics: &Statistics) -> &mut Self {
+        self.add("samples", parts::sample(pool, now_ns(), statistics))
+    }
+
+    /// Adds the live blocks of a tracked memory.
+    pub fn tracked<M: Memory>(&mut self, name: &str, memory: &Tracked<M>) -> &mut Self {
+        self.add("trackers", parts::tracker(name, &memory.report()))
+    }
+
+    /// Adds the buffers and figures of a manager.
+    pub fn manager<M: Memory>(&mut self, name: &str, manager: &MemoryManager<M>) -> &mut Self {
+        self.add("managers", parts::manager(name, &manager.statistics()))
+    }
+
+    /// Adds the figures of a registry.
+    pub fn registry<M: Memory>(&mut self, name: &str, registry: &Registry<M>) -> &mut Self {
+        self.add("registries", parts::registry(name, &registry.statistics()))
+    }
+
+    /// Adds the calls of a logged memory.
+    pub fn logged<M: Memory>(&mut self, name: &str, memory: &Logged<M>) -> &mut Self {
+        self.calls(name, &memory.calls())
+    }
+
+    /// Adds calls, in order of time.
+    pub fn calls(&mut self, name: &str, calls: &[Call]) -> &mut Self {
+        self.add("traces", parts::trace(name, calls.iter().map(|call| (&call.event, Some(call)))))
+    }
+
+    /// Adds a trace, whose events have no times, addresses, names and places.
+    pub fn trace(&mut self, name: &str, trace: &Trace) -> &mut Self {
+        self.add("traces", parts::trace(name, trace.events().iter().map(|event| (event, None))))
+    }
+
+    /// Returns the document: one line, in the [format](self#format).
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        self.document().to_string()
+    }
+
+    /// Writes the document to a file; replaces an existing file.
+    ///
+    /// # Errors
+    ///
+    /// The system's error, with the path.
+    pub fn write(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = path.as_ref();
+        std::fs::write(path, self.to_json()).map_err(named("write", path))
+    }
+
+    fn add(&mut self, section: &str, part: impl Display) -> &mut Self {
+        for (name, parts) in SECTIONS.iter().zip(&mut self.sections) {
+            if *name == section {
+                parts.push(part.to_string());
+            }
+        }
+        self
+    }
+
+    fn document(&self) -> impl Display {
+        fmt::from_fn(|f| {
+            write!(f, r#"{{"version":{VERSION},"taken_ns":{}"#, now_ns())?;
+            for (name, parts) in SECTIONS.iter().zip(&self.sections) {
+                write!(f, ",{}:", quoted(name))?;
+                list(f, parts, |part, f| f.write_str(part))?;
+            }
+            f.write_str("}\n")
+        })
+    }
+}

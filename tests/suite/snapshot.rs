@@ -1,0 +1,158 @@
+//! Snapshots: each part as JSON.
+
+use std::sync::Arc;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::manager::{BufferConfig, MemoryManager};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Logged, Trace, Tracked};
+use ringmem::pool::Pool;
+use ringmem::registry::Registry;
+use ringmem::snapshot::Snapshot;
+use ringmem::stream::Stream;
+use serde_json::{Value, json};
+
+use crate::held::Held;
+
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(16 << 20).build().expect("a backend")
+}
+
+fn parsed(snapshot: &Snapshot) -> Value {
+    let text = snapshot.to_json();
+    assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true));
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn an_empty_snapshot_has_every_section_and_its_version() {
+    let mut json = parsed(&Snapshot::new());
+    assert!(json["taken_ns"].take().is_u64());
+    let expected = json!({ "version": 1, "taken_ns": null, "pools": [], "samples": [], "trackers": [], "managers": [], "registries": [], "traces": [] });
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn slabs_have_live_cached_pending_and_free_parts_that_fill_them() {
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
+    let give = |bytes: usize| Buffer::<u8, _>::new(pool.clone(), bytes).expect("room");
+    let (live, cached) = (give(4096), give(8192));
+    let held = Held::new(&backend, &stream);
+    let mut pending = give(16_384);
+    pending.used_by(&stream).expect("listed");
+    drop(pending);
+    drop(cached);
+    let json = parsed(Snapshot::new().pool("a \"pool\"", &pool));
+    held.let_go();
+    let pool = &json["pools"][0];
+    assert_eq!((&pool["name"], &pool["statistics"]["live"]), (&json!("a \"pool\""), &json!(1)));
+    assert!(pool["time_ns"].as_u64() <= json["taken_ns"].as_u64(), "{json}");
+    let slab = &pool["slabs"][0];
+    let parts = slab["parts"].as_array().expect("parts");
+    let of =
+        |state: &str| parts.iter().filter(|part| part["state"] == state).map(|part| part["bytes"].as_u64().expect("bytes")).sum::<u64>();
+    assert_eq!((of("live"), of("cached"), of("pending")), (4096, 8192, 16_384));
+    assert_eq!((of("free"), &slab["bytes"]), ((1 << 20) - 4096 - 8192 - 16_384, &json!(1 << 20)));
+    let mut end = 0;
+    for part in parts {
+        assert_eq!(part["offset"], end);
+        end += part["bytes"].as_u64().expect("bytes");
+    }
+    let address = slab["address"].as_u64().expect("an address");
+    assert!((address..address + (1 << 20)).contains(&live.device_address().expect("it has bytes").get()));
+}
+
+#[test]
+fn leaks_have_name_line_stream_age_and_backtrace() {
+    let backend = backend();
+    let memory = Tracked::with_clock(Device::new(&backend, 0), || 7);
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let (_large, line) = (Buffer::<u8, _>::new_on(memory.named("a\\b\n\"<c>"), 200, &stream).expect("room"), line!());
+    let _small = Buffer::<u16, _>::new(memory.backtraces(true), 50).expect("room");
+    let json = parsed(Snapshot::new().tracked("device", &memory));
+    let tracker = &json["trackers"][0];
+    assert_eq!((&tracker["name"], &tracker["peak_bytes"]), (&json!("device"), &json!(300)));
+    let [large, small] = &tracker["leaks"].as_array().expect("leaks")[..] else { panic!("two leaks in {json}") };
+    let place = large["place"].as_str().expect("a place");
+    assert!(place.contains("snapshot.rs") && place.contains(&format!(":{line}:")), "{place}");
+    assert_eq!((&large["name"], &large["bytes"], &large["number"]), (&json!("a\\b\n\"<c>"), &json!(200), &json!(1)));
+    assert_eq!((&large["stream"], &large["age_ns"], &large["backtrace"]), (&json!(stream.id().get()), &json!(0), &Value::Null));
+    assert_eq!((&small["name"], &small["align"], &small["stream"]), (&Value::Null, &json!(2), &Value::Null));
+    assert!(small["backtrace"].as_str().is_some_and(|text| text.contains("leaks_have_name_line_stream_age_and_backtrace")), "{small}");
+}
+
+#[test]
+fn logged_calls_have_times_names_lines_and_addresses() {
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let memory = Logged::new(Device::new(&backend, 0));
+    let (mut first, line) = (Buffer::<u8, _>::new(memory.named("weights"), 100).expect("room"), line!());
+    let address = first.device_address().expect("it has bytes").get();
+    let _second = Buffer::<u8, _>::new_on(memory.backtraces(true), 300, &stream).expect("room");
+    assert!(Buffer::<u8, _>::new(memory.clone(), 1 << 40).is_err());
+    first.used_by(&stream).expect("listed");
+    drop(first);
+    let json = parsed(Snapshot::new().logged("device", &memory));
+    let events = json["traces"][0]["events"].as_array().expect("events");
+    let kinds: Vec<_> = events.iter().map(|event| event["kind"].as_str().expect("a kind")).collect();
+    assert_eq!(kinds, ["alloc", "alloc", "refused", "free"]);
+    let times: Vec<u64> = events.iter().map(|event| event["time_ns"].as_u64().expect("a time")).collect();
+    assert!(times.is_sorted() && json["taken_ns"].as_u64() >= times.last().copied(), "{json}");
+    let [first, second, refused, free] = &events[..] else { panic!("four events") };
+    assert_eq!((&first["block"], &first["bytes"], &first["name"]), (&json!(0), &json!(100), &json!("weights")));
+    assert_eq!((&first["address"], &first["stream"], &first["backtrace"]), (&json!(address), &Value::Null, &Value::Null));
+    assert!(first["place"].as_str().is_some_and(|place| place.contains(&format!("snapshot.rs:{line}:"))), "{first}");
+    assert_eq!((&second["stream"], &second["name"], second["backtrace"].is_string()), (&json!(0), &Value::Null, true));
+    assert_eq!((&refused["block"], &refused["address"], &refused["bytes"]), (&Value::Null, &Value::Null, &json!(1_u64 << 40)));
+    assert_eq!((&free["block"], &free["after"]), (&json!(0), &json!([0])));
+}
+
+#[test]
+fn a_trace_without_circumstances_has_null_for_each() {
+    let trace = Trace::parse("alloc 3 4096 256 on 1\nfree 3 after 1 0\nfree 9\n").expect("a trace");
+    let json = parsed(Snapshot::new().trace("recorded", &trace));
+    let none = Value::Null;
+    let expected = json!([
+        { "kind": "alloc", "time_ns": none, "block": 3, "bytes": 4096, "align": 256, "stream": 1, "address": none, "name": none, "place": none, "backtrace": none },
+        { "kind": "free", "time_ns": none, "block": 3, "after": [1, 0] },
+        { "kind": "free", "time_ns": none, "block": 9, "after": [] },
+    ]);
+    assert_eq!(json["traces"], json!([{ "name": "recorded", "events": expected }]));
+}
+
+#[test]
+fn samples_managers_and_registries_have_their_figures() {
+    let backend = backend();
+    let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
+    let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
+    manager.create::<f32>("weights", 100, BufferConfig::new()).expect("room");
+    let registry = Registry::new();
+    let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room")).expect("a slot");
+    let _lease = registry.lease(id).expect("it is registered");
+    let mut snapshot = Snapshot::new();
+    snapshot.sample("device", &pool.statistics());
+    let _live = Buffer::<u8, _>::new(pool.clone(), 5000).expect("room");
+    snapshot.sample("device", &pool.statistics()).manager("buffers", &manager).registry("numbered", &registry);
+    let json = parsed(&snapshot);
+    let held = |at: usize| json["samples"][at]["statistics"]["requested_bytes"].as_u64();
+    assert_eq!((held(0), held(1), &json["samples"][1]["pool"]), (Some(0), Some(5000), &json!("device")));
+    assert!(json["samples"][0]["time_ns"].as_u64() <= json["samples"][1]["time_ns"].as_u64());
+    let buffer = &json["managers"][0]["buffers"][0];
+    assert_eq!((&buffer["name"], &buffer["element"], &buffer["used_bytes"]), (&json!("weights"), &json!("f32"), &json!(400)));
+    assert_eq!(json["managers"][0]["limit_bytes"], 1 << 20);
+    let expected = json!({ "name": "numbered", "registered": 1, "released": 0, "freed": 0, "leases": 1, "bytes": 100, "retired": 0 });
+    assert_eq!(json["registries"], json!([expected]));
+}
+
+#[test]
+fn a_snapshot_is_written_to_its_path_or_the_error_names_the_path() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("memory.json");
+    std::fs::write(&path, "a longer file that was here before, and must not show through").expect("room");
+    Snapshot::new().write(&path).expect("room");
+    let text = std::fs::read_to_string(&path).expect("it is there");
+    assert!(text.starts_with(r#"{"version":1,"#) && text.ends_with("]}\n"), "{text}");
+    let error = Snapshot::new().write(folder.path().join("no/where.json")).expect_err("no folder");
+    assert!(error.to_string().contains("cannot write ") && error.to_string().contains("where.json"), "{error}");
+}
