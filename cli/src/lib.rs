@@ -19,6 +19,7 @@ mod place;
 mod replay;
 mod size;
 mod stream;
+mod view;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -55,6 +56,8 @@ enum Verb {
     Bench(bench::Arguments),
     /// Replay a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
     Replay(replay::Arguments),
+    /// Show a snapshot of memory as an HTML page: slabs, timeline, fragmentation, holders, leaks; or convert it for PyTorch's viewer or Perfetto
+    View(view::Arguments),
     /// Create a package with a shared struct, a kernel, a host program and a test
     New(new::Arguments),
 }
@@ -113,6 +116,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
             Verb::Doctor(arguments) => doctor::run(&arguments, out),
             Verb::Bench(arguments) => bench::run(&arguments, image, out, err),
             Verb::Replay(arguments) => replay::run(&arguments, out),
+            Verb::View(arguments) => view::run(&arguments, out),
             Verb::New(arguments) => new::run(&arguments, out),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

@@ -3,7 +3,9 @@
 //! 1. The trace runs twice, each time on a new backend: once for the time, with nothing between the events, and once for the figures.
 //!    Figures are read at the peak and at the end. Blocks that the trace leaves live are freed after that.
 //! 2. Blocks are allocated and freed in the order of the trace's streams. Nothing is queued on the streams, so no use is ever pending.
-//! 3. A request that runs out of memory is counted, and its free is skipped and not counted as invalid. The replay still succeeds.
+//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address. Its times are those of the
+//!    replay; names and source lines are not in a trace.
+//! 4. A request that runs out of memory is counted, and its free is skipped and not counted as invalid. The replay still succeeds.
 
 mod report;
 
@@ -14,8 +16,9 @@ use std::time::Instant;
 
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::describe;
-use ringmem::memory::{Device, Event, Outcome, Trace};
+use ringmem::memory::{Device, Event, Logged, Outcome, Trace};
 use ringmem::pool::{Classes, Pool, SlabView, Statistics};
+use ringmem::snapshot::Snapshot;
 use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
 
@@ -46,6 +49,9 @@ pub(super) struct Arguments {
     /// Draw the slabs at the peak
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a snapshot of the replay for `ringmem view`
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
     /// Where the memory is
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
@@ -66,6 +72,8 @@ enum Backend {
 /// Limits on the size of a trace in bytes and in events. Each event takes some hundred bytes during a replay.
 const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 24;
+/// Maximum number of samples in a snapshot: about as many as a page has columns of pixels.
+const SAMPLES: u64 = 2000;
 /// Maximum number of streams; each is a thread.
 const STREAMS: u64 = 256;
 
@@ -79,10 +87,12 @@ fn steps(text: &str) -> Result<u32, String> {
 pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
     let mut source = FileSource::open(&arguments.trace).map_err(Failure::fact)?;
-    if let Some(path) = &arguments.svg
-        && source.is_at(path).map_err(Failure::fact)?
-    {
-        return Err(Failure::Usage(format!("--svg {} is {} itself", path.display(), arguments.trace.display())));
+    for (option, path) in [("--svg", &arguments.svg), ("--snapshot", &arguments.snapshot)] {
+        if let Some(path) = path
+            && source.is_at(path).map_err(Failure::fact)?
+        {
+            return Err(Failure::Usage(format!("{option} {} is {} itself", path.display(), arguments.trace.display())));
+        }
     }
     let trace = read(&mut source)?;
     let mut tally = Tally::default();
@@ -100,6 +110,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     if let Some(path) = &arguments.svg {
         let picture = describe::slabs(&seen.slabs).to_string();
         std::fs::write(path, picture).map_err(|error| of_file(path, &error))?;
+    }
+    if let Some(path) = &arguments.snapshot {
+        seen.snapshot.write(path).map_err(Failure::fact)?;
     }
     report::Report { arguments, trace: &trace, tally: &tally, seen: &seen, elapsed }.print(out)?;
     Ok(())
@@ -222,12 +235,16 @@ struct Seen {
     slabs: Vec<SlabView>,
     end: Statistics,
     driver_allocations: u64,
+    /// Empty unless it was requested.
+    snapshot: Snapshot,
 }
 
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<Seen, Failure> {
     let rig = Rig::new(arguments, trace)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
-    trace.replay_with(&rig.pool, &rig.streams, |_| {
+    let log = arguments.snapshot.is_some().then(|| Logged::new(rig.pool.clone()));
+    let stride = last.div_ceil(SAMPLES).max(1);
+    let after = |_| {
         events += 1;
         if events == peak_after {
             (seen.peak, seen.slabs) = (rig.pool.statistics(), rig.pool.snapshot());
@@ -236,6 +253,23 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<Seen
             seen.end = rig.pool.statistics();
             seen.driver_allocations = rig.backend.counters().device_allocations.count;
         }
-    })?;
+        let Some(log) = &log else { return };
+        if events % stride == 0 {
+            seen.snapshot.sample("replay", &rig.pool.statistics());
+        }
+        if events == peak_after {
+            seen.snapshot.slabs("replay at the peak", &seen.peak, &seen.slabs);
+        }
+        if events == last {
+            let mut calls = log.calls();
+            // The replay's own line, which is the same for all.
+            calls.iter_mut().for_each(|call| call.caller = None);
+            seen.snapshot.pool("replay", &rig.pool).calls("replay", &calls);
+        }
+    };
+    match &log {
+        Some(log) => trace.replay_with(log, &rig.streams, after)?,
+        None => trace.replay_with(&rig.pool, &rig.streams, after)?,
+    }
     Ok(seen)
 }

@@ -17,3 +17,4 @@ mod replay;
 #[path = "../../../tests/suite/rights.rs"]
 mod rights;
 mod stdin;
+mod view;

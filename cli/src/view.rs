@@ -1,0 +1,83 @@
+//! `ringmem view`: shows a snapshot of memory as one HTML page, or converts it for other viewers.
+//!
+//! 1. The page is one file that works offline. It loads nothing, and text of the snapshot is never markup or code.
+//! 2. A snapshot is checked before anything is written: version, required fields, order of times, blocks that are allocated twice, parts outside
+//!    their slab. The error names the place.
+//! 3. Exports: a pickle in the form of `torch.cuda.memory._dump_snapshot`, for PyTorch's memory_viz; trace events in JSON, for Perfetto and Chrome.
+
+mod document;
+mod html;
+mod perfetto;
+mod pickle;
+mod pytorch;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use ringmem::streaming::{FileSource, Source};
+
+use super::{Failure, Outcome, counted, failed, shown, size};
+use document::Document;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A snapshot written by `ringmem::snapshot` or by `ringmem replay --snapshot`
+    snapshot: PathBuf,
+    /// Write to this file instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Html)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// A page with slabs, timeline, fragmentation, holders, leaks and search
+    Html,
+    /// A pickle for PyTorch's memory_viz
+    Pytorch,
+    /// Trace events in JSON, for Perfetto and Chrome
+    Perfetto,
+}
+
+/// Limits on the size of a snapshot in bytes and in events. Each event takes some hundred bytes here and in a browser.
+const LONGEST: u64 = 1 << 30;
+const EVENTS: usize = 1 << 22;
+
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
+    let mut source = FileSource::open(&arguments.snapshot).map_err(Failure::fact)?;
+    if let Some(path) = &arguments.output
+        && source.is_at(path).map_err(Failure::fact)?
+    {
+        return Err(Failure::Usage(format!("--output {} is {} itself", path.display(), arguments.snapshot.display())));
+    }
+    let document = read(&mut source)?;
+    let bytes = match arguments.format {
+        Format::Html => html::page(&document, &shown(&arguments.snapshot)),
+        Format::Pytorch => Ok(pytorch::pickle(&document)),
+        Format::Perfetto => perfetto::events(&document),
+    }
+    .map_err(Failure::fact)?;
+    let Some(path) = &arguments.output else { return out.write_all(&bytes).map_err(Failure::Print) };
+    std::fs::write(path, &bytes).map_err(|error| of_file(path, &error))?;
+    let slabs = document.pools.iter().map(|pool| pool.slabs.len() as u64).sum();
+    let events = document.traces.iter().map(|trace| trace.events.len() as u64).sum();
+    let (pools, slabs, events) = (counted(document.pools.len() as u64, "pool"), counted(slabs, "slab"), counted(events, "event"));
+    writeln!(out, "{}: {pools}, {slabs}, {events}; {}", shown(path), size::show(bytes.len() as u64)).map_err(Failure::Print)
+}
+
+fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
+    Failure::Fact(format!("{}: {fact}", path.display()))
+}
+
+fn read(source: &mut FileSource) -> Result<Document, Failure> {
+    let path = source.path().to_owned();
+    if source.len() > LONGEST {
+        return Err(of_file(&path, &format_args!("a snapshot of more than {}", size::show(LONGEST))));
+    }
+    let mut bytes = vec![0; source.len() as usize];
+    source.read_exact(&mut bytes, 0).and_then(|()| source.check()).map_err(|cause| failed(&path, cause))?;
+    Document::parse(&bytes, EVENTS).map_err(|fact| of_file(&path, &fact))
+}

@@ -1,0 +1,90 @@
+//! The page: a template with the snapshot as JSON, which its script draws.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::document::{Document, Kind, Manager, Pool, Registry, Sample, Trace, Tracker};
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The data of the page. Blocks are columns of numbers, because a browser reads those quickly.
+#[derive(Serialize)]
+struct Data<'a> {
+    source: &'a str,
+    taken_ns: u64,
+    pools: &'a [Pool],
+    samples: &'a [Sample],
+    trackers: &'a [Tracker],
+    managers: &'a [Manager],
+    registries: &'a [Registry],
+    traces: Vec<Columns<'a>>,
+}
+
+/// The blocks of a trace, in order of allocation. Texts are indices into `texts`, -1 for none; events are indices too.
+#[derive(Default, Serialize)]
+struct Columns<'a> {
+    name: &'a str,
+    events: usize,
+    times: Option<Vec<u64>>,
+    texts: Vec<&'a str>,
+    begin: Vec<usize>,
+    end: Vec<i64>,
+    block: Vec<u64>,
+    bytes: Vec<u64>,
+    stream: Vec<Option<u64>>,
+    address: Vec<Option<u64>>,
+    label: Vec<i64>,
+    place: Vec<i64>,
+    backtrace: Vec<i64>,
+    /// Event, bytes, name and place of each failed allocation.
+    refused: Vec<(usize, u64, i64, i64)>,
+}
+
+pub(super) fn page(document: &Document, source: &str) -> Result<Vec<u8>, serde_json::Error> {
+    let Document { taken_ns, pools, samples, trackers, managers, registries, traces } = document;
+    let traces = traces.iter().map(Columns::of).collect();
+    let data = Data { source, taken_ns: *taken_ns, pools, samples, trackers, managers, registries, traces };
+    // In JSON `<` occurs only within strings. Escaped, no text can end the script element or begin a comment.
+    let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
+    let page = PAGE.replace("/* STYLE */", STYLE).replace("/* SCRIPT */", SCRIPT);
+    let (before, after) = page.split_once("DATA").unwrap_or((&page, ""));
+    Ok([before, &data, after].concat().into_bytes())
+}
+
+impl<'a> Columns<'a> {
+    fn of(trace: &'a Trace) -> Self {
+        let mut known = HashMap::new();
+        let mut columns = Self { name: &trace.name, events: trace.events.len(), times: trace.times(), ..Self::default() };
+        for block in trace.allocations() {
+            let event = block.event;
+            columns.begin.push(block.begin);
+            columns.end.push(block.end.map_or(-1, |end| end as i64));
+            columns.block.push(event.block.unwrap_or(0));
+            columns.bytes.push(block.bytes);
+            columns.stream.push(event.stream);
+            columns.address.push(event.address);
+            let [label, place, backtrace] =
+                [&event.name, &event.place, &event.backtrace].map(|text| number(&mut known, &mut columns.texts, text.as_deref()));
+            columns.label.push(label);
+            columns.place.push(place);
+            columns.backtrace.push(backtrace);
+        }
+        for (index, event) in trace.events.iter().enumerate().filter(|(_, event)| event.kind == Kind::Refused) {
+            let [label, place] = [&event.name, &event.place].map(|text| number(&mut known, &mut columns.texts, text.as_deref()));
+            columns.refused.push((index, event.bytes.unwrap_or(0), label, place));
+        }
+        columns
+    }
+}
+
+/// Returns the index of a text, which is added if it is new.
+fn number<'a>(known: &mut HashMap<&'a str, i64>, texts: &mut Vec<&'a str>, text: Option<&'a str>) -> i64 {
+    let Some(text) = text else { return -1 };
+    *known.entry(text).or_insert_with(|| {
+        texts.push(text);
+        texts.len() as i64 - 1
+    })
+}

@@ -1,0 +1,105 @@
+//! Trace events in JSON, as Chrome and Perfetto read them: a slice for each block, and counters. Source: "Trace Event Format", Google.
+//!
+//! Each trace is a process. Slices of one thread must nest, so each block is on the first thread that is free. An event without a time is at
+//! one microsecond times its number.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use serde_json::{Value, json};
+
+use super::document::{Document, Kind, Statistics, Trace};
+
+pub(super) fn events(document: &Document) -> Result<Vec<u8>, serde_json::Error> {
+    let mut events = Events { bytes: b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[".to_vec(), count: 0 };
+    events.add(&process(0, "pools"))?;
+    for sample in &document.samples {
+        let (ts, Statistics { held_bytes, cached_bytes, free_bytes, .. }) = (micros(sample.time_ns), &sample.statistics);
+        let name = &sample.pool;
+        let bytes = json!({ "live": held_bytes, "cached": cached_bytes, "free": free_bytes });
+        events.add(&json!({ "ph": "C", "pid": 0, "ts": ts, "name": format!("{name}: bytes"), "args": bytes }))?;
+        let percent = json!({ "percent": 100.0 * sample.statistics.fragmentation() });
+        events.add(&json!({ "ph": "C", "pid": 0, "ts": ts, "name": format!("{name}: fragmentation"), "args": percent }))?;
+    }
+    for (pid, trace) in (1..).zip(&document.traces) {
+        events.trace(pid, trace)?;
+    }
+    events.bytes.extend(b"]}\n");
+    Ok(events.bytes)
+}
+
+struct Events {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl Events {
+    fn add(&mut self, event: &Value) -> Result<(), serde_json::Error> {
+        if self.count > 0 {
+            self.bytes.extend(b",\n");
+        }
+        self.count += 1;
+        serde_json::to_writer(&mut self.bytes, event)
+    }
+
+    fn trace(&mut self, pid: u64, trace: &Trace) -> Result<(), serde_json::Error> {
+        self.add(&process(pid, &trace.name))?;
+        let times = trace.times();
+        let time = |index: usize| match times.as_ref().and_then(|times| times.get(index)) {
+            Some(&nanoseconds) => micros(nanoseconds),
+            None => index as f64,
+        };
+        let (blocks, last) = (trace.allocations(), trace.events.len().saturating_sub(1));
+        let mut changes = vec![0_i128; trace.events.len()];
+        let (mut busy, mut free, mut threads) = (BinaryHeap::new(), BinaryHeap::new(), 0_u64);
+        for block in &blocks {
+            while let Some(&Reverse((end, thread))) = busy.peek()
+                && end < block.begin
+            {
+                busy.pop();
+                free.push(Reverse(thread));
+            }
+            let Reverse(thread) = free.pop().unwrap_or_else(|| {
+                threads += 1;
+                Reverse(threads)
+            });
+            let end = block.end.unwrap_or(last);
+            busy.push(Reverse((block.end.unwrap_or(usize::MAX), thread)));
+            changes[block.begin] += i128::from(block.bytes);
+            if block.end.is_some() {
+                changes[end] -= i128::from(block.bytes);
+            }
+            let event = block.event;
+            let name = event.name.clone().or_else(|| event.place.clone()).unwrap_or_else(|| format!("{} bytes", block.bytes));
+            let address = event.address.map(|address| format!("{address:#x}"));
+            let args = json!({
+                "bytes": block.bytes, "block": event.block, "stream": event.stream, "address": address, "name": event.name,
+                "place": event.place, "backtrace": event.backtrace, "freed": block.end.is_some(),
+            });
+            let (ts, end) = (time(block.begin), time(end));
+            self.add(
+                &json!({ "ph": "X", "pid": pid, "tid": thread, "ts": ts, "dur": end - ts, "cat": "memory", "name": name, "args": args }),
+            )?;
+        }
+        let mut bytes = 0;
+        for (index, change) in changes.into_iter().enumerate() {
+            bytes += change;
+            // Sums above the range of JSON's integers are of no real memory.
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            self.add(&json!({ "ph": "C", "pid": pid, "ts": time(index), "name": "bytes in use", "args": { "bytes": bytes } }))?;
+        }
+        for (index, event) in trace.events.iter().enumerate().filter(|(_, event)| event.kind == Kind::Refused) {
+            let args = json!({ "bytes": event.bytes, "name": event.name, "place": event.place });
+            self.add(&json!({ "ph": "i", "pid": pid, "tid": 0, "s": "p", "ts": time(index), "name": "failed allocation", "args": args }))?;
+        }
+        Ok(())
+    }
+}
+
+fn process(pid: u64, name: &str) -> Value {
+    json!({ "ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": { "name": name } })
+}
+
+fn micros(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1000.0
+}

@@ -1,0 +1,80 @@
+//! [`Pickle`]: a writer of Python's pickle format, protocol 2, for dicts, lists, text and numbers.
+//!
+//! It uses only operations that the JavaScript reader of memory_viz knows. That reader passes all elements of an `APPENDS` as arguments of one
+//! call, so a list is written element by element. Source: the module `pickletools` of Python.
+
+use std::collections::HashMap;
+
+pub(super) struct Pickle {
+    bytes: Vec<u8>,
+    /// Texts that were written before, by their number in the memo. A key occurs in every event.
+    memo: HashMap<String, u8>,
+}
+
+impl Pickle {
+    pub fn new() -> Self {
+        Self { bytes: vec![0x80, 2], memo: HashMap::new() }
+    }
+
+    pub fn finish(mut self) -> Vec<u8> {
+        self.bytes.push(b'.');
+        self.bytes
+    }
+
+    pub fn number(&mut self, number: u64) {
+        match (u8::try_from(number), i32::try_from(number)) {
+            (Ok(byte), _) => self.bytes.extend([b'K', byte]),
+            (_, Ok(word)) => {
+                self.bytes.push(b'J');
+                self.bytes.extend(word.to_le_bytes());
+            }
+            _ => {
+                // Two's complement of 8 bytes, or of 9 if the top bit would be a sign.
+                let length = if number >> 63 == 0 { 8 } else { 9 };
+                self.bytes.extend([0x8a, length]);
+                self.bytes.extend(number.to_le_bytes());
+                self.bytes.extend(vec![0; usize::from(length) - 8]);
+            }
+        }
+    }
+
+    pub fn text(&mut self, text: &str) {
+        if let Some(&number) = self.memo.get(text) {
+            return self.bytes.extend([b'h', number]);
+        }
+        // A text of 4 GiB does not occur: the snapshot is shorter.
+        self.bytes.push(b'X');
+        self.bytes.extend((text.len() as u32).to_le_bytes());
+        self.bytes.extend(text.as_bytes());
+        if let Ok(number) = u8::try_from(self.memo.len()) {
+            self.memo.insert(text.to_owned(), number);
+            self.bytes.extend([b'q', number]);
+        }
+    }
+
+    pub fn list<T>(&mut self, values: impl IntoIterator<Item = T>, mut one: impl FnMut(&mut Self, T)) {
+        self.bytes.push(b']');
+        for value in values {
+            one(self, value);
+            self.bytes.push(b'a');
+        }
+    }
+
+    /// Writes a dict; `fields` calls [`field`](Fields::field) for each entry.
+    pub fn dict(&mut self, fields: impl FnOnce(&mut Fields<'_>)) {
+        self.bytes.extend(b"}(");
+        fields(&mut Fields(self));
+        self.bytes.push(b'u');
+    }
+}
+
+/// A dict that is being written.
+pub(super) struct Fields<'a>(&'a mut Pickle);
+
+impl Fields<'_> {
+    /// Starts an entry; returns the writer of its value.
+    pub fn field(&mut self, key: &str) -> &mut Pickle {
+        self.0.text(key);
+        self.0
+    }
+}
