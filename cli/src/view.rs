@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     }
     let document = read(&mut source)?;
     let bytes = match arguments.format {
-        Format::Html => html::page(&document, &shown(&arguments.snapshot)),
+        Format::Html => html::page(&document, &shown(Path::new(arguments.snapshot.file_name().unwrap_or_default()))),
         Format::Pytorch => Ok(pytorch::pickle(&document)),
         Format::Perfetto => perfetto::events(&document),
     }

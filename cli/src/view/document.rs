@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use ringmem::snapshot::VERSION;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 #[derive(Deserialize)]
@@ -50,6 +50,7 @@ pub(super) struct Statistics {
 #[derive(Deserialize, Serialize)]
 pub(super) struct Slab {
     pub number: u64,
+    #[serde(serialize_with = "as_hex")]
     pub address: Option<u64>,
     pub bytes: u64,
     pub parts: Vec<Part>,
@@ -90,6 +91,7 @@ pub(super) struct Leak {
     pub number: u64,
     pub name: Option<String>,
     pub bytes: u64,
+    #[serde(serialize_with = "as_hex")]
     pub address: Option<u64>,
     pub stream: Option<u64>,
     pub place: Option<String>,
@@ -161,6 +163,15 @@ pub(super) struct Allocation<'a> {
     pub end: Option<usize>,
     pub bytes: u64,
     pub event: &'a Event,
+}
+
+/// Returns an address as a page has it: a number of JavaScript has 53 bits, and simulated devices have longer addresses.
+pub(super) fn hex(address: Option<u64>) -> Option<String> {
+    address.map(|address| format!("{address:#x}"))
+}
+
+fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    hex(*address).serialize(serializer)
 }
 
 /// The fields that decide whether the rest can be read.

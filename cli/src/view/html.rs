@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::document::{Document, Kind, Manager, Pool, Registry, Sample, Trace, Tracker};
+use super::document::{Document, Kind, Manager, Pool, Registry, Sample, Trace, Tracker, hex};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -35,7 +35,7 @@ struct Columns<'a> {
     block: Vec<u64>,
     bytes: Vec<u64>,
     stream: Vec<Option<u64>>,
-    address: Vec<Option<u64>>,
+    address: Vec<Option<String>>,
     label: Vec<i64>,
     place: Vec<i64>,
     backtrace: Vec<i64>,
@@ -65,7 +65,7 @@ impl<'a> Columns<'a> {
             columns.block.push(event.block.unwrap_or(0));
             columns.bytes.push(block.bytes);
             columns.stream.push(event.stream);
-            columns.address.push(event.address);
+            columns.address.push(hex(event.address));
             let [label, place, backtrace] =
                 [&event.name, &event.place, &event.backtrace].map(|text| number(&mut known, &mut columns.texts, text.as_deref()));
             columns.label.push(label);

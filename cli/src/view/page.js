@@ -34,7 +34,7 @@ function duration(ns, step = ns) {
 const count = (n) => n.toLocaleString('en-US');
 const counted = (n, what) => `${count(n)} ${what}${n === 1 ? '' : 's'}`;
 const percent = (part) => `${(100 * part).toFixed(1)} %`;
-const hex = (address) => (address === null ? 'unknown address' : `0x${address.toString(16)}`);
+const where = (address) => (address === null ? 'an unknown address' : typeof address === 'bigint' ? `0x${address.toString(16)}` : address);
 const ratio = (part, whole) => (whole > 0 ? part / whole : 0);
 const fragmentation = (s) => (s.free_bytes + s.cached_bytes > 0 ? 1 - Math.max(s.largest_free, s.largest_cached) / (s.free_bytes + s.cached_bytes) : 0);
 
@@ -137,7 +137,7 @@ class Trace {
   }
 
   find(words) {
-    const cache = new Map(), block = Number(words), address = /^0x[0-9a-f]+$/.test(words) ? Number(words) : NaN;
+    const cache = new Map(), block = Number(words), address = /^0x[0-9a-f]{1,16}$/.test(words) ? BigInt(words) : null;
     const has = (index) => {
       if (index < 0) return false;
       if (!cache.has(index)) cache.set(index, this.texts[index].toLowerCase().includes(words));
@@ -147,7 +147,7 @@ class Trace {
     for (let i = 0; i < this.n; i++) {
       const at = this.address[i];
       const hit = words === '' || has(this.label[i]) || has(this.place[i]) || has(this.backtrace[i]) || this.block[i] === block ||
-        (at !== null && address >= at && address < at + Math.max(this.bytes[i], 1));
+        (at !== null && address !== null && address >= BigInt(at) && address < BigInt(at) + BigInt(Math.max(this.bytes[i], 1)));
       this.match[i] = hit ? 1 : 0;
       found += this.match[i];
     }
@@ -164,7 +164,7 @@ class Trace {
     return [
       `${name}: ${size(this.bytes[i])}`,
       this.text(this.place[i]) ? `allocated by ${this.text(this.place[i])}` : 'source line not recorded',
-      `block ${this.block[i]} (${count(this.bytes[i])} bytes) at ${hex(this.address[i])}, ${this.stream[i] === null ? 'no stream' : `stream ${this.stream[i]}`}`,
+      `block ${this.block[i]} (${count(this.bytes[i])} bytes) at ${where(this.address[i])}, ${this.stream[i] === null ? 'no stream' : `stream ${this.stream[i]}`}`,
       `allocated at ${this.when(this.begin[i])}; ${this.end[i] < this.events ? `freed at ${this.when(this.end[i])}${life}` : 'not freed'}`,
     ];
   }
@@ -228,7 +228,7 @@ function bands() {
   const { context, width, height, scale } = fit(canvas);
   const [w, h] = [Math.floor((width - LEFT - RIGHT) * scale), Math.floor((height - TOP - BOTTOM) * scale)];
   const step = (state.to - state.from) / w, columns = new Int32Array(w);
-  let most = 0, drawn = 0;
+  let most = 0, drawn = 0, painted = 0;
   for (let c = 0, next = before(state.from); c < w; c++) {
     const start = next;
     next = Math.min(c + 1 === w ? before(state.to) : before(state.from + (c + 1) * step), trace.events);
@@ -269,6 +269,7 @@ function bands() {
       const end = Math.min(h, Math.max(row + 1, Math.ceil((offset - rest + trace.bytes[i]) / unit - 0.5)));
       const value = trace.match[i] ? groups[Math.min(trace.group[i], SHOWN)][i % 3] : dim[i % 3];
       const edged = end - row > 4 * scale;
+      painted += end - row;
       for (let y = row; y < end; y++) {
         const at = (h - 1 - y) * w + c;
         pixels[at] = edged && y + 1 === end ? edge : value;
@@ -279,7 +280,7 @@ function bands() {
   }
   context.putImageData(image, LEFT * scale, TOP * scale);
   Object.assign(plot, { width: w, height: h, scale, ids, columns, most });
-  facts.eventsDrawn = drawn;
+  [facts.eventsDrawn, facts.painted] = [drawn, painted];
   yAxis(context, width, height, most);
   xAxis(context, width, height);
   for (const [at] of trace.refused) {
@@ -407,7 +408,7 @@ function redraw() {
 function legend() {
   const trace = state.trace, groups = trace.groups.slice(0, SHOWN), rest = trace.groups.slice(SHOWN);
   const item = (at, text, bytes) =>
-    el('span', { title: text }, el('i', { className: 'swatch', style: { background: css(coloured(at)) } }), el('b', {}, el('bdi', {}, text)), el('small', { title: 'live at the peak' }, size(bytes)));
+    el('span', { title: text }, el('i', { className: 'swatch', style: { background: css(coloured(at)) } }), el('b', {}, el('bdi', {}, text)), bytes > 0 ? el('small', { title: 'live at the peak' }, size(bytes)) : null);
   const items = groups.map((group, at) => item(at, group.key, group.peak));
   if (rest.length) items.push(item(SHOWN, `${counted(rest.length, 'other group')}`, rest.reduce((sum, group) => sum + group.peak, 0)));
   if (trace.refused.length) items.push(el('span', {}, el('b', { style: { color: colour('bad') } }, '\u25bc'), counted(trace.refused.length, 'failed allocation')));
@@ -478,16 +479,16 @@ function owners(pool) {
   for (const tracker of data.trackers) {
     for (const leak of tracker.leaks) {
       if (leak.address === null) continue;
-      found.push({ address: leak.address, bytes: leak.bytes, lines: [leak.name, leak.place && `allocated by ${leak.place}`, `${count(leak.bytes)} bytes requested`] });
+      found.push({ address: BigInt(leak.address), lines: [leak.name, leak.place && `allocated by ${leak.place}`, `${count(leak.bytes)} bytes requested`] });
     }
   }
   for (const trace of traces) {
     const at = trace.times && pool.time_ns !== null ? above(trace.times, pool.time_ns) - 1 : trace.events - 1;
     for (let i = 0; i < trace.n; i++) {
-      if (trace.address[i] !== null && trace.isLive(i, at)) found.push({ address: trace.address[i], bytes: trace.bytes[i], get lines() { return trace.describe(i); } });
+      if (trace.address[i] !== null && trace.isLive(i, at)) found.push({ address: BigInt(trace.address[i]), get lines() { return trace.describe(i); } });
     }
   }
-  return found.sort((a, b) => a.address - b.address);
+  return found.sort((a, b) => (a.address < b.address ? -1 : a.address > b.address ? 1 : 0));
 }
 
 function slabs() {
@@ -536,11 +537,11 @@ function poolBox(pool) {
       const offset = ((event.clientX - frame.left - LEFT) / wide) * most;
       const part = slab && slab.parts.find((each) => offset >= each.offset && offset < each.offset + each.bytes);
       if (!part) return tip();
-      const address = slab.address === null ? null : slab.address + part.offset;
+      const address = slab.address === null ? null : BigInt(slab.address) + BigInt(part.offset);
       known ??= owners(pool);
-      const owner = address === null || part.state !== 'live' ? null : known[above(known.map((each) => each.address), address + part.bytes - 1) - 1];
+      const owner = address === null || part.state !== 'live' ? null : known[first(known, (each) => each.address >= address + BigInt(part.bytes)) - 1];
       const lines = owner && owner.address >= address ? owner.lines : [];
-      tip(event, [`${size(part.bytes)} ${part.state}`, `slab ${slab.number}, offset ${count(part.offset)}, ${hex(address)}`, ...lines]);
+      tip(event, [`${size(part.bytes)} ${part.state}`, `slab ${slab.number}, offset ${count(part.offset)}, ${where(address)}`, ...lines]);
     };
     canvas.onmouseleave = () => tip();
   };
@@ -550,7 +551,7 @@ function poolBox(pool) {
 
 // Tables.
 
-const LIMIT = 8;
+const LIMIT = 8, MOST = 1000; // rows
 
 function table(box, heads, rows, none, limit = LIMIT) {
   if (!rows.length) return box.replaceChildren(el('p', { className: 'empty' }, none));
@@ -558,8 +559,8 @@ function table(box, heads, rows, none, limit = LIMIT) {
   const kind = (head) => (head.startsWith('#') ? 'n' : head === '' ? 'bar-cell' : '');
   box.replaceChildren(el('table', {}, el('thead', {}, el('tr', {}, ...heads.map((head) => el('th', { className: kind(head) }, head.replace('#', ''))))), body));
   if (rows.length > limit) {
-    const more = el('button', { className: 'more' }, `Show ${count(Math.min(rows.length, 1000))} of ${count(rows.length)}`);
-    more.onclick = () => table(box, heads, rows, none, 1000);
+    const more = el('button', { className: 'more' }, rows.length > MOST ? `Show ${count(MOST)} of ${count(rows.length)}` : `Show all ${count(rows.length)}`);
+    more.onclick = () => table(box, heads, rows, none, MOST);
     box.append(more);
   }
 }
@@ -604,7 +605,7 @@ function leaks() {
   const all = [];
   for (const tracker of data.trackers) {
     for (const leak of tracker.leaks) {
-      if (matches(leak.name, leak.place, leak.backtrace, hex(leak.address))) {
+      if (matches(leak.name, leak.place, leak.backtrace, where(leak.address))) {
         all.push([tracker.name, leak.name, leak.place, leak.bytes, `${duration(leak.age_ns)} old`, leak.backtrace, leak.age_ns]);
       }
     }
@@ -618,7 +619,7 @@ function leaks() {
       facts.unfreed++;
       // A tracker and a trace of one name are of one memory: each block is listed once.
       if (tracked.has(trace.name)) continue;
-      if (trace.match[i]) all.push([trace.name, trace.text(trace.label[i]), trace.text(trace.place[i]), trace.bytes[i], `since event ${count(trace.begin[i])}`, trace.text(trace.backtrace[i]), trace.events - trace.begin[i]]);
+      if (trace.match[i]) all.push([trace.name, trace.text(trace.label[i]), trace.text(trace.place[i]), trace.bytes[i], `event ${count(trace.begin[i])}`, trace.text(trace.backtrace[i]), trace.events - trace.begin[i]]);
     }
   }
   all.sort((a, b) => b[6] - a[6]); // a group shows its oldest block

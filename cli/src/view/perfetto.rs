@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use serde_json::{Value, json};
 
-use super::document::{Document, Kind, Statistics, Trace};
+use super::document::{Document, Kind, Statistics, Trace, hex};
 
 pub(super) fn events(document: &Document) -> Result<Vec<u8>, serde_json::Error> {
     let mut events = Events { bytes: b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[".to_vec(), count: 0 };
@@ -71,9 +71,8 @@ impl Events {
             }
             let event = block.event;
             let name = event.name.clone().or_else(|| event.place.clone()).unwrap_or_else(|| format!("{} bytes", block.bytes));
-            let address = event.address.map(|address| format!("{address:#x}"));
             let args = json!({
-                "bytes": block.bytes, "block": event.block, "stream": event.stream, "address": address, "name": event.name,
+                "bytes": block.bytes, "block": event.block, "stream": event.stream, "address": hex(event.address), "name": event.name,
                 "place": event.place, "backtrace": event.backtrace, "freed": block.end.is_some(),
             });
             let (ts, end) = (time(block.begin), time(end));

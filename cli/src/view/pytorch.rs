@@ -10,6 +10,8 @@ use super::pickle::{Fields, Pickle};
 
 /// Addresses of blocks without one: above those of devices, and exact in JavaScript.
 const UNKNOWN: u64 = 1 << 50;
+/// The bits of longer addresses that are kept. Those of simulated devices have all 64 bits, and memory_viz calculates with 53.
+const KEPT: u64 = (1 << 48) - 1;
 
 /// A device of the export.
 struct Device<'a> {
@@ -40,7 +42,7 @@ pub(super) fn pickle(document: &Document) -> Vec<u8> {
         let mut address = |block: &Allocation<'_>| {
             let unknown = next;
             next = next.saturating_add(block.bytes.max(1)).checked_next_multiple_of(512).unwrap_or(u64::MAX);
-            block.event.address.unwrap_or(unknown)
+            block.event.address.map_or(unknown, exact)
         };
         let addresses = blocks.iter().map(&mut address).collect();
         devices.push(Device::new(pool, Some(trace), blocks, addresses));
@@ -50,7 +52,7 @@ pub(super) fn pickle(document: &Document) -> Vec<u8> {
     let owners: BTreeMap<u64, Owner<'_>> = leaks
         .filter_map(|leak| {
             let (name, place, backtrace) = (leak.name.as_deref(), leak.place.as_deref(), leak.backtrace.as_deref());
-            Some((leak.address?, Owner { bytes: leak.bytes, name, place, backtrace }))
+            Some((exact(leak.address?), Owner { bytes: leak.bytes, name, place, backtrace }))
         })
         .collect();
 
@@ -237,7 +239,11 @@ fn file_line(place: &str) -> (&str, u64) {
 }
 
 fn slab_address(number: u64, address: Option<u64>) -> u64 {
-    address.unwrap_or(UNKNOWN.saturating_add(number << 40))
+    address.map_or(UNKNOWN.saturating_add(number << 40), exact)
+}
+
+fn exact(address: u64) -> u64 {
+    if address >> 53 == 0 { address } else { address & KEPT }
 }
 
 fn stream(event: &Event) -> u64 {

@@ -179,7 +179,9 @@ fn a_pickle_has_the_segments_blocks_and_traces_that_memory_viz_reads() {
     assert_eq!(dump["allocator_settings"], json!({}));
     let [segment] = &dump["segments"].as_array().expect("segments")[..] else { panic!("one slab is one segment: {dump}") };
     let slab = &known["pools"][0]["slabs"][0];
-    assert_eq!((&segment["address"], &segment["total_size"], &segment["device"]), (&slab["address"], &json!(1 << 20), &json!(0)));
+    // The simulated device's address, in the bits that are exact in JavaScript.
+    let kept = slab["address"].as_u64().map(|address| address & ((1 << 48) - 1));
+    assert_eq!((segment["address"].as_u64(), &segment["total_size"], &segment["device"]), (kept, &json!(1 << 20), &json!(0)));
     assert_eq!((&segment["segment_type"], &segment["stream"]), (&json!("small"), &json!(0)));
     let blocks = segment["blocks"].as_array().expect("blocks");
     let mut address = segment["address"].as_u64().expect("an address");
