@@ -42,9 +42,10 @@ enum Format {
     Perfetto,
 }
 
-/// Limits on the size of a snapshot in bytes and in events. Each event takes some hundred bytes here and in a browser.
+/// Limits on the size of a snapshot in bytes, in events and in parts of one kind. Each event takes some hundred bytes here and in a browser.
 const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 22;
+const PARTS: usize = 1000;
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     let mut source = FileSource::open(&arguments.snapshot).map_err(Failure::fact)?;
@@ -79,5 +80,5 @@ fn read(source: &mut FileSource) -> Result<Document, Failure> {
     }
     let mut bytes = vec![0; source.len() as usize];
     source.read_exact(&mut bytes, 0).and_then(|()| source.check()).map_err(|cause| failed(&path, cause))?;
-    Document::parse(&bytes, EVENTS).map_err(|fact| of_file(&path, &fact))
+    Document::parse(&bytes, EVENTS, PARTS).map_err(|fact| of_file(&path, &fact))
 }

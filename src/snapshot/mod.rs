@@ -1,6 +1,6 @@
 //! [`Snapshot`]: the state of memory as one JSON document, which `ringmem view` shows.
 //!
-//! Use it to see where memory goes: pools with their slabs, live blocks with source lines, buffers, and a log of allocations. To draw only
+//! Use it to see what holds memory: pools with their slabs, live blocks with source lines, buffers, and a log of allocations. To draw only
 //! the slabs of a pool, use [`describe::slabs`](crate::describe::slabs).
 //!
 //! 1. Each method reads its part when it is called. Parts that are read at different times may differ.

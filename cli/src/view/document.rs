@@ -181,12 +181,12 @@ struct Head {
 }
 
 impl Document {
-    /// Parses and checks a snapshot with at most `events` events.
+    /// Parses and checks a snapshot with at most `events` events, and at most `parts` pools, trackers, managers, registries and traces each.
     ///
     /// # Errors
     ///
     /// A description of the first mistake and its place.
-    pub fn parse(bytes: &[u8], events: usize) -> Result<Self, String> {
+    pub fn parse(bytes: &[u8], events: usize, parts: usize) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not a snapshot of memory: {error}");
         let head: Head = serde_json::from_slice(bytes).map_err(not_one)?;
         match head.version {
@@ -199,6 +199,10 @@ impl Document {
         let document: Self = serde_json::from_slice(bytes).map_err(not_one)?;
         if document.traces.iter().map(|trace| trace.events.len()).sum::<usize>() > events {
             return Err(format!("a snapshot of more than {events} events"));
+        }
+        let Self { pools, trackers, managers, registries, traces, .. } = &document;
+        if [pools.len(), trackers.len(), managers.len(), registries.len(), traces.len()].into_iter().any(|count| count > parts) {
+            return Err(format!("a snapshot of more than {parts} parts of one kind"));
         }
         document.pools.iter().try_for_each(Pool::check)?;
         document.traces.iter().try_for_each(Trace::check)?;

@@ -91,7 +91,13 @@ class Trace {
       if (live > this.total[this.peak]) this.peak = at;
     }
     this.match = new Uint8Array(this.n).fill(1);
+    // Times since the first event: the numbers of JavaScript tell those apart.
+    this.base = raw.times && raw.events ? raw.times[0] : 0;
+    this.times = raw.times && raw.times.map((time) => time - this.base);
   }
+
+  /** The number of events until a time of the snapshot. */
+  until(time) { return above(this.times, time - this.base); }
 
   isLive(i, at) { return this.begin[i] <= at && this.end[i] > at; }
   text(index) { return index < 0 ? null : this.texts[index]; }
@@ -155,7 +161,7 @@ class Trace {
   }
 
   when(at) {
-    return `event ${count(at)}` + (this.times ? `, ${duration(this.times[at] - this.times[0])}` : '');
+    return `event ${count(at)}` + (this.times && at < this.events ? `, ${duration(this.times[at])}` : '');
   }
 
   describe(i) {
@@ -183,13 +189,13 @@ const state = { trace: null, group: 'size', stack: 'age', axis: 'event', from: 0
 
 function remember() {
   const hash = new URLSearchParams();
-  for (const [name, value] of [['search', state.words], ['block', state.chosen < 0 ? '' : String(state.trace.block[state.chosen])], ['group', state.group], ['stack', state.stack], ['axis', state.axis]]) if (value) hash.set(name, value);
+  for (const [name, value] of [['search', state.words], ['block', state.chosen < 0 ? '' : String(state.trace.block[state.chosen])], ['trace', traces.length > 1 ? $('trace').value : ''], ['group', state.group], ['stack', state.stack], ['axis', state.axis]]) if (value) hash.set(name, value);
   try { history.replaceState(null, '', `#${hash}`); } catch { /* some browsers refuse it for files */ }
 }
 
 function extent() {
   const trace = state.trace;
-  if (state.axis === 'time') return [trace.times[0], trace.times[trace.events - 1] + 1];
+  if (state.axis === 'time') return [0, Math.max(trace.times[trace.events - 1] * (1 + 1e-9), 1)];
   return [0, Math.max(trace.events, 1)];
 }
 
@@ -316,7 +322,10 @@ function xAxis(context, width, height) {
   if (state.axis !== 'time') step = Math.max(1, Math.round(step));
   context.textBaseline = 'top';
   context.fillStyle = colour('muted');
-  for (let value = origin + Math.ceil((state.from - origin) / step) * step; value <= state.to; value += step) {
+  const least = Math.ceil((state.from - origin) / step);
+  for (let at = 0; at < 12; at++) {
+    const value = origin + (least + at) * step;
+    if (!(value <= state.to)) break;
     const x = LEFT + ((value - state.from) / span) * (width - LEFT - RIGHT);
     context.fillRect(Math.round(x), height - BOTTOM, 1, 4);
     const text = state.axis === 'time' ? duration(value - origin, step) : count(Math.round(value));
@@ -430,7 +439,7 @@ function curve() {
   const begun = samples[0].time_ns, ended = Math.max(samples[samples.length - 1].time_ns, begun + 1);
   const at = (sample) => {
     if (!shared) return (sample.time_ns - begun) / (ended - begun);
-    const x = state.axis === 'time' ? sample.time_ns : above(trace.times, sample.time_ns);
+    const x = state.axis === 'time' ? sample.time_ns - trace.base : trace.until(sample.time_ns);
     return (x - state.from) / (state.to - state.from);
   };
   const bottom = height - 8, tall = bottom - TOP;
@@ -463,7 +472,7 @@ function curve() {
     for (const sample of samples) if (Math.abs(at(sample) - x) < Math.abs(at(best) - x)) best = sample;
     const s = best.statistics;
     tip(event, [`Fragmentation ${percent(fragmentation(s))}`, `${size(s.held_bytes)} live, ${size(s.cached_bytes)} cached, ${size(s.free_bytes)} free of ${size(s.reserved_bytes)} reserved`,
-      `largest free piece ${size(Math.max(s.largest_free, s.largest_cached))}`, trace && shared ? `before ${trace.when(above(trace.times, best.time_ns))}` : duration(best.time_ns - begun)]);
+      `largest free piece ${size(Math.max(s.largest_free, s.largest_cached))}`, trace && shared ? `after ${counted(trace.until(best.time_ns), 'event')}` : duration(best.time_ns - begun)]);
   };
   $('curve').onmouseleave = () => tip();
 }
@@ -483,7 +492,7 @@ function owners(pool) {
     }
   }
   for (const trace of traces) {
-    const at = trace.times && pool.time_ns !== null ? above(trace.times, pool.time_ns) - 1 : trace.events - 1;
+    const at = trace.times && pool.time_ns !== null ? trace.until(pool.time_ns) - 1 : trace.events - 1;
     for (let i = 0; i < trace.n; i++) {
       if (trace.address[i] !== null && trace.isLive(i, at)) found.push({ address: BigInt(trace.address[i]), get lines() { return trace.describe(i); } });
     }
@@ -501,7 +510,7 @@ function slabs() {
 function poolBox(pool) {
   const s = pool.statistics, sums = Object.fromEntries(STATES.map((name) => [name, 0]));
   for (const slab of pool.slabs) for (const part of slab.parts) sums[part.state] += part.bytes;
-  const canvas = el('canvas'), more = el('button', { className: 'more' }), most = Math.max(1, ...pool.slabs.map((slab) => slab.bytes));
+  const canvas = el('canvas'), more = el('button', { className: 'more' }), most = pool.slabs.reduce((largest, slab) => Math.max(largest, slab.bytes), 1);
   const figures = [counted(pool.slabs.length, 'slab'), `${size(s.reserved_bytes)} reserved (peak ${size(s.reserved_peak)})`, ...STATES.map((name) => `${size(sums[name])} ${name}`),
     `fragmentation ${percent(fragmentation(s))}`, `hits ${percent(ratio(s.hits, s.hits + s.misses))}`];
   const box = el('div', { className: 'pool' }, el('h3', {}, pool.name), el('p', {}, figures.join(' \u00b7 ')), canvas, more);
@@ -691,7 +700,8 @@ function stack() {
 }
 
 function options(select, entries, chosen) {
-  select.replaceChildren(...entries.map(([value, text]) => el('option', { value }, text)));
+  select.replaceChildren();
+  for (const [value, text] of entries) select.append(el('option', { value }, text));
   if (entries.some(([value]) => value === chosen)) select.value = chosen;
 }
 
@@ -765,7 +775,7 @@ function start() {
   const slabCount = data.pools.reduce((sum, pool) => sum + pool.slabs.length, 0), events = traces.reduce((sum, trace) => sum + trace.events, 0);
   Object.assign(facts, { pools: data.pools.length, slabs: slabCount, events, allocations: traces.reduce((sum, trace) => sum + trace.n, 0) });
   facts.parts = data.pools.reduce((sum, pool) => sum + pool.slabs.reduce((parts, slab) => parts + slab.parts.length, 0), 0);
-  options($('trace'), traces.map((trace, at) => [String(at), trace.name]));
+  options($('trace'), traces.map((trace, at) => [String(at), trace.name]), wanted.get('trace'));
   $('trace-label').hidden = traces.length < 2;
   options($('pool'), [...sampled.keys()].map((name) => [name, name]));
   $('pool-label').hidden = sampled.size < 2;

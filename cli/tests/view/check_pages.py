@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Opens pages of `ringmem view` in a headless Chromium and asserts their elements: check_pages.py RINGMEM FOLDER.
 
-FOLDER has `replay.json` and `random.json`; pages and screenshots are written there. A third snapshot has no trace. The time of a redraw is printed. It decides nothing.
+FOLDER has `replay.json` and `random.json`; pages and screenshots are written there. Two further snapshots have no trace, and extreme
+numbers. The time of a redraw is printed. It decides nothing.
 """
 import html.parser
 import json
@@ -129,6 +130,24 @@ def without_trace(folder):
     assert "src/model.rs:120:17" in page.text["holders"], page.text["holders"]
 
 
+def extreme(folder):
+    most = 2**64 - 1
+    block = {"kind": "alloc", "time_ns": most, "bytes": most, "stream": most, "address": most, "name": "largest"}
+    events = [{**block, "block": 0}, {**block, "block": most}, {"kind": "free", "block": 0, "time_ns": most}]
+    slab = {"number": most, "address": most, "bytes": most, "parts": [{"offset": most - 1, "bytes": 1, "state": "live"}]}
+    figures = {name: most for name in json.loads((folder / "random.json").read_text())["pools"][0]["statistics"]}
+    (folder / "extreme.json").write_text(json.dumps({
+        "version": 1, "pools": [{"name": "all", "statistics": figures, "slabs": [slab]}], "samples": [{"pool": "all", "time_ns": most, "statistics": figures}],
+        "traces": [{"name": "same time", "events": events}, {"name": "none", "events": []}],
+    }))
+    subprocess.run([sys.argv[1], "view", folder / "extreme.json", "--output", folder / "extreme.html"], check=True)
+    for axis in ("event", "time"):
+        expect(open_page(folder, "extreme", f"axis={axis}"), events=3, allocations=2, unfreed=1, slabs=1)
+    page = open_page(folder, "extreme", "trace=1")
+    expect(page, events_drawn=0)
+    assert "No live block" in page.text["holders"], page.text["holders"]
+
+
 def main():
     ringmem, folder = sys.argv[1], Path(sys.argv[2]).resolve()
     whole = json.loads((folder / "random.json").read_text())
@@ -138,6 +157,7 @@ def main():
     replayed(folder)
     random(folder)
     without_trace(folder)
+    extreme(folder)
 
 
 main()
