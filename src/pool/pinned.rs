@@ -3,8 +3,9 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::time::Duration;
+use std::vec::Vec;
 
-use super::{Builder, Classes, Pool, Statistics};
+use super::{Builder, Classes, Pool, SlabView, Statistics};
 use crate::backend::{Block, Uses};
 use crate::error::LimitOf;
 use crate::memory::{Both, Limited, Memory, Pinned};
@@ -117,6 +118,13 @@ impl PinnedPool {
             memory_allocations: shared.memory_allocations + own.memory_allocations,
             memory_frees: shared.memory_frees + own.memory_frees,
         }
+    }
+
+    /// Returns every slab of both inner pools and its parts, numbered from 0. For [`Snapshot::slabs`](crate::snapshot::Snapshot::slabs).
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<SlabView> {
+        let slabs = [&self.shared, &self.own].into_iter().flat_map(Pool::snapshot);
+        (0..).zip(slabs).map(|(number, slab)| SlabView { number, ..slab }).collect()
     }
 
     /// Unlocks all idle memory, and returns its bytes. While a kernel runs, memory stays locked if the driver would wait for that kernel.

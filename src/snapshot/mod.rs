@@ -77,13 +77,14 @@ pub const VERSION: u32 = 1;
 /// The collected state of memory. Each method adds a part.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    sections: [Section; SECTIONS.len()],
+    // Objects in JSON.
+    pools: Vec<String>,
+    samples: Vec<String>,
+    trackers: Vec<String>,
+    managers: Vec<String>,
+    registries: Vec<String>,
+    traces: Vec<String>,
 }
-
-/// The objects of a section, as JSON.
-type Section = Vec<String>;
-
-const SECTIONS: [&str; 6] = ["pools", "samples", "trackers", "managers", "registries", "traces"];
 
 impl Snapshot {
     /// Returns a snapshot without parts.
@@ -97,29 +98,34 @@ impl Snapshot {
         self.slabs(name, &pool.statistics(), &pool.snapshot())
     }
 
-    /// Adds statistics and slabs that were read before, for example at a peak.
+    /// Adds statistics and slabs that were read before, for example at a peak, or of a [`PinnedPool`](crate::pool::PinnedPool).
     pub fn slabs(&mut self, name: &str, statistics: &Statistics, slabs: &[SlabView]) -> &mut Self {
-        self.add("pools", parts::pool(name, now_ns(), statistics, slabs))
+        self.pools.push(parts::pool(name, now_ns(), statistics, slabs).to_string());
+        self
     }
 
     /// Adds statistics of a pool as of now. Several samples show how fragmentation changes over time.
     pub fn sample(&mut self, pool: &str, statistics: &Statistics) -> &mut Self {
-        self.add("samples", parts::sample(pool, now_ns(), statistics))
+        self.samples.push(parts::sample(pool, now_ns(), statistics).to_string());
+        self
     }
 
     /// Adds the live blocks of a tracked memory.
     pub fn tracked<M: Memory>(&mut self, name: &str, memory: &Tracked<M>) -> &mut Self {
-        self.add("trackers", parts::tracker(name, &memory.report()))
+        self.trackers.push(parts::tracker(name, &memory.report()).to_string());
+        self
     }
 
     /// Adds the buffers and figures of a manager.
     pub fn manager<M: Memory>(&mut self, name: &str, manager: &MemoryManager<M>) -> &mut Self {
-        self.add("managers", parts::manager(name, &manager.statistics()))
+        self.managers.push(parts::manager(name, &manager.statistics()).to_string());
+        self
     }
 
     /// Adds the figures of a registry.
     pub fn registry<M: Memory>(&mut self, name: &str, registry: &Registry<M>) -> &mut Self {
-        self.add("registries", parts::registry(name, &registry.statistics()))
+        self.registries.push(parts::registry(name, &registry.statistics()).to_string());
+        self
     }
 
     /// Adds the calls of a logged memory.
@@ -129,12 +135,14 @@ impl Snapshot {
 
     /// Adds calls, in order of time.
     pub fn calls(&mut self, name: &str, calls: &[Call]) -> &mut Self {
-        self.add("traces", parts::trace(name, calls.iter().map(|call| (&call.event, Some(call)))))
+        self.traces.push(parts::trace(name, calls.iter().map(|call| (&call.event, Some(call)))).to_string());
+        self
     }
 
     /// Adds a trace, whose events have no times, addresses, names and places.
     pub fn trace(&mut self, name: &str, trace: &Trace) -> &mut Self {
-        self.add("traces", parts::trace(name, trace.events().iter().map(|event| (event, None))))
+        self.traces.push(parts::trace(name, trace.events().iter().map(|event| (event, None))).to_string());
+        self
     }
 
     /// Returns the document: one line, in the [format](self#format).
@@ -153,19 +161,19 @@ impl Snapshot {
         std::fs::write(path, self.to_json()).map_err(named("write", path))
     }
 
-    fn add(&mut self, section: &str, part: impl Display) -> &mut Self {
-        for (name, parts) in SECTIONS.iter().zip(&mut self.sections) {
-            if *name == section {
-                parts.push(part.to_string());
-            }
-        }
-        self
-    }
-
     fn document(&self) -> impl Display {
         fmt::from_fn(|f| {
             write!(f, r#"{{"version":{VERSION},"taken_ns":{}"#, now_ns())?;
-            for (name, parts) in SECTIONS.iter().zip(&self.sections) {
+            let Self { pools, samples, trackers, managers, registries, traces } = self;
+            let sections = [
+                ("pools", pools),
+                ("samples", samples),
+                ("trackers", trackers),
+                ("managers", managers),
+                ("registries", registries),
+                ("traces", traces),
+            ];
+            for (name, parts) in sections {
                 write!(f, ",{}:", quoted(name))?;
                 list(f, parts, |part, f| f.write_str(part))?;
             }

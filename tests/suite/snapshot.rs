@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::manager::{BufferConfig, MemoryManager};
-use ringmem::memory::{Buffer, Device, GpuBuffer, Logged, Trace, Tracked};
-use ringmem::pool::Pool;
+use ringmem::memory::{Buffer, Device, GpuBuffer, Logged, Pinned, Trace, Tracked};
+use ringmem::pool::{PinnedPool, Pool};
 use ringmem::registry::Registry;
 use ringmem::snapshot::Snapshot;
 use ringmem::stream::Stream;
@@ -61,6 +61,19 @@ fn slabs_have_live_cached_pending_and_free_parts_that_fill_them() {
     }
     let address = slab["address"].as_u64().expect("an address");
     assert!((address..address + (1 << 20)).contains(&live.device_address().expect("it has bytes").get()));
+}
+
+#[test]
+fn a_pinned_pool_has_the_slabs_of_both_its_pools() {
+    let backend = backend();
+    let pool = PinnedPool::new(Pinned::new(&backend, 0), 8 << 20).expect("a pool");
+    let _blocks = [1000, 3 << 20].map(|bytes| Buffer::<u8, _>::new(pool.clone(), bytes).expect("room"));
+    let json = parsed(Snapshot::new().slabs("pinned", &pool.statistics(), &pool.snapshot()));
+    let slabs = json["pools"][0]["slabs"].as_array().expect("slabs");
+    let numbers: Vec<_> = slabs.iter().map(|slab| slab["number"].as_u64().expect("a number")).collect();
+    assert_eq!((numbers, pool.statistics().slabs), (vec![0, 1], 2));
+    let bytes: u64 = slabs.iter().map(|slab| slab["bytes"].as_u64().expect("bytes")).sum();
+    assert_eq!(json["pools"][0]["statistics"]["reserved_bytes"], bytes);
 }
 
 #[test]

@@ -50,14 +50,22 @@ fn data(page: &str) -> Value {
     serde_json::from_str(data).expect("JSON")
 }
 
+/// The operations that the reader of memory_viz knows, as `pickletools` of Python names them.
+const OPERATIONS: &str = "APPEND BINGET BININT BININT1 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 MARK PROTO SETITEMS STOP";
+
 /// Reads a pickle with Python; converts it to JSON.
 fn unpickled(pickle: &[u8]) -> Value {
     let file = file(pickle);
-    let script = "import json, pickle, sys; print(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))";
+    let script = "import json, pickle, pickletools, sys
+text = open(sys.argv[1], 'rb').read()
+print(json.dumps([pickle.loads(text), sorted({operation.name for operation, _, _ in pickletools.genops(text)})]))";
     let output = Command::new("python3").args(["-c", script, text(file.path())]).output();
     let output = output.expect("this test reads a pickle with python3, which must be installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("JSON")
+    let (value, operations): (Value, Vec<String>) = serde_json::from_slice(&output.stdout).expect("JSON");
+    let unknown: Vec<_> = operations.iter().filter(|operation| !OPERATIONS.split(' ').any(|known| known == *operation)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    value
 }
 
 #[test]
