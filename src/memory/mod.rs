@@ -80,7 +80,7 @@ pub use statistics::{Figures, Scope, Statistics};
 pub use trace::{Event, Outcome, Trace, TraceError};
 pub use tracked::{AtExit, Leak, Named, Report, Tracked};
 pub(crate) use view::View;
-pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
+pub use visibility::{AtRunTime, Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
 
 /// Elements in device memory.
 ///
@@ -111,9 +111,9 @@ pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 ///
 /// # Safety
 ///
-/// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment that overlap no live block. They
-/// have a host address and are initialised exactly if `Visibility` is [`HostReadable`], and a device address exactly if it is
-/// [`DeviceReadable`].
+/// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment, not shared with any other live block. They
+/// have a host address, and are initialised, if `Visibility` is [`HostReadable`], and a device address if it is [`DeviceReadable`]; with [`AtRunTime`],
+/// as the block's location says. They have no others.
 ///
 /// ```
 /// use std::sync::Arc;

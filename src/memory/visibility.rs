@@ -1,6 +1,6 @@
 //! The sides that can access a memory, as types.
 
-/// [`DeviceOnly`], [`HostOnly`] or [`Both`].
+/// One of [`DeviceOnly`], [`HostOnly`], [`Both`] and [`AtRunTime`].
 pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 
 /// Memory with host slices.
@@ -24,7 +24,7 @@ pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 )]
 pub trait HostReadable: Visibility {}
 
-/// Memory with a device address.
+/// Memory with a device address; in [`AtRunTime`] memory, not every location has one.
 ///
 /// ```
 /// use ringmem::memory::{Buffer, Device, DeviceReadable, Memory};
@@ -54,17 +54,24 @@ pub enum HostOnly {}
 #[derive(Clone, Copy, Debug)]
 pub enum Both {}
 
+/// Memory whose location is chosen at run time. It has no host slices, and a device address unless it is pageable host memory.
+#[derive(Clone, Copy, Debug)]
+pub enum AtRunTime {}
+
 impl Visibility for DeviceOnly {}
 impl Visibility for HostOnly {}
 impl Visibility for Both {}
+impl Visibility for AtRunTime {}
 impl HostReadable for HostOnly {}
 impl HostReadable for Both {}
 impl DeviceReadable for DeviceOnly {}
 impl DeviceReadable for Both {}
+impl DeviceReadable for AtRunTime {}
 
 mod sealed {
     pub trait Sealed {}
     impl Sealed for super::DeviceOnly {}
     impl Sealed for super::HostOnly {}
     impl Sealed for super::Both {}
+    impl Sealed for super::AtRunTime {}
 }

@@ -16,7 +16,7 @@
 //!    each block.
 //! 8. In a forked process, a pool refuses requests. Blocks that are freed or dropped there remain the parent's.
 
-mod any_buffer;
+mod any_memory;
 mod biased_lock;
 mod builder;
 mod cache;
@@ -50,7 +50,7 @@ use crate::memory::{Memory, Origin};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-pub use any_buffer::{AnyBuffer, AnySlice, AnySliceMut};
+pub use any_memory::AnyMemory;
 pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
 pub use global::{configure, global};

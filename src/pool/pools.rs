@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{AnyBuffer, Builder, PinnedPool, Pool};
+use super::{AnyMemory, Builder, PinnedPool, Pool};
 use crate::backend::{Backend, MemoryLocation, host};
 use crate::config::{self, Config};
 use crate::error::LimitOf;
@@ -143,12 +143,27 @@ impl Pools {
         }
     }
 
+    /// Returns the memory of a location.
+    ///
+    /// # Errors
+    ///
+    /// As [`unified`](Self::unified).
+    pub fn memory(&self, location: MemoryLocation) -> Result<AnyMemory> {
+        Ok(match location {
+            MemoryLocation::Device => AnyMemory::Device(self.device.clone()),
+            MemoryLocation::Pinned => AnyMemory::Pinned(self.pinned.clone()),
+            MemoryLocation::Unified => AnyMemory::Unified(self.unified()?.clone()),
+            MemoryLocation::Host => AnyMemory::Host(self.host.clone()),
+        })
+    }
+
     /// Allocates a buffer of `len` elements in the configured location.
     ///
     /// # Errors
     ///
-    /// As [`buffer_in`](Self::buffer_in).
-    pub fn buffer<T: DeviceBytes>(&self, len: usize) -> Result<AnyBuffer<T>> {
+    /// As [`Buffer::new`] and [`memory`](Self::memory).
+    #[track_caller]
+    pub fn buffer<T: DeviceBytes>(&self, len: usize) -> Result<Buffer<T, AnyMemory>> {
         self.buffer_in(self.config.location, len)
     }
 
@@ -156,14 +171,10 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// As [`Buffer::new`] and [`unified`](Self::unified).
-    pub fn buffer_in<T: DeviceBytes>(&self, location: MemoryLocation, len: usize) -> Result<AnyBuffer<T>> {
-        Ok(match location {
-            MemoryLocation::Device => AnyBuffer::Device(Buffer::new(self.device.clone(), len)?),
-            MemoryLocation::Pinned => AnyBuffer::Pinned(Buffer::new(self.pinned.clone(), len)?),
-            MemoryLocation::Unified => AnyBuffer::Unified(Buffer::new(self.unified()?.clone(), len)?),
-            MemoryLocation::Host => AnyBuffer::Host(Buffer::new(self.host.clone(), len)?),
-        })
+    /// As [`buffer`](Self::buffer).
+    #[track_caller]
+    pub fn buffer_in<T: DeviceBytes>(&self, location: MemoryLocation, len: usize) -> Result<Buffer<T, AnyMemory>> {
+        Buffer::new(self.memory(location)?, len)
     }
 
     /// Allocates a host buffer of `len` elements for `transfers` copies. The buffer is page-locked if that [pays](config::should_pin) and
@@ -172,7 +183,8 @@ impl Pools {
     /// # Errors
     ///
     /// As [`Buffer::new`].
-    pub fn staging<T: DeviceBytes>(&self, len: usize, transfers: u64) -> Result<AnyBuffer<T>> {
+    #[track_caller]
+    pub fn staging<T: DeviceBytes>(&self, len: usize, transfers: u64) -> Result<Buffer<T, AnyMemory>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         if config::should_pin(transfers, bytes, self.pinned.left()) {
             match self.buffer_in(MemoryLocation::Pinned, len) {

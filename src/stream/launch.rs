@@ -7,10 +7,10 @@ use ringmem_layouts::kernel::{Arguments, Kernel};
 
 use super::metrics::Work;
 use super::{Module, Operand, Pending, Queue, Queued, Stream};
-use crate::Result;
 use crate::backend::{DeviceAddress, Launch, Uses, same_backend};
 use crate::memory::{DeviceReadable, Memory};
 use crate::trace::event;
+use crate::{Error, Result};
 use sealed::Shown;
 
 /// The operands of a launch: device-readable buffers and leases, alone or in nested pairs.
@@ -165,7 +165,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The operands, as [`launch`](Self::launch) or [`OtherBackend`](crate::Error::OtherBackend); nothing was queued.
+    /// The operands, as [`launch`](Self::launch) or with [`OtherBackend`](crate::Error::OtherBackend) for one of them;
+    /// [`Unsupported`](crate::Error::Unsupported) for pageable host memory; nothing was queued.
     ///
     /// # Safety
     ///
@@ -180,6 +181,9 @@ impl Stream {
             let (mut all, mut works_on) = (Vec::new(), Vec::new());
             operands.each(&mut |shown| {
                 same_backend(&**backend, shown.backend)?;
+                if shown.operand.is_some() && shown.address.is_none() {
+                    return Err(Error::Unsupported { what: "a launch on pageable host memory" });
+                }
                 all.push(shown.address.map_or(0, DeviceAddress::get));
                 works_on.extend(shown.operand);
                 Ok(())

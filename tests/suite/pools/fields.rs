@@ -5,14 +5,15 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use ringmem::Error;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::host::{Counters, Fault, Faults, HostBackend, Verb};
 use ringmem::config::{Config, ConfigError};
 use ringmem::error::LimitOf;
+use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Buffer, Memory};
-use ringmem::pool::{AnyBuffer, Pools};
-use ringmem::stream::Stream;
+use ringmem::pool::{AnyMemory, Pools};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Error, Image, LAYOUTS};
 
 use super::clean::Clean;
 use super::{KIB, MIB};
@@ -156,7 +157,8 @@ fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
         buffer.copy_from(&elements).expect("as many");
         assert_eq!(buffer.to_vec().expect("a copy"), elements);
     }
-    assert!(matches!(pools(&backend, &Config::host()).buffer::<u8>(0), Ok(AnyBuffer::Device(buffer)) if buffer.is_empty()));
+    let empty = pools(&backend, &Config::host()).buffer::<u8>(0).expect("no bytes");
+    assert!(empty.is_empty() && matches!(empty.memory(), AnyMemory::Device(_)));
 }
 
 #[test]
@@ -194,17 +196,32 @@ fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
         }
         buffer.write(|made| made.fill(4)).expect("live");
         assert_eq!(buffer.read(<[u32]>::to_vec).expect("live"), [4; 10]);
-        match (location, buffer.as_slice()) {
-            (MemoryLocation::Device, seen) => assert!(matches!(seen, Err(Error::Unsupported { .. }))),
-            (_, seen) => assert_eq!(seen.expect("nothing is queued"), [4; 10]),
-        }
-        if let Ok(seen) = buffer.as_mut_slice() {
-            seen[0] = 5;
-        }
+        let copies = || backend.counters().uploads.count + backend.counters().downloads.count;
+        let before = copies();
+        buffer.update(|words| words[0] = 5).expect("live");
+        assert_eq!(copies() - before, if location == MemoryLocation::Device { 2 } else { 0 }, "in place where the host sees it");
         buffer.ready_on(&stream).and_then(|()| buffer.used_by(&stream)).and_then(|()| buffer.settle()).expect("a live stream");
         buffer.zero().expect("live");
         assert_eq!(buffer.to_vec().expect("live"), [0; 10]);
         buffer.close().expect("freed");
+    }
+}
+
+#[test]
+fn a_launch_takes_a_placed_buffer_unless_it_is_pageable() {
+    let backend = backend();
+    let (stream, pools) = (Stream::new(&backend, 0).expect("a stream"), pools(&backend, &Config::host().with_managed(true)));
+    // SAFETY: it accesses nothing.
+    unsafe fn idle(_: &dyn KernelHost, _: &[u64]) {}
+    let kernels = &[Entry { name: "idle", arguments: 1, run: idle }];
+    let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi: Abi::of(LAYOUTS) }, &Abi::of(LAYOUTS)).expect("a module");
+    for location in LOCATIONS {
+        let buffer = pools.buffer_in::<u64>(location, 10).expect("room");
+        // SAFETY: as above.
+        match unsafe { stream.launch_with(&module, "idle", buffer, &[]) } {
+            Ok(pending) => assert!(pending.wait().expect("it ends").len() == 10 && location != MemoryLocation::Host),
+            Err(refused) => assert!(matches!(refused.error, Error::Unsupported { .. }) && location == MemoryLocation::Host, "{location:?}"),
+        }
     }
 }
 
@@ -267,7 +284,7 @@ fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
 fn what_the_system_does_not_lock_is_staged_in_memory_that_is_pageable() {
     let backend = backend();
     let pools = pools(&backend, &Config::host());
-    let is_refused = |outcome: Result<AnyBuffer<f32>, Error>| matches!(outcome, Err(Error::Map { .. }));
+    let is_refused = |outcome: Result<Buffer<f32, AnyMemory>, Error>| matches!(outcome, Err(Error::Map { .. }));
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
     assert!(is_refused(pools.staging(1_000_000, 100)), "neither kind is had");
     let calls = backend.calls(Verb::Allocate).expect("they are counted");

@@ -2,7 +2,6 @@
 use crate::clean;
 mod fields;
 mod pinned;
-mod slices;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
