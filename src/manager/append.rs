@@ -1,5 +1,6 @@
 //! [`Append`]: collects single elements and copies them to the device in batches.
 
+use std::sync::Arc;
 use std::vec::Vec;
 
 use super::LeaseMut;
@@ -74,7 +75,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
     pub fn extend_from_slice(&mut self, elements: &[T]) -> Result<()> {
         let len = self.len();
         self.write_at(len, elements)?;
-        self.entry.metadata.set_len(len + elements.len());
+        self.value.metadata.set_len(len + elements.len());
         Ok(())
     }
 
@@ -99,24 +100,25 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         let written = write(&mut end)?;
         end.flush()?;
         let len = end.len;
-        self.entry.metadata.set_len(len);
+        self.value.metadata.set_len(len);
         Ok(written)
     }
 
     /// Writes elements from index `at` on, directly after those already written. Does not change the length.
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
-        self.shared.here()?;
+        self.value.here()?;
         let Some(end) = at.checked_add(elements.len()) else {
             return Err(Error::Size {
                 what: "size in bytes",
                 asked: u64::MAX,
-                least: self.entry.metadata.config.min_bytes,
-                most: self.entry.metadata.config.most(),
+                least: self.value.metadata.config.min_bytes,
+                most: self.value.metadata.config.most(),
             });
         };
         let len = self.len();
         if end > self.capacity() {
-            resize(self.shared, &mut [Step::grow(&mut self.entry, end, len)?.keeping(at)], None)?;
+            let shared = Arc::clone(&self.value.shared);
+            resize(&shared, &mut [Step::grow(&mut self.value, end, len)?.keeping(at)], None)?;
         }
         self.room(end).slice(at..)?.copy_from(elements)
     }

@@ -41,7 +41,7 @@ impl<M: Memory> MemoryManager<M> {
     /// since the last poll of the figures count as a use [now](Self::tick). The backend counts errors of frees, as for dropped buffers. A
     /// concurrent request for a lease waits for the check instead of failing. Does nothing in a forked process.
     pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<Freed> {
-        if self.here().is_err() {
+        if self.slots.here().is_err() {
             return Vec::new();
         }
         self.shared.names.all().into_iter().filter_map(|named| self.clean(&named, idle, &mut goes)).collect()
@@ -57,14 +57,14 @@ impl<M: Memory> MemoryManager<M> {
             return None;
         }
         // Exclusive for the duration of the check: concurrent requests wait. No code of the caller runs meanwhile.
-        let entry = shared.slots.briefly(named.index).ok()?;
+        let entry = self.slots.briefly(named.index).ok()?;
         // Reads again: the buffer may have been used after the first check.
         let figures = named.metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
         // No other thread removes an entry while this thread has it exclusively.
-        let (entry, _) = entry.remove()?;
+        let (entry, _) = entry.remove().ok()?;
         shared.names.free(&named.metadata.name, named.index);
         shared.counts.freed();
         drop(entry);

@@ -5,11 +5,12 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use super::entry::{Entry, Held};
-use super::metadata::{Element, Metadata};
+use super::metadata::Metadata;
 use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager};
 use crate::config::ConfigError;
 use crate::memory::{Memory, Origin, Reservation};
+use crate::registry::stored::Element;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 impl<M: Memory + Clone> MemoryManager<M> {
@@ -69,12 +70,12 @@ impl<M: Memory + Clone> MemoryManager<M> {
     #[must_use]
     #[track_caller]
     pub fn can_allocate(&self, bytes: u64) -> bool {
-        self.here().is_ok() && self.shared.try_block(bytes, &Origin::here()).is_ok()
+        self.slots.here().is_ok() && self.shared.try_block(bytes, &Origin::here()).is_ok()
     }
 
     /// Returns the buffer of that name if type and configuration match; `None` if there is no buffer.
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
-        self.here()?;
+        self.slots.here()?;
         let Some((index, metadata)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.metadata))) else {
             return Ok(None);
         };
@@ -85,7 +86,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
                 configs: Some(Box::new([metadata.config, config].map(|config| format!("{config:?}")))),
             });
         }
-        Ok(Some(BufferId::new(self.shared.number, index)))
+        Ok(Some(BufferId::new(self.slots.number(), index)))
     }
 
     #[track_caller]
@@ -96,9 +97,9 @@ impl<M: Memory + Clone> MemoryManager<M> {
         config: BufferConfig,
         mut reservation: Option<&mut Reservation>,
     ) -> Result<BufferId<T>> {
-        self.here()?;
+        self.slots.here()?;
         let shared = &*self.shared;
-        let element = Element::of::<T>()?;
+        let element = Element::of::<T>();
         config.validate()?;
         if let Some(wanted) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size) {
             return Err(ConfigError::Element { wanted, got: element.size as u64 }.into());
@@ -127,8 +128,8 @@ impl<M: Memory + Clone> MemoryManager<M> {
                 (Held::new(block, from.split(bytes)?), metadata)
             }
         };
-        let entry = Entry { metadata: Arc::clone(&metadata), held };
-        let index = shared.slots.insert(entry).map_err(|Rejected { error, value }| {
+        let entry = Entry { metadata: Arc::clone(&metadata), shared: Arc::clone(&self.shared), held };
+        let index = self.slots.insert(entry).map_err(|Rejected { error, value }| {
             if let Some(from) = reservation {
                 value.held.go_back(from);
             }
@@ -136,6 +137,6 @@ impl<M: Memory + Clone> MemoryManager<M> {
         })?;
         coming.give(Named { index, metadata });
         shared.counts.created();
-        Ok(BufferId::new(shared.number, index))
+        Ok(BufferId::new(self.slots.number(), index))
     }
 }

@@ -1,13 +1,11 @@
 //! Defragmentation of a manager over a pool.
 
 use super::MemoryManager;
-use super::entry::Entry;
 use crate::Result;
-use crate::backend::Block;
-use crate::memory::{Buffer, Memory};
+use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::registry::Relocated;
-use crate::registry::relocate::{Movable, relocate};
+use crate::registry::relocate::relocate;
 
 impl<M: Memory> MemoryManager<Pool<M>> {
     /// Moves the buffers together within the pool so that its free bytes are contiguous, and frees the slabs that become empty.
@@ -21,18 +19,6 @@ impl<M: Memory> MemoryManager<Pool<M>> {
     /// The error of a failed copy: that buffer and the remaining ones stay where they were.
     /// [`Unsupported`](crate::Error::Unsupported) in a fork.
     pub fn defragment(&self) -> Result<Relocated> {
-        self.here()?;
-        relocate(&self.shared.slots, &self.shared.memory)
-    }
-}
-
-impl<M: Memory> Movable<M> for Entry<Pool<M>> {
-    fn buffer(&self) -> &Buffer<u8, Pool<M>> {
-        &self.held.buffer
-    }
-
-    unsafe fn put_in(&mut self, block: Block) -> Block {
-        // SAFETY: the caller's promise.
-        unsafe { self.held.put_in(block) }
+        relocate(&self.slots, &self.shared.memory)
     }
 }

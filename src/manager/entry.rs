@@ -3,10 +3,13 @@
 use std::boxed::Box;
 use std::sync::Arc;
 
+use super::Shared;
 use super::metadata::Metadata;
-use crate::Result;
+use crate::backend::panic::caught;
 use crate::backend::{Backend, Block, Uses};
 use crate::memory::{Buffer, Memory, Reservation};
+use crate::registry::lease::Leased;
+use crate::{Error, Result};
 
 /// Memory with the bytes of the budget that it uses until it is really freed.
 pub(super) struct Held<M: Memory> {
@@ -46,17 +49,6 @@ impl<M: Memory> Held<M> {
         }
     }
 
-    /// Replaces the buffer's block, and returns the old one.
-    ///
-    /// # Safety
-    ///
-    /// As [`Buffer::put_in`].
-    pub unsafe fn put_in(&mut self, block: Block) -> Block {
-        self.room.block = Block { ready: None, ..block };
-        // SAFETY: the caller's promise.
-        unsafe { self.buffer.put_in(block) }
-    }
-
     /// Whether queued work may still use it.
     pub fn is_in_use(&self) -> bool {
         let backend = self.buffer.memory().backend();
@@ -80,8 +72,51 @@ impl Drop for Room {
 }
 
 /// A buffer in the table.
-pub(super) struct Entry<M: Memory> {
-    pub metadata: Arc<Metadata>,
+pub struct Entry<M: Memory> {
+    pub(super) metadata: Arc<Metadata>,
+    pub(super) shared: Arc<Shared<M>>,
     // INVARIANT: its size is the metadata's capacity in elements, and it is aligned for them.
-    pub held: Held<M>,
+    pub(super) held: Held<M>,
+}
+
+impl<M: Memory> Leased for Entry<M> {
+    type Memory = M;
+
+    #[inline]
+    fn buffer(&self) -> &Buffer<u8, M> {
+        &self.held.buffer
+    }
+    fn buffer_mut(&mut self) -> &mut Buffer<u8, M> {
+        &mut self.held.buffer
+    }
+    #[inline]
+    fn len<T>(&self) -> usize {
+        self.metadata.len()
+    }
+    unsafe fn put_in(&mut self, block: Block) -> Block {
+        self.held.room.block = Block { ready: None, ..block };
+        // SAFETY: the caller's promise.
+        unsafe { self.held.buffer.put_in(block) }
+    }
+    #[inline]
+    fn was_read(&self) {
+        self.metadata.touch();
+    }
+    fn was_written(&self) {
+        // A clock that panics during another panic would abort the process.
+        match caught(|| self.shared.now()) {
+            Some(now) => self.metadata.used_at(now),
+            None => self.metadata.touch(),
+        }
+    }
+    fn may_queue(&self) -> Result<()> {
+        if self.metadata.config.is_async {
+            Ok(())
+        } else {
+            Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for queued transfers" })
+        }
+    }
+    fn has_queued(&self) {
+        self.shared.counts.queued();
+    }
 }

@@ -1,7 +1,5 @@
 //! [`Metadata`]: name and figures of a buffer, readable without a lease.
 
-use core::alloc::Layout;
-use core::any::{TypeId, type_name};
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
@@ -10,45 +8,8 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use super::config::BufferConfig;
-use crate::error::IdError;
-use crate::memory::{Origin, layout};
-use crate::{DeviceBytes, Error, Result};
-
-/// Size, alignment and type name of a buffer's elements.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Element {
-    id: TypeId,
-    pub name: &'static str,
-    // INVARIANT: at least 1.
-    pub size: usize,
-    /// The alignment of their memory, which suffices for fills too.
-    pub align: usize,
-}
-
-impl Element {
-    pub fn of<T: DeviceBytes>() -> Result<Self> {
-        const { assert!(size_of::<T>() > 0, "elements of a managed buffer have bytes") };
-        Ok(Self { id: TypeId::of::<T>(), name: type_name::<T>(), size: size_of::<T>(), align: layout::<T>(1)?.align() })
-    }
-
-    /// Returns the layout of `len` elements.
-    pub fn layout(&self, len: usize) -> Result<Layout> {
-        let asked = || Error::Size {
-            what: "size in bytes",
-            asked: (len as u64).saturating_mul(self.size as u64),
-            least: 0,
-            most: isize::MAX as u64,
-        };
-        let size = len.checked_mul(self.size).ok_or_else(asked)?;
-        Layout::from_size_align(size, self.align).map_err(|_| asked())
-    }
-
-    /// Rejects another type.
-    #[inline]
-    pub fn check<T: DeviceBytes>(&self) -> Result<()> {
-        if self.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name, got: type_name::<T>() }.into()) }
-    }
-}
+use crate::memory::Origin;
+use crate::registry::stored::Element;
 
 /// Times are below this value. From here on: numbers of polls that will date a use.
 const LOOKS: u64 = 1 << 63;
@@ -247,7 +208,7 @@ mod tests {
 
     #[test]
     fn figures_read_during_a_resize_have_no_more_live_elements_than_capacity() {
-        let element = Element::of::<u32>().expect("a layout");
+        let element = Element::of::<u32>();
         let metadata = Metadata::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
         // The first store of a resize to 8 elements.
         metadata.set_len(8);

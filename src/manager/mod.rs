@@ -52,7 +52,7 @@ mod create;
 mod defragment;
 mod entry;
 mod group;
-mod lease;
+mod growth;
 mod metadata;
 mod names;
 mod queued;
@@ -65,14 +65,14 @@ use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use entry::{Entry, Held};
-use metadata::{Element, LATEST, Look};
+use metadata::{LATEST, Look};
 use names::Names;
 use statistics::Counts;
 
-use crate::error::IdError;
-use crate::fork::Process;
 use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
-use crate::registry::slots::{Exclusive, Index, Removed, Slots};
+use crate::registry::lease;
+use crate::registry::slots::{Exclusive, Removed, Slots};
+use crate::registry::stored::Element;
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
@@ -81,7 +81,6 @@ pub use append::Append;
 pub use builder::Builder;
 pub use cleanup::Freed;
 pub use config::{BufferConfig, Growth};
-pub use lease::{Lease, LeaseMut};
 pub use metadata::BufferStatistics;
 pub use statistics::Statistics;
 
@@ -90,16 +89,49 @@ pub use crate::registry::BufferId;
 /// Named buffers in one memory. Clones share the same manager.
 #[doc(alias = "GpuMemoryManager")]
 pub struct MemoryManager<M: Memory> {
+    slots: Arc<Slots<Entry<M>>>,
     shared: Arc<Shared<M>>,
 }
 
+/// A shared lease of a managed buffer.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// let id = manager.create::<u32>("counts", 4, BufferConfig::new())?;
+/// let lease = manager.lease(id)?; // not resized or freed meanwhile
+/// assert_eq!(lease.len(), 4);
+/// assert!(manager.lease_mut(id).is_err());
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+pub type Lease<'a, T, M> = lease::Lease<'a, T, Entry<M>>;
+/// The exclusive lease of a managed buffer, for writing and resizing.
+///
+/// ```
+/// use ringmem::manager::{BufferConfig, MemoryManager};
+/// use ringmem::memory::Device;
+///
+/// # use ringmem::backend::host::HostBackend;
+/// # let backend = HostBackend::builder().build()?;
+/// let manager = MemoryManager::new(Device::new(&backend, 0));
+/// let id = manager.create::<u32>("counts", 2, BufferConfig::new())?;
+/// let mut lease = manager.lease_mut(id)?;
+/// lease.view_mut().copy_from(&[1, 2])?;
+/// lease.extend_from_slice(&[3, 4, 5])?; // grows if necessary
+/// assert!(manager.lease(id).is_err()); // exclusive
+/// drop(lease);
+/// assert_eq!(manager.lease(id)?.to_vec()?, [1, 2, 3, 4, 5]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+pub type LeaseMut<'a, T, M> = lease::LeaseMut<'a, T, Entry<M>>;
+
+/// The state of a manager that its buffers also use.
 struct Shared<M: Memory> {
-    /// Distinguishes this manager from others and from registries.
-    number: u64,
-    /// The process that created it.
-    process: Process,
     memory: M,
-    slots: Arc<Slots<Entry<M>>>,
     names: Names,
     budget: Budget,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
@@ -129,17 +161,14 @@ impl<M: Memory + Clone> MemoryManager<M> {
     fn of(builder: Builder<M>) -> Self {
         let Builder { memory, limit, clock } = builder;
         let shared = Shared {
-            number: crate::registry::next_number(),
-            process: Process::this(),
             memory,
-            slots: Arc::new(Slots::new()),
             names: Names::default(),
             budget: Budget::new(limit),
             clock,
             looks: AtomicU64::new(0),
             counts: Counts::default(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { slots: Arc::new(Slots::new()), shared: Arc::new(shared) }
     }
 }
 
@@ -150,9 +179,9 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// [`NotFound`](Error::NotFound); [`IdError::Elements`] with both type names if it has another element type.
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
-        self.here()?;
+        self.slots.here()?;
         match self.shared.names.find(name, |named| named.metadata.element.check::<T>().map(|()| named.index)) {
-            Some(index) => Ok(BufferId::new(self.shared.number, index?)),
+            Some(index) => Ok(BufferId::new(self.slots.number(), index?)),
             None => Err(Error::NotFound { what: "buffer", name: name.into(), known: Box::default() }),
         }
     }
@@ -164,9 +193,7 @@ impl<M: Memory> MemoryManager<M> {
     /// [`Error::Id`] with the fault of the id, [`Error::Busy`] while the buffer has an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
-        let index = self.own(id.registry(), id.index())?;
-        // SAFETY: no other manager or registry has this number, so this one created the id, with a buffer of `T` in this generation.
-        Ok(unsafe { Lease::new(self.shared.slots.share(index)?) })
+        self.slots.lease(id)
     }
 
     /// Returns the exclusive lease, for writing and resizing.
@@ -175,15 +202,14 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// As [`lease`](Self::lease), and [`Error::Busy`] while the buffer has any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
-        // SAFETY: as in `lease`.
-        Ok(unsafe { LeaseMut::new(&self.shared, self.alone(id.into())?) })
+        self.slots.lease_mut(id)
     }
 
     /// Returns whether the buffer exists, leased or not. Not a use.
     #[inline]
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
-        self.own(id.registry(), id.index()).is_ok_and(|index| self.shared.slots.contains(index))
+        self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
     /// Frees a buffer and its name; returns the number of leases that still keep the memory. Without leases it is freed at once, otherwise with the
@@ -194,8 +220,8 @@ impl<M: Memory> MemoryManager<M> {
     /// [`Error::Id`] with the fault of the id. The driver's error if the memory was freed now; the buffer is freed anyway.
     pub fn free(&self, buffer: impl Into<AnyBufferId>) -> Result<u32> {
         let AnyBufferId { manager, index } = buffer.into();
-        let index = self.own(manager, index)?;
-        let removed = self.shared.slots.remove(index)?;
+        let index = self.slots.own(manager, index)?;
+        let removed = self.slots.remove(index)?;
         self.shared.counts.freed();
         match removed {
             Removed::Value(entry) => {
@@ -211,11 +237,11 @@ impl<M: Memory> MemoryManager<M> {
 
     /// Frees every buffer; returns their number. Leased buffers are freed with their last lease. Does nothing in a forked process.
     pub fn clear(&self) -> u64 {
-        if self.here().is_err() {
+        if self.slots.here().is_err() {
             return 0;
         }
         let here = self.shared.names.all();
-        here.into_iter().filter(|named| self.free(AnyBufferId { manager: self.shared.number, index: named.index }).is_ok()).count() as u64
+        here.into_iter().filter(|named| self.free(AnyBufferId { manager: self.slots.number(), index: named.index }).is_ok()).count() as u64
     }
 
     /// Reserves bytes of the budget, for buffers that are [created](Self::create_in) with them, or for memory that is allocated elsewhere, as long
@@ -225,7 +251,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// [`Limit`](Error::Limit).
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.here()?;
+        self.slots.here()?;
         self.shared.reserve(bytes)
     }
 
@@ -238,7 +264,7 @@ impl<M: Memory> MemoryManager<M> {
     /// Returns the statistics; empty in a forked process. Dates the reads since the last poll.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        if self.here().is_err() {
+        if self.slots.here().is_err() {
             return Statistics::default();
         }
         let Shared { names, memory, budget, counts, .. } = &*self.shared;
@@ -253,7 +279,7 @@ impl<M: Memory> MemoryManager<M> {
 
     /// Dates the reads since the last poll. Called once per frame, it makes ages exact to a frame. Visits every buffer twice and allocates nothing.
     pub fn tick(&self) {
-        if self.here().is_err() {
+        if self.slots.here().is_err() {
             return;
         }
         let look = self.shared.look();
@@ -264,29 +290,12 @@ impl<M: Memory> MemoryManager<M> {
         });
     }
 
-    #[inline(always)]
-    fn here(&self) -> Result<()> {
-        self.shared.here()
-    }
-
-    #[inline(always)]
-    fn own(&self, got: u64, index: Index) -> Result<Index> {
-        self.here()?;
-        let expected = self.shared.number;
-        if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
-    }
-
     fn alone(&self, buffer: AnyBufferId) -> Result<Exclusive<'_, Entry<M>>> {
-        self.shared.slots.exclusive(self.own(buffer.manager, buffer.index)?)
+        self.slots.exclusive(self.slots.own(buffer.manager, buffer.index)?)
     }
 }
 
 impl<M: Memory> Shared<M> {
-    #[inline(always)]
-    fn here(&self) -> Result<()> {
-        if self.process.is_this() { Ok(()) } else { Err(Error::Unsupported { what: "a manager of the parent process after fork" }) }
-    }
-
     fn now(&self) -> u64 {
         (self.clock)().min(LATEST)
     }
@@ -324,7 +333,7 @@ impl<M: Memory + Clone> Shared<M> {
 
 impl<M: Memory> Clone for MemoryManager<M> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { slots: Arc::clone(&self.slots), shared: Arc::clone(&self.shared) }
     }
 }
 

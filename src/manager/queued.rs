@@ -8,17 +8,17 @@ use core::ops::RangeBounds;
 
 use super::LeaseMut;
 use crate::backend::Ticket;
-use crate::double_buffer::{Lists, Resident};
-use crate::memory::{Buffer, Memory, Slice, end};
+use crate::double_buffer::Lists;
+use crate::memory::{Buffer, Memory, end};
 use crate::stream::{Queue, Queued, Stream};
-use crate::{DeviceBytes, Error, Rejected, Result};
+use crate::{DeviceBytes, Rejected, Result};
 
 impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// Queues a copy of `from` to the live elements from index `at` on.
     ///
     /// # Errors
     ///
-    /// The other buffer, with [`Unsupported`](Error::Unsupported) if this buffer is not [configured](super::BufferConfig::is_async) for queued
+    /// The other buffer, with [`Unsupported`](crate::Error::Unsupported) if this buffer is not [configured](super::BufferConfig::is_async) for queued
     /// transfers, or as [`Stream::copy_range`]. Nothing is queued.
     pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
         let queued = (|| {
@@ -60,52 +60,11 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         outcome
     }
 
-    /// Orders later work on a stream after all listed uses of the buffer. For launches.
-    ///
-    /// # Errors
-    ///
-    /// As [`Buffer::ready_on`].
-    pub fn ready_on(&self, stream: &Stream) -> Result<()> {
-        self.entry.held.buffer.ready_on(stream)
-    }
-
-    /// Lists the work queued on a stream as a use of the buffer. For launches, which get its [address](Self::device_address).
-    ///
-    /// # Errors
-    ///
-    /// As [`Buffer::used_by`], which states the consequences.
-    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
-        self.entry.held.buffer.used_by(stream)
-    }
-
     fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {
         if let Ok(Some(ticket)) = queued {
             self.used(ticket);
             self.count();
         }
         stream.pending(queued, other)
-    }
-}
-
-impl<T: DeviceBytes, M: Memory> Resident<T> for LeaseMut<'_, T, M> {}
-
-impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
-    type Memory = M;
-
-    fn elements(&self) -> Slice<'_, T, M> {
-        self.view()
-    }
-    fn may_queue(&self) -> Result<()> {
-        if self.entry.metadata.config.is_async {
-            Ok(())
-        } else {
-            Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for queued transfers" })
-        }
-    }
-    fn used(&mut self, ticket: Ticket) {
-        self.entry.held.buffer.used(ticket);
-    }
-    fn count(&mut self) {
-        self.shared.counts.queued();
     }
 }

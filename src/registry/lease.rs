@@ -1,23 +1,56 @@
-//! [`Lease`] and [`LeaseMut`]: borrows of a registered buffer that are counted at run time.
+//! [`Lease`] and [`LeaseMut`]: borrows of a buffer in a registry or a manager that are counted at run time.
 
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::RangeBounds;
 use std::boxed::Box;
+use std::sync::Arc;
+use std::vec::Vec;
 
-use super::slots::{Exclusive, Shared};
+use super::BufferId;
+use super::slots::{Exclusive, Shared, Slots};
 use super::stored::Stored;
-use super::{BufferId, forked};
-use crate::backend::{DeviceAddress, MemoryLocation, Ticket, Uses};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Ticket, Uses};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-/// A shared lease of a registered buffer. The buffer is not moved, freed or written before its last lease is dropped.
+/// A value of a table: a buffer with its erased element type.
+pub trait Leased: Send + Sync + 'static {
+    type Memory: Memory;
+
+    // INVARIANT: a whole number of elements, aligned for them.
+    fn buffer(&self) -> &Buffer<u8, Self::Memory>;
+    fn buffer_mut(&mut self) -> &mut Buffer<u8, Self::Memory>;
+
+    /// Returns the number of live elements.
+    fn len<T>(&self) -> usize;
+
+    /// Replaces the buffer's block, and returns the old one.
+    ///
+    /// # Safety
+    ///
+    /// As [`Buffer::put_in`].
+    unsafe fn put_in(&mut self, block: Block) -> Block;
+
+    /// Records the end of a shared lease.
+    fn was_read(&self) {}
+    /// Records the end of an exclusive lease.
+    fn was_written(&self) {}
+
+    /// Returns an error if transfers of the buffer must not be queued.
+    fn may_queue(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Counts a queued transfer.
+    fn has_queued(&self) {}
+}
+
+/// A shared lease of a buffer. The buffer is not moved, resized, freed or written before its last lease is dropped.
 ///
-/// It borrows the registry; [`into_owned`](Self::into_owned) makes it own a handle, so that it can be queued on a stream. If it is dropped with
-/// work queued, the lease ends after that work.
+/// It borrows the registry or manager; [`into_owned`](Self::into_owned) makes it own a handle. The lease of a registered buffer can then be queued on a
+/// stream. If a lease is dropped with work queued, it ends after that work.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -33,107 +66,15 @@ use crate::{DeviceBytes, Result};
 /// # drop(two);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-pub struct Lease<'a, T, M: Memory> {
+pub struct Lease<'a, T, V: Leased> {
     // INVARIANT: a buffer of `T`. Taken only when this is dropped.
-    stored: ManuallyDrop<Shared<'a, Stored<M>>>,
+    pub(crate) value: ManuallyDrop<Shared<'a, V>>,
     /// The last operation queued with this lease; it is ordered after the others.
     used: Option<Ticket>,
     _elements: PhantomData<T>,
 }
 
-impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
-    /// # Safety
-    ///
-    /// The buffer was registered with elements `T`.
-    #[inline(always)]
-    pub(super) unsafe fn new(stored: Shared<'a, Stored<M>>) -> Self {
-        Self { stored: ManuallyDrop::new(stored), used: None, _elements: PhantomData }
-    }
-
-    /// Returns all elements.
-    #[must_use]
-    pub fn view(&self) -> Slice<'_, T, M> {
-        // SAFETY: the invariant, and the buffer's.
-        unsafe { Slice::new(self.stored.buffer.view(), self.len()) }
-    }
-
-    /// Returns some of the elements.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](crate::Error::Range).
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
-        self.view().slice(range)
-    }
-}
-
-impl<'a, T, M: Memory> Lease<'a, T, M> {
-    /// Converts to a lease that owns a handle of the registry.
-    #[must_use]
-    pub fn into_owned(self) -> Lease<'static, T, M> {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, and its lease not used again.
-        let stored = unsafe { ManuallyDrop::take(&mut this.stored) };
-        Lease { stored: ManuallyDrop::new(stored.into_owned()), used: this.used, _elements: PhantomData }
-    }
-
-    /// Extends the lease over the work that is queued on a stream now, also if this value is dropped. For launches, which get memory by address. If
-    /// the lease is forgotten, the registry's buffers are never freed.
-    ///
-    /// # Errors
-    ///
-    /// [`OtherBackend`](crate::Error::OtherBackend), or the driver's error; the lease is not extended.
-    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
-        let backend = self.stored.buffer.memory().backend();
-        let id = stream.on(&**backend)?;
-        if let Some(earlier) = self.used.filter(|earlier| earlier.stream != id) {
-            backend.after(earlier, id)?;
-        }
-        self.used = Some(stream.mark()?);
-        // The buffer does not list the work. So a registry that is dropped must not free it if this lease is forgotten.
-        self.stored.hold();
-        Ok(())
-    }
-
-    /// Returns the operation that the next operation with this lease must be ordered after.
-    pub(super) fn used(&self) -> Option<Ticket> {
-        self.used
-    }
-
-    /// Records a queued operation, which is ordered after the earlier ones.
-    pub(super) fn use_by(&mut self, ticket: Ticket) {
-        self.used = Some(ticket);
-    }
-
-    /// Records that an operation is complete.
-    pub(super) fn settled(&mut self, ticket: Ticket) {
-        if self.used == Some(ticket) {
-            self.used = None;
-        }
-    }
-}
-
-impl<T, M: Memory> Drop for Lease<'_, T, M> {
-    #[inline]
-    fn drop(&mut self) {
-        // SAFETY: only here, or in `into_owned`, which does not drop.
-        let stored = unsafe { ManuallyDrop::take(&mut self.stored) };
-        if let Some(ticket) = self.used {
-            let stored = stored.into_owned();
-            let backend = stored.buffer.memory().backend().clone();
-            backend.keep(Box::new(stored), &Uses::of(ticket), None);
-        }
-    }
-}
-
-impl<T, M: Memory> fmt::Debug for Lease<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease").field("id", &self.id()).field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-/// The exclusive lease of a registered buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that
-/// work.
+/// The exclusive lease of a buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that work.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -149,69 +90,120 @@ impl<T, M: Memory> fmt::Debug for Lease<'_, T, M> {
 /// assert_eq!((buffer.to_vec()?, registry.contains(id)), (vec![1, 7], false));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-pub struct LeaseMut<'a, T, M: Memory> {
-    // INVARIANT: a buffer of `T`.
-    stored: Exclusive<'a, Stored<M>>,
+pub struct LeaseMut<'a, T, V: Leased> {
+    // INVARIANT: a buffer of `T`. Taken only when this is dropped.
+    pub(crate) value: ManuallyDrop<Exclusive<'a, V>>,
     _elements: PhantomData<T>,
 }
 
-impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
-    /// # Safety
-    ///
-    /// The buffer was registered with elements `T`.
-    pub(super) unsafe fn new(stored: Exclusive<'a, Stored<M>>) -> Self {
-        Self { stored, _elements: PhantomData }
+impl<V: Leased> Slots<V> {
+    #[inline]
+    pub(crate) fn lease<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<Lease<'_, T, V>> {
+        let shared = self.share(self.own(id.registry(), id.index())?)?;
+        // SAFETY: no other table has this number, so this one created the id, for a buffer of `T` in this generation.
+        Ok(unsafe { Lease::new(shared) })
     }
 
-    /// Returns all elements for reading.
-    #[must_use]
-    pub fn view(&self) -> Slice<'_, T, M> {
-        // SAFETY: the invariant, and the buffer's.
-        unsafe { Slice::new(self.stored.buffer.view(), self.len()) }
-    }
-
-    /// Returns all elements for writing.
-    #[must_use]
-    pub fn view_mut(&mut self) -> SliceMut<'_, T, M> {
-        // SAFETY: as above; the exclusive lease is borrowed mutably.
-        unsafe { SliceMut::new(self.stored.buffer.view(), self.len()) }
-    }
-
-    /// Returns some of the elements for reading.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](crate::Error::Range).
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
-        self.view().slice(range)
-    }
-
-    /// Returns some of the elements for writing.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](crate::Error::Range).
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
-        self.view_mut().slice(range)
-    }
-
-    /// Removes the buffer from the registry and returns it.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](crate::Error::Unsupported) in a forked process: the buffer stays.
-    pub fn take(self) -> Result<Buffer<T, M>> {
-        let (stored, _) = self.stored.remove().ok_or_else(forked)?;
-        // SAFETY: the invariant.
-        Ok(unsafe { stored.into_buffer() })
+    pub(crate) fn lease_mut<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<LeaseMut<'_, T, V>> {
+        let value = ManuallyDrop::new(self.exclusive(self.own(id.registry(), id.index())?)?);
+        Ok(LeaseMut { value, _elements: PhantomData })
     }
 }
 
-impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
-    /// Converts to a lease that owns a handle of the registry.
+impl<'a, T, V: Leased> Lease<'a, T, V> {
+    /// # Safety
+    ///
+    /// The buffer has elements `T`.
+    #[inline(always)]
+    pub(super) unsafe fn new(value: Shared<'a, V>) -> Self {
+        Self { value: ManuallyDrop::new(value), used: None, _elements: PhantomData }
+    }
+
+    /// Converts to a lease that owns a handle of the registry or manager.
     #[must_use]
-    pub fn into_owned(self) -> LeaseMut<'static, T, M> {
-        LeaseMut { stored: self.stored.into_owned(), _elements: PhantomData }
+    pub fn into_owned(self) -> Lease<'static, T, V> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, and its value not used again.
+        let value = unsafe { ManuallyDrop::take(&mut this.value) };
+        Lease { value: ManuallyDrop::new(value.into_owned()), used: this.used, _elements: PhantomData }
+    }
+
+    /// Records a queued operation, which is ordered after the earlier ones.
+    pub(super) fn use_by(&mut self, ticket: Ticket) {
+        self.used = Some(ticket);
+    }
+
+    /// Records that an operation is complete.
+    pub(super) fn settled(&mut self, ticket: Ticket) {
+        self.used = self.used.filter(|&used| used != ticket);
+    }
+
+    /// Returns the operation that the next operation with this lease must be ordered after.
+    pub(super) fn used(&self) -> Option<Ticket> {
+        self.used
+    }
+
+    /// Extends the lease over the work that is queued on a stream now, also if this value is dropped. For launches, which get memory by address. If
+    /// the lease is forgotten, the buffers of its registry or manager are never freed.
+    ///
+    /// # Errors
+    ///
+    /// [`OtherBackend`](crate::Error::OtherBackend), or the driver's error; the lease is not extended.
+    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
+        let backend = self.value.buffer().memory().backend();
+        let id = stream.on(&**backend)?;
+        if let Some(earlier) = self.used.filter(|earlier| earlier.stream != id) {
+            backend.after(earlier, id)?;
+        }
+        self.used = Some(stream.mark()?);
+        // The buffer does not list the work. So a registry that is dropped must not free it if this lease is forgotten.
+        self.value.hold();
+        Ok(())
+    }
+}
+
+impl<T, V: Leased> Drop for Lease<'_, T, V> {
+    #[inline]
+    fn drop(&mut self) {
+        self.value.was_read();
+        // SAFETY: only here, or in `into_owned`, which does not drop.
+        let value = unsafe { ManuallyDrop::take(&mut self.value) };
+        if let Some(ticket) = self.used {
+            let backend = value.buffer().memory().backend().clone();
+            backend.keep(Box::new(value.into_owned()), &Uses::of(ticket), None);
+        }
+    }
+}
+
+impl<T: DeviceBytes, V: Leased> LeaseMut<'_, T, V> {
+    /// Returns the live elements for writing.
+    #[must_use]
+    pub fn view_mut(&mut self) -> SliceMut<'_, T, V::Memory> {
+        // SAFETY: the invariants; the exclusive lease is borrowed mutably.
+        unsafe { SliceMut::new(self.value.buffer().view(), self.len()) }
+    }
+
+    /// Returns some of the live elements for writing.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](crate::Error::Range).
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, V::Memory>> {
+        self.view_mut().slice(range)
+    }
+}
+
+impl<'a, T, V: Leased> LeaseMut<'a, T, V> {
+    /// Converts to a lease that owns a handle of the registry or manager.
+    #[must_use]
+    pub fn into_owned(self) -> LeaseMut<'static, T, V> {
+        LeaseMut { value: ManuallyDrop::new(self.into_value().into_owned()), _elements: PhantomData }
+    }
+
+    fn into_value(self) -> Exclusive<'a, V> {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped or used again.
+        unsafe { ManuallyDrop::take(&mut this.value) }
     }
 
     /// Orders later work on a stream after all listed uses. For launches.
@@ -220,7 +212,7 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
     ///
     /// As [`Buffer::ready_on`].
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
-        self.stored.buffer.ready_on(stream)
+        self.value.buffer().ready_on(stream)
     }
 
     /// Lists the work queued on a stream as a use, as [`Buffer::used_by`] does. For launches, which get memory by address. The next use of the
@@ -230,55 +222,105 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
     ///
     /// [`OtherBackend`](crate::Error::OtherBackend), or the driver's error; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
-        self.stored.buffer.used_by(stream)
+        self.value.buffer_mut().used_by(stream)
     }
+}
 
-    pub(super) fn buffer_mut(&mut self) -> &mut Buffer<u8, M> {
-        &mut self.stored.buffer
+impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, Stored<M>> {
+    /// Removes the buffer from the registry and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) in a forked process: the buffer stays.
+    pub fn take(self) -> Result<Buffer<T, M>> {
+        let (stored, _) = self.into_value().remove()?;
+        // SAFETY: the invariant.
+        Ok(unsafe { stored.into_buffer() })
+    }
+}
+
+impl<T, V: Leased> Drop for LeaseMut<'_, T, V> {
+    fn drop(&mut self) {
+        self.value.was_written();
+        // SAFETY: only here, or in `into_value`, which does not drop.
+        unsafe { ManuallyDrop::drop(&mut self.value) };
     }
 }
 
 /// Accessors of both kinds of lease.
 macro_rules! says_of_its_buffer {
     ($lease:ident) => {
-        impl<T, M: Memory> $lease<'_, T, M> {
+        impl<T: DeviceBytes, V: Leased> $lease<'_, T, V> {
+            /// Returns the live elements for reading.
+            #[must_use]
+            pub fn view(&self) -> Slice<'_, T, V::Memory> {
+                // SAFETY: the invariants.
+                unsafe { Slice::new(self.value.buffer().view(), self.len()) }
+            }
+
+            /// Returns some of the live elements for reading.
+            ///
+            /// # Errors
+            ///
+            /// [`Range`](crate::Error::Range).
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, V::Memory>> {
+                self.view().slice(range)
+            }
+
+            /// Copies the live elements.
+            ///
+            /// # Errors
+            ///
+            /// As [`Buffer::to_vec`].
+            pub fn to_vec(&self) -> Result<Vec<T>> {
+                self.view().to_vec()
+            }
+        }
+
+        impl<T, V: Leased> $lease<'_, T, V> {
             /// Returns the buffer's id.
             #[must_use]
             pub fn id(&self) -> BufferId<T> {
-                BufferId::new(self.stored.registry(), self.stored.id())
+                BufferId::new(self.value.number(), self.value.id())
             }
 
-            /// Returns the number of elements.
+            /// Returns the number of live elements: all of a registered buffer.
             #[must_use]
             pub fn len(&self) -> usize {
-                self.stored.buffer.len() / size_of::<T>()
+                self.value.len::<T>()
             }
 
-            /// Returns whether there are no elements.
+            /// Returns whether no element is live.
             #[must_use]
             pub fn is_empty(&self) -> bool {
-                self.stored.buffer.is_empty()
+                self.len() == 0
             }
 
-            /// Returns the size in bytes.
+            /// Returns the size of the live elements in bytes.
             #[must_use]
             pub fn size_bytes(&self) -> usize {
-                self.stored.buffer.size_bytes()
+                self.len() * size_of::<T>()
             }
 
             /// Returns the location of the memory.
             #[must_use]
             pub fn location(&self) -> MemoryLocation {
-                self.stored.buffer.location()
+                self.value.buffer().location()
             }
 
             /// Returns the device address, valid as long as this lease; `None` without bytes.
             #[must_use]
             pub fn device_address(&self) -> Option<DeviceAddress>
             where
-                M::Visibility: DeviceReadable,
+                <V::Memory as Memory>::Visibility: DeviceReadable,
             {
-                self.stored.buffer.device_address()
+                self.value.buffer().device_address()
+            }
+        }
+
+        impl<T, V: Leased> fmt::Debug for $lease<'_, T, V> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($lease)).field("id", &self.id()).field("len", &self.len()).finish_non_exhaustive()
             }
         }
     };
@@ -286,9 +328,3 @@ macro_rules! says_of_its_buffer {
 
 says_of_its_buffer!(Lease);
 says_of_its_buffer!(LeaseMut);
-
-impl<T, M: Memory> fmt::Debug for LeaseMut<'_, T, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseMut").field("id", &self.id()).field("len", &self.len()).finish_non_exhaustive()
-    }
-}

@@ -42,36 +42,38 @@
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod id;
-mod lease;
+pub(crate) mod lease;
 mod queued;
 mod reference;
 pub(crate) mod relocate;
 pub(crate) mod slots;
-mod stored;
+pub(crate) mod stored;
 
 use core::fmt;
-use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 pub use crate::error::IdError;
 pub use id::BufferId;
-pub use lease::{Lease, LeaseMut};
 pub use relocate::Relocated;
 
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
+use slots::{Removed, Slots};
+use stored::Stored;
 
-use slots::{Index, Removed, Slots};
-use stored::{Books, Stored};
-
-use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
-use crate::{Error, Rejected, Result};
+use crate::{DeviceBytes, Rejected, Result};
+
+/// A shared lease of a registered buffer.
+pub type Lease<'a, T, M> = lease::Lease<'a, T, Stored<M>>;
+/// The exclusive lease of a registered buffer.
+pub type LeaseMut<'a, T, M> = lease::LeaseMut<'a, T, Stored<M>>;
 
 /// Numbered buffers of one memory. Clones share the same registry; owned leases hold a handle.
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
-    books: Arc<Books>,
+    /// The bytes of all buffers that are not freed.
+    bytes: Arc<AtomicU64>,
 }
 
 /// Counters and sizes of a registry. Exact while no other thread uses it.
@@ -122,32 +124,17 @@ impl Statistics {
     }
 }
 
-/// Returns a number that no other registry or manager of this process has, nor, with very high probability, of another process.
-pub(crate) fn next_number() -> u64 {
-    static KEYS: OnceLock<RandomState> = OnceLock::new();
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    // The keys are random for each process. A forked process has the same keys and count, but another process id.
-    let process = KEYS.get_or_init(RandomState::new).hash_one(std::process::id());
-    loop {
-        let number = process.wrapping_add(NEXT.fetch_add(1, Relaxed));
-        // 0 means no registry.
-        if number != 0 {
-            return number;
-        }
-    }
-}
-
 impl<M: Memory> Registry<M> {
     /// Returns an empty registry with a unique number.
     #[must_use]
     pub fn new() -> Self {
-        Self { slots: Arc::new(Slots::new()), books: Arc::new(Books::new(next_number())) }
+        Self { slots: Arc::new(Slots::new()), bytes: Arc::default() }
     }
 
     /// Returns its number, which references contain.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.books.number
+        self.slots.number()
     }
 
     /// Registers a buffer and returns its id. Zero-sized elements do not compile.
@@ -156,10 +143,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// The buffer, with [`IdError::Full`], or [`Error::Unsupported`] in a forked process.
     pub fn register<T: DeviceBytes>(&self, buffer: Buffer<T, M>) -> Result<BufferId<T>, Rejected<Buffer<T, M>>> {
-        if let Err(error) = self.here() {
-            return Err(Rejected { error, value: buffer });
-        }
-        let inserted = self.slots.insert(Stored::new(buffer, &self.books));
+        let inserted = self.slots.insert(Stored::new(buffer, &self.bytes));
         // SAFETY: created from a buffer of `T` above.
         let index = inserted.map_err(|Rejected { error, value }| Rejected { error, value: unsafe { value.into_buffer() } })?;
         Ok(BufferId::new(self.number(), index))
@@ -172,9 +156,7 @@ impl<M: Memory> Registry<M> {
     /// [`Error::Id`] with the fault of the id, [`Error::Busy`] while the buffer has an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
-        let index = self.own(id)?;
-        // SAFETY: the id is of this registry and was made for a buffer of `T`; its generation is that buffer's.
-        Ok(unsafe { Lease::new(self.slots.share(index)?) })
+        self.slots.lease(id)
     }
 
     /// Returns the exclusive lease, for writing. The buffer is not moved before it is dropped.
@@ -183,15 +165,13 @@ impl<M: Memory> Registry<M> {
     ///
     /// As [`lease`](Self::lease), and [`Error::Busy`] while the buffer has any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
-        let index = self.own(id)?;
-        // SAFETY: as in `lease`.
-        Ok(unsafe { LeaseMut::new(self.slots.exclusive(index)?) })
+        self.slots.lease_mut(id)
     }
 
     /// Returns whether the buffer exists and was not released, leased or not.
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
-        self.own(id).is_ok_and(|index| self.slots.contains(index))
+        self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
     /// Releases a buffer; returns the number of leases that keep it. Without leases it is freed at once, otherwise with the last of them.
@@ -200,9 +180,9 @@ impl<M: Memory> Registry<M> {
     ///
     /// [`Error::Id`] for a buffer that does not exist or was released before. The driver's error if it was freed now; it is freed anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
-        match self.slots.remove(self.own(id)?)? {
+        match self.slots.remove(self.slots.own(id.registry(), id.index())?)? {
             Removed::Leased(leases) => Ok(leases),
-            Removed::Value(stored) => stored.close().map(|()| 0),
+            Removed::Value(stored) => stored.buffer.close().map(|()| 0),
         }
     }
 
@@ -212,14 +192,12 @@ impl<M: Memory> Registry<M> {
     ///
     /// As [`lease_mut`](Self::lease_mut): a leased buffer stays.
     pub fn take<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Buffer<T, M>> {
-        let (stored, _) = self.slots.exclusive(self.own(id)?)?.remove().ok_or_else(forked)?;
-        // SAFETY: as in `lease`.
-        Ok(unsafe { stored.into_buffer() })
+        self.lease_mut(id)?.take()
     }
 
     /// Releases every buffer; returns their number. Leased buffers are freed with their last lease. Does nothing in a forked process.
     pub fn clear(&self) -> u64 {
-        if self.here().is_err() {
+        if self.slots.here().is_err() {
             return 0;
         }
         let released = self.slots.indices().filter(|&index| self.slots.remove(index).is_ok());
@@ -229,36 +207,13 @@ impl<M: Memory> Registry<M> {
     /// Returns the statistics; empty in a forked process.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        if self.here().is_err() {
+        if self.slots.here().is_err() {
             return Statistics::default();
         }
         let slots::Counts { inserted, removed, freed, retired } = self.slots.counts();
-        let (leases, bytes) = (self.slots.leases(), self.books.bytes.load(Relaxed));
+        let (leases, bytes) = (self.slots.leases(), self.bytes.load(Relaxed));
         Statistics { registered: inserted, released: removed, freed, leases, bytes, retired }
     }
-
-    /// Returns the slot of an id, if the id is of this registry.
-    #[inline(always)]
-    fn own<T>(&self, id: BufferId<T>) -> Result<Index> {
-        self.here()?;
-        self.is_own(id.registry())?;
-        Ok(id.index())
-    }
-
-    #[inline(always)]
-    fn is_own(&self, got: u64) -> Result<()> {
-        let expected = self.books.number;
-        if got == expected { Ok(()) } else { Err(IdError::Foreign { expected, got }.into()) }
-    }
-
-    #[inline(always)]
-    fn here(&self) -> Result<()> {
-        if self.books.process.is_this() { Ok(()) } else { Err(forked()) }
-    }
-}
-
-fn forked() -> Error {
-    Error::Unsupported { what: "a registry of the parent process after fork" }
 }
 
 impl<M: Memory> Default for Registry<M> {
@@ -269,7 +224,7 @@ impl<M: Memory> Default for Registry<M> {
 
 impl<M: Memory> Clone for Registry<M> {
     fn clone(&self) -> Self {
-        Self { slots: Arc::clone(&self.slots), books: Arc::clone(&self.books) }
+        Self { slots: Arc::clone(&self.slots), bytes: Arc::clone(&self.bytes) }
     }
 }
 

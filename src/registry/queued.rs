@@ -1,20 +1,21 @@
-//! Leases that queued operations take: a [`Lease`] to read, a [`LeaseMut`] to write.
+//! Leases that queued operations take or list: a [`Lease`] to read, a [`LeaseMut`] to write.
 
-use super::{Lease, LeaseMut};
-use crate::DeviceBytes;
+use super::lease::{Lease, LeaseMut, Leased};
+use super::stored::Stored;
 use crate::backend::Ticket;
 use crate::double_buffer::{Lists, Resident};
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
+use crate::{DeviceBytes, Result};
 
-impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, M> {
+impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, Stored<M>> {
     type Element = T;
     type Memory = M;
 }
-impl<T: DeviceBytes, M: Memory> Source for Lease<'static, T, M> {}
-impl<T: DeviceBytes, M: Memory> Queued for Lease<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Source for Lease<'static, T, Stored<M>> {}
+impl<T: DeviceBytes, M: Memory> Queued for Lease<'static, T, Stored<M>> {}
 
-impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, M> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, Stored<M>> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
@@ -27,7 +28,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, M> {
     }
 }
 
-impl<T, M: Memory> Settle for Lease<'static, T, M> {
+impl<T, M: Memory> Settle for Lease<'static, T, Stored<M>> {
     fn settled(&mut self, ticket: Ticket) {
         Lease::settled(self, ticket);
     }
@@ -36,39 +37,45 @@ impl<T, M: Memory> Settle for Lease<'static, T, M> {
     }
 }
 
-impl<T: DeviceBytes, M: Memory> Operand for LeaseMut<'static, T, M> {
+impl<T: DeviceBytes, M: Memory> Operand for LeaseMut<'static, T, Stored<M>> {
     type Element = T;
     type Memory = M;
 }
-impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, M> {}
-impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, M> {}
-impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, Stored<M>> {}
+impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, Stored<M>> {}
+impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, Stored<M>> {}
 
-impl<T: DeviceBytes, M: Memory> Elements<T, M> for LeaseMut<'static, T, M> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for LeaseMut<'static, T, Stored<M>> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
 }
 
 /// The buffer lists the work, and its next use is ordered after it.
-impl<T, M: Memory> Settle for LeaseMut<'static, T, M> {
+impl<T, M: Memory> Settle for LeaseMut<'static, T, Stored<M>> {
     fn settled(&mut self, ticket: Ticket) {
-        self.buffer_mut().settled(ticket);
+        self.value.buffer.settled(ticket);
     }
     fn used(&mut self, ticket: Ticket) {
-        self.buffer_mut().used(ticket);
+        self.value.buffer.used(ticket);
     }
 }
 
-impl<T: DeviceBytes, M: Memory> Resident<T> for LeaseMut<'_, T, M> {}
+impl<T: DeviceBytes, V: Leased> Resident<T> for LeaseMut<'_, T, V> {}
 
-impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
-    type Memory = M;
+impl<T: DeviceBytes, V: Leased> Lists<T> for LeaseMut<'_, T, V> {
+    type Memory = V::Memory;
 
-    fn elements(&self) -> Slice<'_, T, M> {
+    fn elements(&self) -> Slice<'_, T, V::Memory> {
         self.view()
     }
+    fn may_queue(&self) -> Result<()> {
+        self.value.may_queue()
+    }
     fn used(&mut self, ticket: Ticket) {
-        self.buffer_mut().used(ticket);
+        self.value.buffer_mut().used(ticket);
+    }
+    fn count(&mut self) {
+        self.value.has_queued();
     }
 }

@@ -6,7 +6,7 @@
 use core::ops::{Range, RangeBounds};
 
 use super::slots::Index;
-use super::{BufferId, Lease, Registry};
+use super::{BufferId, Lease, Registry, lease};
 use crate::memory::{Memory, range};
 use crate::message::BufferReference;
 use crate::{DeviceBytes, Error, Layout, Result};
@@ -33,13 +33,11 @@ impl<M: Memory> Registry<M> {
     /// [`lease`](Self::lease). Nothing is released then.
     pub fn resolve<T: DeviceBytes + Layout>(&self, reference: &BufferReference) -> Result<(Lease<'_, T, M>, Range<usize>)> {
         let part = reference.part::<T>()?;
-        self.here()?;
-        self.is_own(reference.registry)?;
-        let index = Index::from_bits(reference.id);
+        let index = self.slots.own(reference.registry, Index::from_bits(reference.id))?;
         let stored = self.slots.share(index)?;
-        stored.is_of::<T>()?;
+        stored.element.check::<T>()?;
         // SAFETY: the type was checked above.
-        let lease = unsafe { Lease::<T, M>::new(stored) };
+        let lease = unsafe { lease::Lease::<T, _>::new(stored) };
         if part.end > lease.len() as u64 {
             return Err(Error::Range { offset: reference.offset, len: reference.length, size: lease.size_bytes() as u64 });
         }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 use super::Registry;
+use super::lease::Leased;
 use super::slots::{Index, Slots};
-use super::stored::Stored;
 use crate::backend::panic::both;
 use crate::backend::{Block, Copy};
 use crate::memory::{Buffer, Memory};
@@ -57,36 +57,13 @@ impl<M: Memory> Registry<Pool<M>> {
     ///
     /// The error of a failed copy: that buffer and the remaining ones stay. [`Error::Unsupported`] in a forked process.
     pub fn defragment(&self, pool: &Pool<M>) -> Result<Relocated> {
-        self.here()?;
         relocate(&self.slots, pool)
     }
 }
 
-/// A value in a table, with a buffer of a pool.
-pub(crate) trait Movable<M: Memory> {
-    fn buffer(&self) -> &Buffer<u8, Pool<M>>;
-
-    /// Replaces the buffer's block, and returns the old one.
-    ///
-    /// # Safety
-    ///
-    /// As [`Buffer::put_in`].
-    unsafe fn put_in(&mut self, block: Block) -> Block;
-}
-
-impl<M: Memory> Movable<M> for Stored<Pool<M>> {
-    fn buffer(&self) -> &Buffer<u8, Pool<M>> {
-        &self.buffer
-    }
-
-    unsafe fn put_in(&mut self, block: Block) -> Block {
-        // SAFETY: the caller's promise.
-        unsafe { self.buffer.put_in(block) }
-    }
-}
-
 /// Moves the buffers of a table that are in a pool together; see [`Registry::defragment`].
-pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &Pool<M>) -> Result<Relocated> {
+pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, pool: &Pool<M>) -> Result<Relocated> {
+    slots.here()?;
     let mut done = Relocated::default();
     let mut found: Vec<(Index, u64)> = Vec::new();
     for index in slots.indices() {
@@ -139,7 +116,7 @@ pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &P
 }
 
 /// Returns the pool's tag of a buffer, if it is in a slab of the pool and has no lease.
-fn movable<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
+fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
     // Exclusive for the time of the check: concurrent requests wait. A shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();

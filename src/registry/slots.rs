@@ -16,6 +16,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::{fmt, hint};
 use std::boxed::Box;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::vec::Vec;
@@ -55,6 +56,8 @@ impl Index {
 
 /// A table of values, used through an [`Arc`] that owned leases hold.
 pub(crate) struct Slots<V> {
+    /// A number that no other table of this process has, nor, with very high probability, of another process. Not 0.
+    number: u64,
     /// The process that created it. In a forked process the lock may be held by a thread that does not exist there.
     process: Process,
     chunks: [OnceLock<Box<[Slot<V>]>>; CHUNKS],
@@ -105,6 +108,7 @@ impl<V> Slots<V> {
     pub fn new() -> Self {
         let vacancies = Vacancies { emptied: Vec::new(), fresh: 0, counts: Counts::default() };
         Self {
+            number: next_number(),
             process: Process::this(),
             chunks: [const { OnceLock::new() }; CHUNKS],
             vacancies: Mutex::new(vacancies),
@@ -112,13 +116,35 @@ impl<V> Slots<V> {
         }
     }
 
+    #[inline(always)]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns an error in a forked process.
+    #[inline(always)]
+    pub fn here(&self) -> Result<()> {
+        if self.process.is_this() { Ok(()) } else { Err(forked()) }
+    }
+
+    /// Returns the index of an id, if the id is of this table.
+    #[inline(always)]
+    pub fn own(&self, got: u64, index: Index) -> Result<Index> {
+        self.here()?;
+        let expected = self.number;
+        if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
+    }
+
     /// Inserts a value.
     ///
     /// # Errors
     ///
-    /// The value, with [`IdError::Full`].
+    /// The value, with [`IdError::Full`], or [`Error::Unsupported`] in a forked process.
     #[allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
     pub fn insert(&self, value: V) -> Result<Index, Rejected<V>> {
+        if let Err(error) = self.here() {
+            return Err(Rejected { error, value });
+        }
         let Some((index, slot)) = self.vacant() else {
             return Err(Rejected { error: IdError::Full { slots: MOST }.into(), value });
         };
@@ -302,6 +328,23 @@ impl<V> Slots<V> {
     fn vacancies(&self) -> MutexGuard<'_, Vacancies> {
         self.vacancies.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn next_number() -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // The keys are random for each process. A forked process has the same keys and count, but another process id.
+    let process = KEYS.get_or_init(RandomState::new).hash_one(std::process::id());
+    loop {
+        let number = process.wrapping_add(NEXT.fetch_add(1, Relaxed));
+        if number != 0 {
+            return number;
+        }
+    }
+}
+
+fn forked() -> Error {
+    Error::Unsupported { what: "a registry or manager of the parent process after fork" }
 }
 
 /// Returns the chunk of a slot, and the position in it.

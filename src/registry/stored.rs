@@ -1,80 +1,76 @@
 //! [`Stored`]: a registered buffer with its erased element type.
 
+use core::alloc::Layout;
 use core::any::{TypeId, type_name};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::IdError;
-use crate::DeviceBytes;
-use crate::Result;
-use crate::fork::Process;
-use crate::memory::{Buffer, Memory};
+use super::lease::Leased;
+use crate::backend::Block;
+use crate::memory::{Buffer, Memory, layout};
+use crate::{DeviceBytes, Error, Result};
 
-/// State shared by a registry and its buffers.
-pub(super) struct Books {
-    pub number: u64,
-    /// The process that created the registry.
-    pub process: Process,
-    /// The bytes of all buffers that are not freed.
-    pub bytes: AtomicU64,
+/// The erased type of a buffer's elements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Element {
+    id: TypeId,
+    pub name: &'static str,
+    // INVARIANT: at least 1.
+    pub size: usize,
+    /// The alignment of their memory, which suffices for fills too.
+    align: usize,
 }
 
-impl Books {
-    pub fn new(number: u64) -> Self {
-        Self { number, process: Process::this(), bytes: AtomicU64::new(0) }
+impl Element {
+    pub fn of<T: DeviceBytes>() -> Self {
+        const { assert!(size_of::<T>() > 0, "registered and managed elements have bytes") };
+        let align = layout::<T>(1).map_or(align_of::<T>(), |layout| layout.align());
+        Self { id: TypeId::of::<T>(), name: type_name::<T>(), size: size_of::<T>(), align }
+    }
+
+    /// Returns the layout of `len` elements.
+    pub fn layout(&self, len: usize) -> Result<Layout> {
+        let size = len.checked_mul(self.size).and_then(|size| Layout::from_size_align(size, self.align).ok());
+        let asked = (len as u64).saturating_mul(self.size as u64);
+        size.ok_or(Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 })
+    }
+
+    /// Rejects another type.
+    #[inline]
+    pub fn check<T: 'static>(&self) -> Result<()> {
+        if self.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name, got: type_name::<T>() }.into()) }
     }
 }
 
 /// A buffer and its original element type.
-pub(super) struct Stored<M: Memory> {
-    /// INVARIANT: a whole number of `element`s, aligned for them.
-    pub buffer: Buffer<u8, M>,
-    element: Element,
-    counted: Counted,
-}
-
-#[derive(Clone, Copy)]
-struct Element {
-    id: TypeId,
-    name: &'static str,
-}
-
-impl Element {
-    fn of<T: 'static>() -> Self {
-        Self { id: TypeId::of::<T>(), name: type_name::<T>() }
-    }
+pub struct Stored<M: Memory> {
+    pub(super) buffer: Buffer<u8, M>,
+    pub(super) element: Element,
+    _counted: Counted,
 }
 
 /// Counts the buffer's bytes until it is dropped.
 struct Counted {
-    books: Arc<Books>,
+    total: Arc<AtomicU64>,
     bytes: u64,
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.books.bytes.fetch_sub(self.bytes, Relaxed);
+        self.total.fetch_sub(self.bytes, Relaxed);
     }
 }
 
 impl<M: Memory> Stored<M> {
-    pub fn new<T: DeviceBytes>(buffer: Buffer<T, M>, books: &Arc<Books>) -> Self {
-        const { assert!(size_of::<T>() > 0, "a registry takes elements that have bytes") };
-        let bytes = buffer.size_bytes() as u64;
-        books.bytes.fetch_add(bytes, Relaxed);
+    /// Returns the buffer, counted in `total`.
+    pub(super) fn new<T: DeviceBytes>(buffer: Buffer<T, M>, total: &Arc<AtomicU64>) -> Self {
+        let (element, bytes) = (Element::of::<T>(), buffer.size_bytes() as u64);
+        total.fetch_add(bytes, Relaxed);
         // SAFETY: any bytes are a whole number of bytes.
         let buffer = unsafe { buffer.retyped::<u8>() };
-        Self { buffer, element: Element::of::<T>(), counted: Counted { books: Arc::clone(books), bytes } }
-    }
-
-    /// Rejects an element type other than the registered one.
-    pub fn is_of<T: 'static>(&self) -> Result<()> {
-        let got = Element::of::<T>();
-        if self.element.id == got.id {
-            return Ok(());
-        }
-        Err(IdError::Elements { expected: self.element.name, got: got.name }.into())
+        Self { buffer, element, _counted: Counted { total: Arc::clone(total), bytes } }
     }
 
     /// Returns the buffer with its element type.
@@ -82,18 +78,28 @@ impl<M: Memory> Stored<M> {
     /// # Safety
     ///
     /// It was registered with elements `T`.
-    pub unsafe fn into_buffer<T: DeviceBytes>(self) -> Buffer<T, M> {
-        // SAFETY: the caller's promise, and the invariant.
+    pub(super) unsafe fn into_buffer<T: DeviceBytes>(self) -> Buffer<T, M> {
+        // SAFETY: the caller's promise: they are the buffer's elements.
         unsafe { self.buffer.retyped::<T>() }
     }
+}
 
-    /// Returns the number of its registry.
-    pub fn registry(&self) -> u64 {
-        self.counted.books.number
+impl<M: Memory> Leased for Stored<M> {
+    type Memory = M;
+
+    #[inline]
+    fn buffer(&self) -> &Buffer<u8, M> {
+        &self.buffer
     }
-
-    /// Frees the buffer; returns the driver's error.
-    pub fn close(self) -> Result<()> {
-        self.buffer.close()
+    fn buffer_mut(&mut self) -> &mut Buffer<u8, M> {
+        &mut self.buffer
+    }
+    #[inline]
+    fn len<T>(&self) -> usize {
+        self.buffer.len() / size_of::<T>()
+    }
+    unsafe fn put_in(&mut self, block: Block) -> Block {
+        // SAFETY: the caller's promise.
+        unsafe { self.buffer.put_in(block) }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::gate::Hold;
 use super::{Index, Slot, Slots};
+use crate::Result;
 
 /// The table of a lease.
 enum Table<'a, V> {
@@ -100,6 +101,11 @@ impl<'a, V> Shared<'a, V> {
         self.place.id()
     }
 
+    /// Returns the number of the table.
+    pub fn number(&self) -> u64 {
+        self.place.table.slots().number
+    }
+
     /// Makes the lease own a handle of the table, so that the table outlives it even if it is forgotten.
     pub fn hold(&mut self) {
         if let Table::Borrowed(slots) = self.place.table {
@@ -154,6 +160,11 @@ impl<'a, V> Exclusive<'a, V> {
         self.place.id()
     }
 
+    /// Returns the number of the table.
+    pub fn number(&self) -> u64 {
+        self.place.table.slots().number
+    }
+
     /// Converts to a lease that owns a handle of the table.
     pub fn into_owned(self) -> Exclusive<'static, V> {
         let this = ManuallyDrop::new(self);
@@ -162,12 +173,18 @@ impl<'a, V> Exclusive<'a, V> {
         Exclusive { place: place.into_owned(), hold: this.hold }
     }
 
-    /// Takes the value out of the table, and returns whether it was still present, not removed meanwhile. `None` in a forked process, where it
-    /// stays.
-    pub fn remove(self) -> Option<(V, bool)> {
-        if !self.place.table.slots().process.is_this() {
-            return None;
-        }
+    /// Returns an error in a forked process.
+    pub fn here(&self) -> Result<()> {
+        self.place.table.slots().here()
+    }
+
+    /// Takes the value out of the table, and returns whether it was still present, not removed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) in a forked process, where it stays.
+    pub fn remove(self) -> Result<(V, bool)> {
+        self.here()?;
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped or used again.
         let place = unsafe { ptr::read(&raw const this.place) };
@@ -181,7 +198,7 @@ impl<'a, V> Exclusive<'a, V> {
         // SAFETY: the gate is closed, and the only lease was this.
         let value = unsafe { place.reclaim() };
         // SAFETY: a slot that is leased is filled.
-        Some((unsafe { value.unwrap_unchecked() }, was_there))
+        Ok((unsafe { value.unwrap_unchecked() }, was_there))
     }
 }
 

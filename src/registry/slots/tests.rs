@@ -124,13 +124,13 @@ fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
     assert!(matches!((slots.share(index), slots.exclusive(index)), (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
     drop(alone);
     assert_eq!(*slots.share(index).expect("live"), 2);
-    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), Some((2, true)));
+    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove().ok(), Some((2, true)));
     assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
     // Removed by another thread meanwhile: the lease still gets the value, and it is counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
-    assert_eq!((alone.remove(), slots.counts().removed, slots.counts().freed), (Some((5, false)), 2, 2));
+    assert_eq!((alone.remove().ok(), slots.counts().removed, slots.counts().freed), (Some((5, false)), 2, 2));
     let index = put(&slots, 6);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
@@ -197,7 +197,7 @@ fn who_removes_what_is_being_moved_waits_and_has_it() {
         assert!(matches!(waiting.join().expect("no panic").expect("live"), Removed::Value(2)));
     });
     let moved = slots.briefly(put(&slots, 3)).expect("live");
-    assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), (Some((3, true)), 2, 2));
+    assert_eq!((moved.remove().ok(), slots.counts().removed, slots.counts().freed), (Some((3, true)), 2, 2));
 }
 
 /// Eight threads insert, look up, lease exclusively and remove shared values.

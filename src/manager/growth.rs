@@ -1,0 +1,101 @@
+//! Growth and shrinking of a managed buffer through its exclusive lease.
+
+use std::sync::Arc;
+
+use super::resize::{Step, resize};
+use super::{Lease, LeaseMut};
+use crate::memory::{Memory, SliceMut};
+use crate::registry::lease::Leased;
+use crate::stream::Stream;
+use crate::{DeviceBytes, Result};
+
+impl<T, M: Memory> Lease<'_, T, M> {
+    /// Returns the capacity in elements.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.value.metadata.capacity()
+    }
+}
+
+impl<T, M: Memory> LeaseMut<'_, T, M> {
+    /// Returns the capacity in elements.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.value.metadata.capacity()
+    }
+}
+
+impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
+    /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). Copies the live elements on the device.
+    ///
+    /// Waits for queued work on the buffer and for the copy: until then the old block is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](crate::Error::Size) for more than the buffer's `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block together exceed the
+    /// limit, the memory's error, the error of a use of the buffer or of the copy; [`Unsupported`](crate::Error::Unsupported) in a forked process.
+    /// The buffer is unchanged.
+    pub fn ensure_capacity(&mut self, elements: usize) -> Result<()> {
+        let len = self.len();
+        self.grow(elements, len, None)
+    }
+
+    /// As [`ensure_capacity`](Self::ensure_capacity), in the order of a stream: allocates the block and queues the copy there, and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_capacity`](Self::ensure_capacity).
+    pub fn ensure_capacity_on(&mut self, elements: usize, stream: &Stream) -> Result<()> {
+        let len = self.len();
+        self.grow(elements, len, Some(stream))
+    }
+
+    /// Sets the length, and grows as [`ensure_capacity`](Self::ensure_capacity) does. The contents of new elements are unspecified. Never shrinks
+    /// the block.
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_capacity`](Self::ensure_capacity).
+    pub fn resize(&mut self, len: usize) -> Result<()> {
+        self.grow(len, len, None)
+    }
+
+    /// As [`resize`](Self::resize), in the order of a stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_capacity_on`](Self::ensure_capacity_on).
+    pub fn resize_on(&mut self, len: usize, stream: &Stream) -> Result<()> {
+        self.grow(len, len, Some(stream))
+    }
+
+    /// Frees capacity beyond the live elements and `min_bytes`; returns the freed bytes. Old and new block exist and count at the same time.
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_capacity`](Self::ensure_capacity).
+    pub fn shrink_to_fit(&mut self) -> Result<u64> {
+        self.value.here()?;
+        let (len, size) = (self.len(), size_of::<T>() as u64);
+        let capacity = self.value.metadata.config.capacity_exact(len as u64, size)?;
+        let freed = (self.capacity() as u64).saturating_sub(capacity) * size;
+        if freed > 0 {
+            let shared = Arc::clone(&self.value.shared);
+            resize(&shared, &mut [Step::to(&mut self.value, capacity as usize, len)], None)?;
+        }
+        Ok(freed)
+    }
+
+    fn grow(&mut self, needed: usize, len: usize, on: Option<&Stream>) -> Result<()> {
+        self.value.here()?;
+        let shared = Arc::clone(&self.value.shared);
+        resize(&shared, &mut [Step::grow(&mut self.value, needed, len)?], on)
+    }
+
+    /// Returns the first `len` elements of the capacity, live or not.
+    pub(super) fn room(&mut self, len: usize) -> SliceMut<'_, T, M> {
+        let len = len.min(self.capacity());
+        // SAFETY: the invariants of the lease and the entry; the exclusive lease is borrowed mutably.
+        unsafe { SliceMut::new(self.value.buffer().view(), len) }
+    }
+}
