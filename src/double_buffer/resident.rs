@@ -32,22 +32,19 @@ impl<T: DeviceBytes, M: Memory> Resident<T> for Buffer<T, M> {}
 
 pub(crate) mod sealed {
     use crate::backend::Ticket;
-    use crate::memory::{Buffer, Memory, Slice};
-    use crate::stream::Stream;
+    use crate::memory::{Buffer, Memory};
+    use crate::stream::{Elements, Settle, Stream};
     use crate::{DeviceBytes, Result};
 
-    pub trait Lists<T: DeviceBytes> {
+    pub trait Lists<T: DeviceBytes>: Elements<T, <Self as Lists<T>>::Memory> + Settle {
         type Memory: Memory;
 
-        fn elements(&self) -> Slice<'_, T, Self::Memory>;
-
+        /// Returns an error if the elements must not be used this way.
         fn may_queue(&self) -> Result<()> {
             Ok(())
         }
 
-        /// The operation is ordered after all listed uses.
-        fn used(&mut self, ticket: Ticket);
-
+        /// Counts a queued operation.
         fn count(&mut self) {}
 
         /// Lists an event behind the operation, so that a later use of these elements does not take its error.
@@ -63,12 +60,5 @@ pub(crate) mod sealed {
 
     impl<T: DeviceBytes, M: Memory> Lists<T> for Buffer<T, M> {
         type Memory = M;
-
-        fn elements(&self) -> Slice<'_, T, M> {
-            self.as_view()
-        }
-        fn used(&mut self, ticket: Ticket) {
-            Buffer::used(self, ticket);
-        }
     }
 }

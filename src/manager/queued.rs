@@ -8,8 +8,8 @@ use core::ops::RangeBounds;
 
 use super::LeaseMut;
 use crate::backend::Ticket;
-use crate::double_buffer::Lists;
 use crate::memory::{Buffer, Memory, end};
+use crate::registry::lease::Leased;
 use crate::stream::{Queue, Queued, Stream};
 use crate::{DeviceBytes, Rejected, Result};
 
@@ -22,7 +22,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// transfers, or as [`Stream::copy_range`]. Nothing is queued.
     pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
         let queued = (|| {
-            self.may_queue()?;
+            self.value.may_queue()?;
             let end = end::<T>(at, from.len(), self.len())?;
             let target = self.slice(at..end)?;
             // SAFETY: two buffers. This one lists the copy below, the other before it can be used again, and both are exclusive.
@@ -38,7 +38,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// As [`upload`](Self::upload).
     pub fn download<N: Memory>(&mut self, stream: &Stream, range: impl RangeBounds<usize>, to: Buffer<T, N>) -> Queue<Buffer<T, N>> {
         let queued = (|| {
-            self.may_queue()?;
+            self.value.may_queue()?;
             let source = self.slice(range)?;
             let target = to.slice(..source.len())?;
             // SAFETY: as in `upload`.
@@ -53,7 +53,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     ///
     /// As [`upload`](Self::upload).
     pub fn fill_on(&mut self, stream: &Stream, range: impl RangeBounds<usize>, value: T) -> Result<()> {
-        self.may_queue()?;
+        self.value.may_queue()?;
         // SAFETY: the lease is exclusive, and the buffer lists the fill below.
         let (ticket, outcome) = unsafe { stream.queue_fill(self.slice(range)?, value, None) };
         self.list(stream, Ok(ticket), ()).map(drop).map_err(Rejected::into_error)?;
@@ -62,8 +62,8 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
 
     fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {
         if let Ok(Some(ticket)) = queued {
-            self.used(ticket);
-            self.count();
+            self.value.held.buffer.used(ticket);
+            self.value.has_queued();
         }
         stream.pending(queued, other)
     }

@@ -45,19 +45,19 @@ impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, Stored<M>> {}
 impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, Stored<M>> {}
 impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, Stored<M>> {}
 
-impl<T: DeviceBytes, M: Memory> Elements<T, M> for LeaseMut<'static, T, Stored<M>> {
-    fn elements(&self) -> Slice<'_, T, M> {
+impl<T: DeviceBytes, V: Leased> Elements<T, V::Memory> for LeaseMut<'_, T, V> {
+    fn elements(&self) -> Slice<'_, T, V::Memory> {
         self.view()
     }
 }
 
 /// The buffer lists the work, and its next use is ordered after it.
-impl<T, M: Memory> Settle for LeaseMut<'static, T, Stored<M>> {
+impl<T, V: Leased> Settle for LeaseMut<'_, T, V> {
     fn settled(&mut self, ticket: Ticket) {
-        self.value.buffer.settled(ticket);
+        self.value.buffer_mut().settled(ticket);
     }
     fn used(&mut self, ticket: Ticket) {
-        self.value.buffer.used(ticket);
+        self.value.buffer_mut().used(ticket);
     }
 }
 
@@ -66,14 +66,8 @@ impl<T: DeviceBytes, V: Leased> Resident<T> for LeaseMut<'_, T, V> {}
 impl<T: DeviceBytes, V: Leased> Lists<T> for LeaseMut<'_, T, V> {
     type Memory = V::Memory;
 
-    fn elements(&self) -> Slice<'_, T, V::Memory> {
-        self.view()
-    }
     fn may_queue(&self) -> Result<()> {
         self.value.may_queue()
-    }
-    fn used(&mut self, ticket: Ticket) {
-        self.value.buffer_mut().used(ticket);
     }
     fn count(&mut self) {
         self.value.has_queued();
