@@ -106,7 +106,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
 
     /// Writes elements from index `at` on, directly after those already written. Does not change the length.
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
-        self.value.here()?;
+        self.value.table().here()?;
         let Some(end) = at.checked_add(elements.len()) else {
             return Err(Error::Size {
                 what: "size in bytes",

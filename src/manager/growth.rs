@@ -75,7 +75,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     ///
     /// As [`ensure_capacity`](Self::ensure_capacity).
     pub fn shrink_to_fit(&mut self) -> Result<u64> {
-        self.value.here()?;
+        self.value.table().here()?;
         let (len, size) = (self.len(), size_of::<T>() as u64);
         let capacity = self.value.metadata.config.capacity_exact(len as u64, size)?;
         let freed = (self.capacity() as u64).saturating_sub(capacity) * size;
@@ -87,7 +87,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     }
 
     fn grow(&mut self, needed: usize, len: usize, on: Option<&Stream>) -> Result<()> {
-        self.value.here()?;
+        self.value.table().here()?;
         let shared = Arc::clone(&self.value.shared);
         resize(&shared, &mut [Step::grow(&mut self.value, needed, len)?], on)
     }

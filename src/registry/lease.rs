@@ -281,7 +281,7 @@ macro_rules! says_of_its_buffer {
             /// Returns the buffer's id.
             #[must_use]
             pub fn id(&self) -> BufferId<T> {
-                BufferId::new(self.value.number(), self.value.id())
+                BufferId::new(self.value.table().number(), self.value.id())
             }
 
             /// Returns the number of live elements: all of a registered buffer.

@@ -27,6 +27,7 @@ use super::IdError;
 use crate::fork::Process;
 use crate::{Error, HostWord, Rejected, Result};
 
+use lease::{Alone, Held, Moved};
 pub(crate) use lease::{Exclusive, Shared};
 
 /// The number of slots of the first chunk, as a power of two.
@@ -201,14 +202,14 @@ impl<V> Slots<V> {
     /// # Errors
     ///
     /// As [`exclusive`](Self::exclusive).
-    pub fn briefly(self: &Arc<Self>, index: Index) -> Result<Exclusive<'_, V>> {
+    pub fn briefly(self: &Arc<Self>, index: Index) -> Result<Moved<'_, V>> {
         self.hold(index, Hold::Move)
     }
 
-    fn hold(self: &Arc<Self>, index: Index, hold: Hold) -> Result<Exclusive<'_, V>> {
+    fn hold<K: Alone>(self: &Arc<Self>, index: Index, hold: Hold) -> Result<Held<'_, V, K>> {
         let slot = self.slot(index)?;
         self.admitted(index, || slot.gate.hold(index.generation, hold))?;
-        Ok(Exclusive::new(self, slot, index.index, hold))
+        Ok(Held::new(self, slot, index.index))
     }
 
     /// Removes a value: at once without leases, otherwise with the last of them. Waits for a concurrent move, which is not a visible lease.

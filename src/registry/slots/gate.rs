@@ -20,11 +20,11 @@ const MOVING: u64 = 1 << 28;
 const LEASES: u64 = MOVING - 1;
 
 /// The word of a slot. Written by every lease.
-pub(super) struct Gate<W>(W);
+pub(crate) struct Gate<W>(W);
 
 /// The duration of exclusive access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(crate) enum Hold {
     /// A lease: concurrent requests fail.
     Lease,
     /// A copy: concurrent requests wait.
@@ -42,7 +42,7 @@ impl Hold {
 
 /// The reason why a gate does not grant a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// The slot has another generation, or is empty and its next filling has this one.
     Stale(u32),
     /// The gate is closed, with this many leases left, an exclusive one included.

@@ -1,14 +1,54 @@
-//! Leases of a slot's value: [`Shared`] and [`Exclusive`], which borrow the table or own a handle of it.
+//! [`Held`]: a lease of a slot's value, which borrows the table or owns a handle of it.
 
+use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
-use super::gate::Hold;
+use super::gate::{Gate, Hold};
 use super::{Index, Slot, Slots};
-use crate::Result;
+use crate::{HostWord, Result};
+
+/// The kind of a lease, as a type.
+pub(crate) trait Mode {
+    /// Ends the lease; returns whether the gate gave the value to the caller.
+    fn end(gate: &Gate<HostWord>) -> bool;
+}
+
+/// An exclusive lease.
+pub(crate) trait Alone: Mode {}
+
+/// One of several shared leases.
+pub(crate) enum Read {}
+/// An exclusive lease: concurrent requests fail.
+pub(crate) enum Write {}
+/// An exclusive lease for the time of a copy: concurrent requests wait.
+pub(crate) enum Move {}
+
+impl Mode for Read {
+    #[inline(always)]
+    fn end(gate: &Gate<HostWord>) -> bool {
+        gate.leave()
+    }
+}
+impl Mode for Write {
+    fn end(gate: &Gate<HostWord>) -> bool {
+        gate.let_go(Hold::Lease)
+    }
+}
+impl Mode for Move {
+    fn end(gate: &Gate<HostWord>) -> bool {
+        gate.let_go(Hold::Move)
+    }
+}
+impl Alone for Write {}
+impl Alone for Move {}
+
+pub(crate) type Shared<'a, V> = Held<'a, V, Read>;
+pub(crate) type Exclusive<'a, V> = Held<'a, V, Write>;
+pub(crate) type Moved<'a, V> = Held<'a, V, Move>;
 
 /// The table of a lease.
 enum Table<'a, V> {
@@ -16,37 +56,25 @@ enum Table<'a, V> {
     Owned(Arc<Slots<V>>),
 }
 
-impl<V> Table<'_, V> {
-    fn slots(&self) -> &Slots<V> {
-        match self {
-            Self::Borrowed(slots) => slots,
-            Self::Owned(slots) => slots,
-        }
-    }
-
-    fn into_owned(self) -> Table<'static, V> {
-        Table::Owned(match self {
-            Self::Borrowed(slots) => Arc::clone(slots),
-            Self::Owned(slots) => slots,
-        })
-    }
-}
-
-/// INVARIANT: `slot` is the table's slot of this index; slots never move, and the lease is counted there.
-struct Place<'a, V> {
+/// A lease: the value stays in place until this is dropped.
+// INVARIANT: `slot` is the table's slot of this index; slots never move, and the lease is counted there.
+pub(crate) struct Held<'a, V, K: Mode> {
     table: Table<'a, V>,
     slot: NonNull<Slot<V>>,
     index: u32,
+    _mode: PhantomData<fn() -> K>,
 }
 
 // SAFETY: a lease is `&V`, or `V` for the last one, and the table is shared.
-unsafe impl<V: Send + Sync> Send for Place<'_, V> {}
+unsafe impl<V: Send + Sync, K: Mode> Send for Held<'_, V, K> {}
 // SAFETY: as above.
-unsafe impl<V: Send + Sync> Sync for Place<'_, V> {}
+unsafe impl<V: Send + Sync, K: Mode> Sync for Held<'_, V, K> {}
 
-impl<'a, V> Place<'a, V> {
-    fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
-        Self { table: Table::Borrowed(table), slot: NonNull::from(slot), index }
+impl<'a, V, K: Mode> Held<'a, V, K> {
+    /// Returns a lease that the slot's gate has counted.
+    #[inline(always)]
+    pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
+        Self { table: Table::Borrowed(table), slot: NonNull::from(slot), index, _mode: PhantomData }
     }
 
     fn slot(&self) -> &Slot<V> {
@@ -54,179 +82,102 @@ impl<'a, V> Place<'a, V> {
         unsafe { self.slot.as_ref() }
     }
 
-    fn id(&self) -> Index {
+    pub fn table(&self) -> &Slots<V> {
+        match &self.table {
+            Table::Borrowed(slots) => slots,
+            Table::Owned(slots) => slots,
+        }
+    }
+
+    pub fn id(&self) -> Index {
         Index { index: self.index, generation: self.slot().gate.generation() }
     }
 
-    /// # Safety
-    ///
-    /// The gate gave the value to the caller.
-    #[cold]
-    unsafe fn reclaim(&self) -> Option<V> {
-        // SAFETY: the caller's promise, and the invariant.
-        unsafe { self.table.slots().reclaim(self.slot(), self.index) }
+    /// Makes the lease own a handle of the table, so that the table outlives it even if it is forgotten.
+    pub fn hold(&mut self) {
+        if let Table::Borrowed(slots) = self.table {
+            self.table = Table::Owned(Arc::clone(slots));
+        }
+    }
+
+    /// Converts to a lease that owns a handle of the table.
+    pub fn into_owned(self) -> Held<'static, V, K> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, and its table not used again.
+        let slots = match unsafe { ptr::read(&raw const this.table) } {
+            Table::Borrowed(slots) => Arc::clone(slots),
+            Table::Owned(slots) => slots,
+        };
+        Held { table: Table::Owned(slots), slot: this.slot, index: this.index, _mode: PhantomData }
     }
 
     /// Drops the value, except in a forked process.
     ///
     /// # Safety
     ///
-    /// As [`reclaim`](Self::reclaim).
+    /// The gate gave the value to the caller.
     #[cold]
-    unsafe fn end(&self) {
-        if self.table.slots().process.is_this() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { self.reclaim() });
-        }
-    }
-
-    fn into_owned(self) -> Place<'static, V> {
-        Place { table: self.table.into_owned(), slot: self.slot, index: self.index }
-    }
-}
-
-/// A shared lease: the value stays in place until this is dropped.
-pub(crate) struct Shared<'a, V> {
-    place: Place<'a, V>,
-}
-
-impl<'a, V> Shared<'a, V> {
-    /// Returns a lease that the slot's gate has counted.
-    #[inline(always)]
-    pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
-        Self { place: Place::new(table, slot, index) }
-    }
-
-    pub fn id(&self) -> Index {
-        self.place.id()
-    }
-
-    /// Returns the number of the table.
-    pub fn number(&self) -> u64 {
-        self.place.table.slots().number
-    }
-
-    /// Makes the lease own a handle of the table, so that the table outlives it even if it is forgotten.
-    pub fn hold(&mut self) {
-        if let Table::Borrowed(slots) = self.place.table {
-            self.place.table = Table::Owned(Arc::clone(slots));
-        }
-    }
-
-    /// Converts to a lease that owns a handle of the table.
-    pub fn into_owned(self) -> Shared<'static, V> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped or used again.
-        let place = unsafe { ptr::read(&raw const this.place) };
-        Shared { place: place.into_owned() }
-    }
-}
-
-impl<V> Deref for Shared<'_, V> {
-    type Target = V;
-
-    #[inline]
-    fn deref(&self) -> &V {
-        // SAFETY: a shared lease excludes writers.
-        let value = unsafe { &*self.place.slot().value.get() };
-        // SAFETY: a slot that is leased is filled.
-        unsafe { value.as_ref().unwrap_unchecked() }
-    }
-}
-
-impl<V> Drop for Shared<'_, V> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.place.slot().gate.leave() {
-            // SAFETY: the gate gave the value to this caller.
-            unsafe { self.place.end() };
+    unsafe fn reclaim(&self) {
+        let table = self.table();
+        if table.process.is_this() {
+            // SAFETY: the caller's promise, and the invariant.
+            drop(unsafe { table.reclaim(self.slot(), self.index) });
         }
     }
 }
 
-/// The exclusive lease.
-pub(crate) struct Exclusive<'a, V> {
-    place: Place<'a, V>,
-    hold: Hold,
-}
-
-impl<'a, V> Exclusive<'a, V> {
-    /// Returns a lease that the slot's gate has recorded.
-    pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32, hold: Hold) -> Self {
-        Self { place: Place::new(table, slot, index), hold }
-    }
-
-    pub fn id(&self) -> Index {
-        self.place.id()
-    }
-
-    /// Returns the number of the table.
-    pub fn number(&self) -> u64 {
-        self.place.table.slots().number
-    }
-
-    /// Converts to a lease that owns a handle of the table.
-    pub fn into_owned(self) -> Exclusive<'static, V> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped or used again.
-        let place = unsafe { ptr::read(&raw const this.place) };
-        Exclusive { place: place.into_owned(), hold: this.hold }
-    }
-
-    /// Returns an error in a forked process.
-    pub fn here(&self) -> Result<()> {
-        self.place.table.slots().here()
-    }
-
+impl<V, K: Alone> Held<'_, V, K> {
     /// Takes the value out of the table, and returns whether it was still present, not removed meanwhile.
     ///
     /// # Errors
     ///
     /// [`Unsupported`](crate::Error::Unsupported) in a forked process, where it stays.
     pub fn remove(self) -> Result<(V, bool)> {
-        self.here()?;
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped or used again.
-        let place = unsafe { ptr::read(&raw const this.place) };
-        let gate = &place.slot().gate;
+        self.table().here()?;
+        let mut this = ManuallyDrop::new(self);
+        let gate = &this.slot().gate;
         // Fails if it was removed meanwhile: then it was counted, and this caller still gets the value.
         let was_there = gate.close_alone(gate.generation()).is_ok();
         if was_there {
-            place.table.slots().removed.fetch_add(1, Relaxed);
+            this.table().removed.fetch_add(1, Relaxed);
         }
-        gate.let_go(this.hold);
+        K::end(gate);
         // SAFETY: the gate is closed, and the only lease was this.
-        let value = unsafe { place.reclaim() };
+        let value = unsafe { this.table().reclaim(this.slot(), this.index) };
+        // SAFETY: `this` is not dropped or used again.
+        unsafe { ptr::drop_in_place(&raw mut this.table) };
         // SAFETY: a slot that is leased is filled.
         Ok((unsafe { value.unwrap_unchecked() }, was_there))
     }
 }
 
-impl<V> Deref for Exclusive<'_, V> {
+impl<V, K: Mode> Deref for Held<'_, V, K> {
     type Target = V;
 
+    #[inline]
     fn deref(&self) -> &V {
-        // SAFETY: the exclusive lease.
-        let value = unsafe { &*self.place.slot().value.get() };
+        // SAFETY: a lease excludes writers, or is the only one.
+        let value = unsafe { &*self.slot().value.get() };
         // SAFETY: a slot that is leased is filled.
         unsafe { value.as_ref().unwrap_unchecked() }
     }
 }
 
-impl<V> DerefMut for Exclusive<'_, V> {
+impl<V, K: Alone> DerefMut for Held<'_, V, K> {
     fn deref_mut(&mut self) -> &mut V {
         // SAFETY: the exclusive lease, borrowed mutably.
-        let value = unsafe { &mut *self.place.slot().value.get() };
+        let value = unsafe { &mut *self.slot().value.get() };
         // SAFETY: a slot that is leased is filled.
         unsafe { value.as_mut().unwrap_unchecked() }
     }
 }
 
-impl<V> Drop for Exclusive<'_, V> {
+impl<V, K: Mode> Drop for Held<'_, V, K> {
+    #[inline]
     fn drop(&mut self) {
-        if self.place.slot().gate.let_go(self.hold) {
+        if K::end(&self.slot().gate) {
             // SAFETY: the gate gave the value to this caller.
-            unsafe { self.place.end() };
+            unsafe { self.reclaim() };
         }
     }
 }
