@@ -3,9 +3,10 @@
 //! ```
 //! use ringmem::config::{Config, ConfigError};
 //!
-//! let config = Config::cuda().with_pool_bytes(1 << 30).validated()?;
+//! let config = Config::cuda().with_pool_bytes(1 << 30);
+//! config.validate()?;
 //! assert_eq!(config.pooling.max_bytes, 1 << 30);
-//! assert!(matches!(config.with_pool_bytes(0).validated(), Err(ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. })));
+//! assert!(matches!(config.with_pool_bytes(0).validate(), Err(ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. })));
 //! # Ok::<(), ConfigError>(())
 //! ```
 
@@ -118,16 +119,7 @@ impl Config {
         self
     }
 
-    /// Returns the configuration if it is valid.
-    ///
-    /// # Errors
-    ///
-    /// As [`validate`](Self::validate).
-    pub fn validated(self) -> Result<Self, ConfigError> {
-        self.validate().map(|()| self)
-    }
-
-    /// Checks the configuration, without the options of disabled pools.
+    /// Checks the configuration. Ignores the options of pools if pooling is disabled.
     ///
     /// # Errors
     ///
@@ -216,7 +208,7 @@ mod tests {
         for (config, max_bytes, managed, location) in table {
             let pooling = Pooling { enabled: true, max_bytes, trim_interval: five_minutes };
             assert_eq!(config, Config { pooling, pinning: Pinning { pool_bytes: 2 * GIB }, managed, location });
-            assert_eq!(config.validated(), Ok(config));
+            assert_eq!(config.validate(), Ok(()));
         }
         assert_eq!(Config::default(), Config::host());
     }

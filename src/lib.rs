@@ -78,6 +78,8 @@ pub mod memory;
 #[cfg(feature = "std")]
 pub mod mirror;
 #[cfg(feature = "std")]
+mod monotonic;
+#[cfg(feature = "std")]
 pub mod openmetrics;
 #[cfg(feature = "std")]
 mod path;

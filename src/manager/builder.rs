@@ -2,12 +2,12 @@
 
 use core::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::MemoryManager;
 use crate::Result;
 use crate::config::batch_size_hint;
 use crate::memory::Memory;
+use crate::monotonic::{Clock, monotonic};
 
 /// A builder of a [`MemoryManager`].
 ///
@@ -25,13 +25,12 @@ use crate::memory::Memory;
 pub struct Builder<M: Memory> {
     pub(super) memory: M,
     pub(super) limit: u64,
-    pub(super) clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) clock: Clock,
 }
 
 impl<M: Memory> Builder<M> {
     pub(super) fn new(memory: M) -> Self {
-        let born = Instant::now();
-        Self { memory, limit: 6 << 30, clock: Arc::new(move || u64::try_from(born.elapsed().as_nanos()).unwrap_or(u64::MAX)) }
+        Self { memory, limit: 6 << 30, clock: monotonic() }
     }
 
     /// Sets the limit in bytes of all buffers and reservations together. Default: 6 GiB.

@@ -1,53 +1,42 @@
 //! Frees idle buffers.
 
 use core::time::Duration;
-use std::boxed::Box;
 use std::vec::Vec;
 
 use super::names::Named;
 use super::{BufferStatistics, MemoryManager};
 use crate::memory::Memory;
 
-/// A buffer that was freed because it was idle.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use ringmem::manager::{BufferConfig, MemoryManager};
-/// use ringmem::memory::Device;
-///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
-/// let manager = MemoryManager::new(Device::new(&backend, 0));
-/// manager.create::<u32>("counts", 1000, BufferConfig::new())?;
-/// let freed = manager.cleanup(Duration::ZERO, |figures| figures.utilisation() < 0.99);
-/// assert_eq!(freed[0].name.as_ref(), "counts");
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Freed {
-    /// The name of the buffer.
-    pub name: Box<str>,
-    /// The bytes that it held.
-    pub bytes: u64,
-}
-
 impl<M: Memory> MemoryManager<M> {
-    /// Frees the buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns them
-    /// in order of name.
+    /// Frees the buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
+    /// figures in order of name.
     ///
     /// `goes` gets the figures of a buffer, such as its [utilisation](BufferStatistics::utilisation); `|_| true` frees every idle buffer. Reads
     /// since the last poll of the figures count as a use [now](Self::tick). The backend counts errors of frees, as for dropped buffers. A
     /// concurrent request for a lease waits for the check instead of failing. Does nothing in a forked process.
-    pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<Freed> {
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use ringmem::manager::{BufferConfig, MemoryManager};
+    /// use ringmem::memory::Device;
+    ///
+    /// # use ringmem::backend::host::HostBackend;
+    /// # let backend = HostBackend::builder().build()?;
+    /// let manager = MemoryManager::new(Device::new(&backend, 0));
+    /// manager.create::<u32>("counts", 1000, BufferConfig::new())?;
+    /// let freed = manager.cleanup(Duration::ZERO, |figures| figures.utilisation() < 0.99);
+    /// assert_eq!(freed[0].name.as_ref(), "counts");
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
+    pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<BufferStatistics> {
         if self.slots.here().is_err() {
             return Vec::new();
         }
         self.shared.names.all().into_iter().filter_map(|named| self.clean(&named, idle, &mut goes)).collect()
     }
 
-    fn clean(&self, named: &Named, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<Freed> {
+    fn clean(&self, named: &Named, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<BufferStatistics> {
         let shared = &*self.shared;
         let look = shared.look();
         named.metadata.look(look);
@@ -68,6 +57,6 @@ impl<M: Memory> MemoryManager<M> {
         shared.names.free(&named.metadata.name, named.index);
         shared.counts.freed();
         drop(entry);
-        Some(Freed { name: figures.name.clone(), bytes: figures.capacity_bytes() })
+        Some(figures)
     }
 }

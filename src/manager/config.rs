@@ -107,13 +107,6 @@ impl BufferConfig {
         Self { bytes_per_element: None, growth: Growth::new(3, 2), min_bytes: 4 * KIB, max_bytes: 1024 * MIB, is_async: false }
     }
 
-    /// Sets the element size in bytes.
-    #[must_use]
-    pub const fn with_bytes_per_element(mut self, bytes: u32) -> Self {
-        self.bytes_per_element = Some(bytes);
-        self
-    }
-
     /// Sets the growth factor.
     #[must_use]
     pub const fn with_growth(mut self, growth: Growth) -> Self {
@@ -193,7 +186,7 @@ impl BufferConfig {
     /// # Errors
     ///
     /// [`Size`](Error::Size) for more than `max_bytes`.
-    pub fn capacity_exact(&self, needed: u64, size: u64) -> Result<u64> {
+    pub(super) fn capacity_exact(&self, needed: u64, size: u64) -> Result<u64> {
         let size = size.max(1);
         let (least, most) = self.bounds(size);
         if needed > most {
@@ -251,8 +244,8 @@ mod tests {
         assert_eq!(config.with_bytes(0, 0).validate(), bytes("max_bytes", 0, 1, u64::MAX));
         assert_eq!(config.with_bytes(9, 8).validate(), bytes("min_bytes", 9, 0, 8));
         assert_eq!(config.with_bytes(8, 8).validate(), Ok(()));
-        assert_eq!(config.with_bytes_per_element(0).validate(), bytes("bytes_per_element", 0, 1, GIB));
-        assert_eq!(config.with_bytes(0, 8).with_bytes_per_element(9).validate(), bytes("bytes_per_element", 9, 1, 8));
+        assert_eq!(BufferConfig { bytes_per_element: Some(0), ..config }.validate(), bytes("bytes_per_element", 0, 1, GIB));
+        assert_eq!(BufferConfig { bytes_per_element: Some(9), ..config.with_bytes(0, 8) }.validate(), bytes("bytes_per_element", 9, 1, 8));
     }
 
     #[test]

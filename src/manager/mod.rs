@@ -70,6 +70,7 @@ use names::Names;
 use statistics::Counts;
 
 use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
+use crate::monotonic::Clock;
 use crate::registry::lease;
 use crate::registry::slots::{Exclusive, Removed, Slots};
 use crate::registry::stored::Element;
@@ -79,7 +80,6 @@ use crate::{DeviceBytes, Error, Result};
 pub use any::AnyBufferId;
 pub use append::Append;
 pub use builder::Builder;
-pub use cleanup::Freed;
 pub use config::{BufferConfig, Growth};
 pub use metadata::BufferStatistics;
 pub use statistics::Statistics;
@@ -134,7 +134,7 @@ struct Shared<M: Memory> {
     memory: M,
     names: Names,
     budget: Budget,
-    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    clock: Clock,
     /// The number of polls so far.
     looks: AtomicU64,
     counts: Counts,

@@ -4,13 +4,12 @@ use core::mem::ManuallyDrop;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::central::Central;
 use super::heap::LONGEST;
 use super::{Classes, Handle, Pool};
-use crate::config::Pooling;
 use crate::memory::Memory;
+use crate::monotonic::{Clock, monotonic};
 use crate::{Error, Result};
 
 /// The contents of a block at allocation, for new and reused blocks.
@@ -75,12 +74,11 @@ pub struct Builder<M: Memory> {
     pub(super) hygiene: Hygiene,
     pub(super) patience: Duration,
     pub(super) out_of_memory: Option<OutOfMemory>,
-    pub(super) clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) clock: Clock,
 }
 
 impl<M: Memory> Builder<M> {
     pub(super) fn new(memory: M) -> Self {
-        let born = Instant::now();
         Self {
             memory,
             limit: 4 << 30,
@@ -91,7 +89,7 @@ impl<M: Memory> Builder<M> {
             hygiene: Hygiene::Leave,
             patience: Duration::from_millis(100),
             out_of_memory: None,
-            clock: Arc::new(move || u64::try_from(born.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+            clock: monotonic(),
         }
     }
 
@@ -127,12 +125,6 @@ impl<M: Memory> Builder<M> {
     pub fn enabled(mut self, is_enabled: bool) -> Self {
         self.is_enabled = is_enabled;
         self
-    }
-
-    /// Applies a configuration: whether the pool keeps memory, and its limit. With pooling off there is no limit. Ignores the trim
-    /// interval, which [`Pools::maintain`](super::Pools::maintain) applies.
-    pub fn pooling(self, pooling: &Pooling) -> Self {
-        self.enabled(pooling.enabled).limit(if pooling.enabled { pooling.max_bytes } else { u64::MAX })
     }
 
     /// Sets the contents of a block at allocation. Default: [`Hygiene::Leave`].

@@ -35,6 +35,7 @@ use crate::backend::{Block, Fill, Ticket, Uses};
 use crate::barrier::System;
 use crate::fork::Process;
 use crate::memory::{Memory, raised};
+use crate::monotonic::Clock;
 use crate::stream::Stream;
 use crate::{CacheLineAligned, Result};
 
@@ -68,7 +69,7 @@ pub(super) struct Central<M: Memory> {
     hygiene: Hygiene,
     patience: Duration,
     out_of_memory: Option<super::builder::OutOfMemory>,
-    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    clock: Clock,
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,

@@ -133,7 +133,8 @@ impl<M: Memory> Pool<M> {
     }
 
     /// Frees empty slabs, those that have been empty longest first, until at most `bytes` are reserved. Returns the freed bytes. Flushes
-    /// all thread caches first. Keeps a slab if its backend would [defer the free](crate::backend::Extension::defers_free).
+    /// all thread caches first, so that free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps a
+    /// slab if its backend would [defer the free](crate::backend::Extension::defers_free).
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
@@ -143,12 +144,6 @@ impl<M: Memory> Pool<M> {
     /// pool that has had more than 16 000 parts at once.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.here().map_or(0, |shared| shared.trim(0, age))
-    }
-
-    /// Coalesces free blocks and frees every empty slab. Returns the freed bytes. Moves no blocks: use
-    /// [`Registry::defragment`](crate::registry::Registry::defragment) for that.
-    pub fn defragment(&self) -> u64 {
-        self.trim_to(0)
     }
 
     /// Allocates a block. If `waits`, it may wait for frees and call the out-of-memory callback.

@@ -127,13 +127,8 @@ impl PinnedPool {
         (0..).zip(slabs).map(|(number, slab)| SlabView { number, ..slab }).collect()
     }
 
-    /// Unlocks all idle memory, and returns its bytes. While a kernel runs, memory stays locked if the driver would wait for that kernel.
-    pub fn trim(&self) -> u64 {
-        self.shared.trim_to(0) + self.own.trim_to(0)
-    }
-
     /// Unlocks memory that has been idle for at least `age`, and returns its bytes. As in [`Pool::trim_older_than`], blocks in thread
-    /// caches age from the first call.
+    /// caches age from the first call. While a kernel runs, memory stays locked if the driver would wait for that kernel.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.shared.trim_older_than(age) + self.own.trim_older_than(age)
     }

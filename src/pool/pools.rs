@@ -3,15 +3,14 @@
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::time::Duration;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::{AnyMemory, Builder, PinnedPool, Pool};
 use crate::backend::{Backend, MemoryLocation, host};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Pooling};
 use crate::error::LimitOf;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
+use crate::monotonic::{Clock, monotonic, nanoseconds};
 use crate::{DeviceBytes, Error, Result};
 
 /// One pool for each kind of memory of a device.
@@ -54,9 +53,6 @@ pub struct Pools {
     looked: AtomicU64,
 }
 
-/// A monotonic clock in nanoseconds.
-type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
 /// Options of [`Pools`], with a default for each.
 ///
 /// ```
@@ -90,14 +86,7 @@ impl Pools {
 
     /// Returns a builder for the pools of a device.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> PoolsBuilder {
-        let born = Instant::now();
-        PoolsBuilder {
-            backend: Arc::clone(backend).erased(),
-            device,
-            config: Config::default(),
-            host_memory: None,
-            clock: Arc::new(move || nanoseconds(born.elapsed())),
-        }
+        PoolsBuilder { backend: Arc::clone(backend).erased(), device, config: Config::default(), host_memory: None, clock: monotonic() }
     }
 
     /// Returns the configuration.
@@ -256,28 +245,24 @@ impl PoolsBuilder {
         config.validate()?;
         backend.capabilities(device)?;
         let ram = host_memory.or_else(host::host_memory).unwrap_or(u64::MAX);
-        let (enabled, looked) = (config.pooling.enabled, AtomicU64::new(clock()));
-        let pinned =
-            PinnedPool::with(Pinned::new(&backend, device), config.pinning.budget(ram), |builder| timed(builder, &clock).enabled(enabled))?;
+        let Pooling { enabled, max_bytes, .. } = config.pooling;
+        let (budget, limit) = (config.pinning.budget(ram), if enabled { max_bytes } else { u64::MAX });
+        let pinned = PinnedPool::with(Pinned::new(&backend, device), budget, |builder| set(builder, enabled, &clock))?;
         Ok(Pools {
             config,
-            device: timed(Pool::builder(Device::new(&backend, device)), &clock).pooling(&config.pooling).build()?,
-            unified: timed(Pool::builder(Unified::new(&backend, device)), &clock).pooling(&config.pooling).build()?,
+            device: set(Pool::builder(Device::new(&backend, device)), enabled, &clock).limit(limit).build()?,
+            unified: set(Pool::builder(Unified::new(&backend, device)), enabled, &clock).limit(limit).build()?,
             pinned,
             host: Host::new(&backend, device),
+            looked: AtomicU64::new(clock()),
             clock,
-            looked,
         })
     }
 }
 
-fn timed<M: Memory>(builder: Builder<M>, clock: &Clock) -> Builder<M> {
+fn set<M: Memory>(builder: Builder<M>, enabled: bool, clock: &Clock) -> Builder<M> {
     let clock = Arc::clone(clock);
-    builder.clock(move || clock())
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    builder.enabled(enabled).clock(move || clock())
 }
 
 impl fmt::Debug for Pools {

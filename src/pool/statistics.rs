@@ -87,7 +87,7 @@ impl Statistics {
     }
 
     /// Returns the fragmentation of the bytes outside live blocks: 0 for one piece, towards 1 for many; 0 if there are none. Each cached
-    /// block counts as one piece, even if a later flush, as in [`defragment`](super::Pool::defragment), would coalesce it.
+    /// block counts as one piece, even if a later flush, as in [`trim_to`](super::Pool::trim_to), would coalesce it.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes + self.cached_bytes {

@@ -363,7 +363,7 @@ alone! {
             let _ = Buffer::<u8, _>::new(direct.clone(), 1 << 20);
             drop(Buffer::<u8, _>::new(pinned.clone(), 1 << 20).expect("it stays to be used again"));
             drop(Buffer::<u8, _>::new(pool.clone(), 1 << 20).expect("it stays to be used again"));
-            assert_eq!((pinned.trim(), pool.trim_to(0)), (0, 0));
+            assert_eq!((pinned.trim_older_than(Duration::ZERO), pool.trim_to(0)), (0, 0));
             assert_eq!(backend.counters().pinned_live.bytes - before, 4 << 20, "each has what it may have");
             assert_eq!((limited.used(), pinned.locked()), (1 << 20, 1 << 20));
             assert_eq!([&direct, &pool].map(|pool| pool.statistics().reserved_bytes), [1 << 20; 2]);
@@ -377,7 +377,7 @@ alone! {
         drop(Buffer::<u8, _>::new(limited, 1 << 20).expect("the limit"));
         drop(Buffer::<u8, _>::new(direct, 1000).expect("the limit"));
         drop(Buffer::<u8, _>::new(pinned.clone(), 1000).expect("the budget"));
-        assert_eq!((pinned.trim(), pool.trim_to(0)), (1 << 20, 1 << 20));
+        assert_eq!((pinned.trim_older_than(Duration::ZERO), pool.trim_to(0)), (1 << 20, 1 << 20));
     }
 
     fn what_a_manager_frees_under_a_kernel_counts_until_it_has_gone() {

@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.live), (0, 0, 0));
         assert_eq!(figures.internal_waste(), 0.0);
         // The reverse: allocations are read, then all blocks are returned.
-        pool.defragment();
+        pool.trim_to(0);
         let figures = pool.shared.figures(&before);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.internal_waste()), (0, 0, 0.0));
         let shown = pool.statistics();

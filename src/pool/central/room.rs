@@ -15,6 +15,7 @@ use crate::backend::panic::{both, each};
 use crate::backend::{Block, Uses};
 use crate::error::LimitOf;
 use crate::memory::{Memory, Origin};
+use crate::monotonic::nanoseconds;
 use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
@@ -421,13 +422,12 @@ impl<M: Memory> Central<M> {
         let _moving = self.moving();
         self.collect();
         let now = (self.clock)();
-        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let (going, _) = self.removable();
         let gone = {
             let mut state = self.settled();
             let mut empty: Vec<(u64, u32)> = state
                 .empty_slabs()
-                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= age)
+                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= nanoseconds(age))
                 .map(|(number, slab)| (slab.empty_since, number))
                 .collect();
             empty.sort_unstable();

@@ -53,7 +53,7 @@ pub fn seconds(seconds: u64) -> u64 {
 }
 
 fn cleaned(manager: &Manager, idle: Duration) -> Vec<(String, u64)> {
-    manager.cleanup(idle, |_| true).iter().map(|freed| (freed.name.to_string(), freed.bytes)).collect()
+    manager.cleanup(idle, |_| true).iter().map(|freed| (freed.name.to_string(), freed.capacity_bytes())).collect()
 }
 
 #[test]

@@ -144,7 +144,7 @@ impl Twin {
                 for freed in self.manager.cleanup(std::time::Duration::ZERO, |buffer| buffer.len == 0) {
                     let which = *self.buffers.iter().find(|(which, _)| name(**which) == *freed.name).expect("it was there").0;
                     let (_, live, capacity) = self.buffers.remove(&which).expect("it was there");
-                    assert_eq!((live.len(), freed.bytes), (0, capacity as u64 * 4));
+                    assert_eq!((live.len(), freed.capacity_bytes()), (0, capacity as u64 * 4));
                 }
             }
             Op::Fault { verb, nth, when_executed } => {

@@ -47,7 +47,7 @@ fn fragmentation_is_of_free_pieces() {
     assert_eq!((pool.statistics().cached_bytes, pool.statistics().largest_cached), (16 * 64 * KIB, 8 * 64 * KIB));
     assert_eq!(pool.statistics().fragmentation(), 0.5, "a piece each");
     assert_eq!(pool.statistics().utilisation(), 0.75, "nor live: 48 of 64 pieces are");
-    assert_eq!(pool.defragment(), 0, "a live block holds the slab");
+    assert_eq!(pool.trim_to(0), 0, "a live block holds the slab");
     let statistics = pool.statistics();
     assert_eq!((statistics.free_bytes, statistics.free_blocks, statistics.largest_free), (16 * 64 * KIB, 3, 8 * 64 * KIB));
     assert_eq!((statistics.fragmentation(), statistics.cached_bytes), (0.5, 0));
@@ -56,7 +56,7 @@ fn fragmentation_is_of_free_pieces() {
     assert_eq!(slab.parts.iter().map(|part| part.1).sum::<u64>(), slab.bytes);
     for (index, largest, free) in [(1, 9.0, 17.0), (3, 18.0, 18.0)] {
         blocks[index] = None;
-        pool.defragment();
+        pool.trim_to(0);
         assert_eq!(pool.statistics().fragmentation(), 1.0 - largest / free);
     }
 }
@@ -72,7 +72,7 @@ fn cached_bytes_count_as_fragmented() {
     assert_eq!((statistics.largest_free, statistics.largest_cached), (0, MIB));
     assert_eq!(statistics.fragmentation(), 0.875);
     drop(left);
-    pool.defragment();
+    pool.trim_to(0);
     assert_eq!((pool.statistics().cached_bytes, pool.statistics().fragmentation()), (0, 0.0));
     let whole = give(&pool, 16 * MIB);
     drop(whole);
@@ -137,12 +137,12 @@ fn what_others_are_refused_although_enough_is_idle_they_get_after_defragmenting(
         blocks[number] = None;
     }
     assert_eq!(super::shortage(below()).1, 0);
-    assert_eq!(pool.defragment(), 8 * 256 * KIB);
+    assert_eq!(pool.trim_to(0), 8 * 256 * KIB);
     let (_, free, largest) = super::shortage(below());
     assert_eq!((free, largest), (8 * 256 * KIB, 256 * KIB));
     blocks[2] = None;
     super::shortage(below());
-    assert_eq!(pool.defragment(), 256 * KIB);
+    assert_eq!(pool.trim_to(0), 256 * KIB);
     assert!(below().is_ok());
     for (number, block) in blocks.iter().enumerate() {
         let bytes = block.as_ref().map(|block| block.to_vec().unwrap());

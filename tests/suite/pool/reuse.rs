@@ -197,7 +197,7 @@ fn a_prewarm_that_fails_takes_nothing() {
     assert_eq!(pool.statistics().free_bytes, 63 * MIB);
     drop(kept);
     let panicking = builder(&backend).limit(32 * MIB).slab(8 * MIB).on_out_of_memory(|_| panic!("asked for")).build().unwrap();
-    pool.defragment();
+    pool.trim_to(0);
     assert!(catch_unwind(AssertUnwindSafe(|| panicking.prewarm(MIB, 100))).is_err());
     assert_eq!((panicking.statistics().reserved_bytes, backend.counters().device_live.bytes), (0, 0));
 }

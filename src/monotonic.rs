@@ -1,0 +1,19 @@
+//! The clock of pools and managers, unless they are given another.
+
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A monotonic clock in nanoseconds.
+pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Returns the system's clock, from 0 on.
+pub(crate) fn monotonic() -> Clock {
+    let born = Instant::now();
+    Arc::new(move || nanoseconds(born.elapsed()))
+}
+
+/// Returns a duration in nanoseconds, at most 584 years.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
