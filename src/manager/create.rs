@@ -95,7 +95,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         name: &str,
         len: usize,
         config: BufferConfig,
-        mut reservation: Option<&mut Reservation>,
+        reservation: Option<&mut Reservation>,
     ) -> Result<BufferId<T>> {
         self.slots.here()?;
         let shared = &*self.shared;
@@ -109,30 +109,27 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let coming = shared.names.take(name)?;
         let (caller, shown) = (Location::caller(), Arc::<str>::from(name));
         let origin = Origin { name: Some(Arc::clone(&shown)), caller };
-        let metadata = || Arc::new(Metadata::new(Arc::clone(&shown), caller, element, config, len, capacity, shared.now()));
-        let (held, metadata) = match &mut reservation {
+        let (mut own, from);
+        match reservation {
             None => {
-                let reservation = shared.reserve(bytes)?;
-                (Held::new(shared.block(&element, capacity, None, &origin)?, reservation), metadata())
+                own = shared.reserve(bytes)?;
+                from = &mut own;
             }
-            // Its bytes are counted already. They are subtracted after the allocation, and after the last call that may panic.
-            Some(from) => {
-                if !from.is_of(&shared.budget) {
-                    return Err(Error::Unsupported { what: "a reservation of another manager" });
-                }
-                if from.bytes() < bytes {
-                    return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: from.bytes() });
-                }
-                let block = shared.block(&element, capacity, None, &origin)?;
-                let metadata = metadata();
-                (Held::new(block, from.split(bytes)?), metadata)
+            Some(given) if !given.is_of(&shared.budget) => {
+                return Err(Error::Unsupported { what: "a reservation of another manager" });
             }
-        };
+            Some(given) if given.bytes() < bytes => {
+                return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: given.bytes() });
+            }
+            Some(given) => from = given,
+        }
+        let block = shared.block(&element, capacity, None, &origin)?;
+        let metadata = Arc::new(Metadata::new(shown, caller, element, config, len, capacity, shared.now()));
+        // After the last call that may panic: a reservation that was given keeps its bytes until then.
+        let held = Held::new(block, from.split(bytes)?);
         let entry = Entry { metadata: Arc::clone(&metadata), shared: Arc::clone(&self.shared), held };
         let index = self.slots.insert(entry).map_err(|Rejected { error, value }| {
-            if let Some(from) = reservation {
-                value.held.go_back(from);
-            }
+            value.held.go_back(from);
             error
         })?;
         coming.give(Named { index, metadata });

@@ -65,22 +65,26 @@ pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 /// ```
 #[must_use]
 pub struct Builder<M: Memory> {
-    pub(super) memory: M,
-    pub(super) limit: u64,
-    pub(super) slab: u64,
-    pub(super) classes: Classes,
-    pub(super) is_exact: bool,
-    pub(super) is_enabled: bool,
-    pub(super) hygiene: Hygiene,
-    pub(super) patience: Duration,
-    pub(super) out_of_memory: Option<OutOfMemory>,
-    pub(super) clock: Clock,
+    memory: M,
+    options: Options,
+}
+
+/// The options of a pool, as the methods of [`Builder`] describe them.
+pub(super) struct Options {
+    pub limit: u64,
+    pub slab: u64,
+    pub classes: Classes,
+    pub is_exact: bool,
+    pub is_enabled: bool,
+    pub hygiene: Hygiene,
+    pub patience: Duration,
+    pub out_of_memory: Option<OutOfMemory>,
+    pub clock: Clock,
 }
 
 impl<M: Memory> Builder<M> {
     pub(super) fn new(memory: M) -> Self {
-        Self {
-            memory,
+        let options = Options {
             limit: 4 << 30,
             slab: 32 << 20,
             classes: Classes::default(),
@@ -90,12 +94,13 @@ impl<M: Memory> Builder<M> {
             patience: Duration::from_millis(100),
             out_of_memory: None,
             clock: monotonic(),
-        }
+        };
+        Self { memory, options }
     }
 
     /// Sets the limit of the bytes that the pool reserves from its upstream memory. Default: 4 GiB.
     pub fn limit(mut self, bytes: u64) -> Self {
-        self.limit = bytes;
+        self.options.limit = bytes;
         self
     }
 
@@ -103,13 +108,13 @@ impl<M: Memory> Builder<M> {
     /// 256 bytes. A longer block gets a slab of its own. If the limit or the memory has no room for a whole slab, the slab is as long as
     /// the request.
     pub fn slab(mut self, bytes: u64) -> Self {
-        self.slab = bytes;
+        self.options.slab = bytes;
         self
     }
 
     /// Sets the size classes.
     pub fn classes(mut self, classes: Classes) -> Self {
-        self.classes = classes;
+        self.options.classes = classes;
         self
     }
 
@@ -117,38 +122,38 @@ impl<M: Memory> Builder<M> {
     /// cached and coalesce when they are freed. This wastes less memory but takes a lock for each call. Use it for pools that run nearly
     /// full.
     pub fn exact(mut self, is_exact: bool) -> Self {
-        self.is_exact = is_exact;
+        self.options.is_exact = is_exact;
         self
     }
 
     /// Sets whether the pool keeps memory. If `false`, the upstream memory serves every request and every free.
     pub fn enabled(mut self, is_enabled: bool) -> Self {
-        self.is_enabled = is_enabled;
+        self.options.is_enabled = is_enabled;
         self
     }
 
     /// Sets the contents of a block at allocation. Default: [`Hygiene::Leave`].
     pub fn hygiene(mut self, hygiene: Hygiene) -> Self {
-        self.hygiene = hygiene;
+        self.options.hygiene = hygiene;
         self
     }
 
     /// Sets how long a request waits for pending frees when no other memory is left. Default: 100 ms.
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.options.patience = patience;
         self
     }
 
     /// Sets a callback that is called last, with the requested bytes. Requests that the callback itself makes, on any pool, call no
     /// callback.
     pub fn on_out_of_memory(mut self, callback: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
-        self.out_of_memory = Some(Box::new(callback));
+        self.options.out_of_memory = Some(Box::new(callback));
         self
     }
 
     /// Sets a monotonic clock in nanoseconds, which dates empty slabs.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.options.clock = Arc::new(clock);
         self
     }
 
@@ -160,9 +165,10 @@ impl<M: Memory> Builder<M> {
     pub fn build(self) -> Result<Pool<M>> {
         // So that the rounded size stays within `LONGEST`.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));
-        if self.slab < least || self.slab > most {
-            return Err(Error::Size { what: "slab size", asked: self.slab, least, most });
+        let Self { memory, options } = self;
+        if options.slab < least || options.slab > most {
+            return Err(Error::Size { what: "slab size", asked: options.slab, least, most });
         }
-        Ok(Pool { shared: ManuallyDrop::new(Arc::new(Central::new(self))), handle: Handle::First })
+        Ok(Pool { shared: ManuallyDrop::new(Arc::new(Central::new(memory, options))), handle: Handle::First })
     }
 }

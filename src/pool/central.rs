@@ -14,7 +14,6 @@ use core::cell::Cell;
 use core::mem::{self, ManuallyDrop};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
@@ -22,8 +21,7 @@ use std::vec::Vec;
 use remains::Remains;
 use ringmem_layouts::HostWord;
 
-use super::Classes;
-use super::builder::{Builder, Hygiene};
+use super::builder::{Hygiene, Options};
 use super::cache::{Cache, Counted, Entry, Idle, Kept};
 use super::free_list::FreeList;
 use super::handles::{Handles, Share};
@@ -35,7 +33,6 @@ use crate::backend::{Block, Fill, Ticket, Uses};
 use crate::barrier::System;
 use crate::fork::Process;
 use crate::memory::{Memory, raised};
-use crate::monotonic::Clock;
 use crate::stream::Stream;
 use crate::{CacheLineAligned, Result};
 
@@ -57,19 +54,11 @@ pub(super) struct Central<M: Memory> {
     pub memory: ManuallyDrop<M>,
     /// The device of `memory`, cached so that building a block calls no foreign code.
     device: u32,
-    classes: Classes,
-    pub is_exact: bool,
-    is_enabled: bool,
+    pub options: Options,
     /// The minimum alignment of every block: that of the upstream memory.
     pub least_align: usize,
     /// Requests of up to this many bytes can use any cached block of their class without further checks; 0 disables this.
     plain: u64,
-    limit: u64,
-    slab: u64,
-    hygiene: Hygiene,
-    patience: Duration,
-    out_of_memory: Option<super::builder::OutOfMemory>,
-    clock: Clock,
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
@@ -169,13 +158,12 @@ struct Slab {
 }
 
 impl<M: Memory> Central<M> {
-    pub fn new(builder: Builder<M>) -> Self {
+    pub fn new(memory: M, options: Options) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
         System::prepare();
-        let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
-        let least_align = memory.least_align();
+        let (least_align, classes) = (memory.least_align(), options.classes);
         // With raised alignments, the layout of a block differs from its request.
-        let is_plain = is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) && least_align == 1;
+        let is_plain = options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::Leave) && least_align == 1;
         let state = State {
             heap: Heap::new(),
             slabs: Vec::new(),
@@ -194,15 +182,7 @@ impl<M: Memory> Central<M> {
             plain: if is_plain { classes.largest() } else { 0 },
             least_align,
             memory: ManuallyDrop::new(memory),
-            classes,
-            is_exact,
-            is_enabled,
-            limit,
-            slab,
-            hygiene,
-            patience,
-            out_of_memory,
-            clock,
+            options,
             state: CacheLineAligned::new(Mutex::new(state)),
             caches: Mutex::default(),
             handles: CacheLineAligned::new(Handles::new()),
@@ -227,7 +207,7 @@ impl<M: Memory> Central<M> {
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
         // One comparison rejects both empty and too large requests.
         let last = (layout.size() as u64).wrapping_sub(1);
-        if last < self.plain && layout.align() as u64 <= UNIT { Some(self.classes.class_to(last)) } else { None }
+        if last < self.plain && layout.align() as u64 <= UNIT { Some(self.options.classes.class_to(last)) } else { None }
     }
 
     /// Returns the layout with at least the memory's alignment.
@@ -238,27 +218,27 @@ impl<M: Memory> Central<M> {
 
     /// Returns the class of a request; `None` if slabs do not serve it.
     pub fn class_of(&self, layout: Layout) -> Option<usize> {
-        let is_pooled = self.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
-        if is_pooled { self.classes.class_of(layout.size() as u64) } else { None }
+        let is_pooled = self.options.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
+        if is_pooled { self.options.classes.class_of(layout.size() as u64) } else { None }
     }
 
     pub fn class_count(&self) -> usize {
-        self.classes.count()
+        self.options.classes.count()
     }
 
     /// Returns the block size for a request of a class.
     pub fn whole(&self, class: usize, requested: u64) -> u64 {
-        if self.is_exact { requested.max(1) } else { self.classes.bytes_of(class) }
+        if self.options.is_exact { requested.max(1) } else { self.options.classes.bytes_of(class) }
     }
 
     /// Returns the maximum of cached blocks of a class per thread.
     fn most_cached(&self, class: usize) -> usize {
-        (CACHED_BYTES / self.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
+        (CACHED_BYTES / self.options.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
     /// Prepares an entry for its next owner, as the hygiene option requires.
     pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
-        match self.hygiene {
+        match self.options.hygiene {
             Hygiene::Leave => Ok(entry),
             Hygiene::Zero => self.clean(entry, layout, 0, on),
             Hygiene::Poison(byte) => self.clean(entry, layout, byte, on),
@@ -299,7 +279,7 @@ impl<M: Memory> Central<M> {
     /// Returns the entry of a part that was taken from the slab `block`.
     fn entry(&self, taken: &Taken, block: &Block) -> Entry {
         // A part shorter than its class serves the class below, or none. Exact parts have no class.
-        let class = if self.is_exact { None } else { self.classes.class_within(taken.size) };
+        let class = if self.options.is_exact { None } else { self.options.classes.class_within(taken.size) };
         let device_address = block.device_address.and_then(|address| address.offset(taken.offset));
         // SAFETY: the heap returns offsets within the slab.
         let host = block.host.map(|host| unsafe { host.add(taken.offset as usize) });
@@ -446,7 +426,7 @@ fn take_all(kept: &mut Kept) -> Vec<Entry> {
 impl<M: Memory> Home for Central<M> {
     fn admit(&self) -> Arc<Cache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = (0..self.classes.count()).map(|class| self.most_cached(class));
+        let most = (0..self.options.classes.count()).map(|class| self.most_cached(class));
         let cache = Arc::new(Cache::new(most, Share::new(!caches.are_closed)));
         caches.all.push(Arc::clone(&cache));
         cache

@@ -38,7 +38,7 @@ impl<M: Memory> Pool<M> {
         let layout = shared.raised(layout)?;
         let Some(class) = shared.class_of(layout) else { return Ok((shared.allocate_direct(layout, on, waits)?, layout)) };
         let (requested, align) = (layout.size() as u64, layout.align() as u64);
-        let cached = if self.shared.is_exact { None } else { self.take_cached(class, align, on) };
+        let cached = if self.shared.options.is_exact { None } else { self.take_cached(class, align, on) };
         let is_hit = cached.is_some();
         let wanted = || Wanted { whole: self.shared.whole(class, requested), requested: requested.max(1), align };
         let entry = cached.map_or_else(|| self.shared.find(&wanted(), waits), Ok)?;

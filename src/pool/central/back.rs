@@ -23,7 +23,7 @@ fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>)
 impl<M: Memory> Central<M> {
     /// Returns the maximum length of the central free list of a class.
     fn most_listed(&self, class: usize) -> usize {
-        (CACHED_BYTES / self.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
+        (CACHED_BYTES / self.options.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
     }
 
     /// Frees entries: into the heap if their uses are complete, else to the pending frees.
@@ -96,7 +96,7 @@ impl<M: Memory> Central<M> {
             return;
         }
         // Undated slabs are still freed when room is needed.
-        let Some(now) = at_most_one(|| (self.clock)()) else { return };
+        let Some(now) = at_most_one(|| (self.options.clock)()) else { return };
         let mut state = self.lock();
         for &number in emptied {
             if let Some(Some(slab)) = state.slabs.get_mut(number as usize)
@@ -144,7 +144,7 @@ impl<M: Memory> Central<M> {
     /// Takes all blocks from thread caches and central free lists, and frees them. Returns their number.
     pub(super) fn empty_caches(&self) -> usize {
         // Exact blocks have no class, so no cache holds any.
-        if self.is_exact {
+        if self.options.is_exact {
             return 0;
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();

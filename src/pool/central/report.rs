@@ -90,7 +90,7 @@ impl<M: Memory> Central<M> {
 
     /// Returns the requests of each size class.
     pub fn classes(&self) -> Vec<ClassStatistics> {
-        let sizes = (0..).map_while(|class| self.classes.size_of(class));
+        let sizes = (0..).map_while(|class| self.options.classes.size_of(class));
         sizes
             .zip(self.sums().classes)
             .map(|(bytes, class)| ClassStatistics { bytes, requests: class.requests(), hits: class.hits })

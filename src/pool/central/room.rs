@@ -105,7 +105,7 @@ impl<M: Memory> Central<M> {
                 Ok(fits())
             },
             // To get below the limit, free the slabs that have been empty longest. For the upstream memory, free any.
-            &|| after_trim(self.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
+            &|| after_trim(self.options.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
             &|| after_trim(0),
             &|| self.wait(None, seen, &again),
             &|| {
@@ -121,14 +121,14 @@ impl<M: Memory> Central<M> {
             },
         ];
         // Freeing everything does not help a request above the limit.
-        let count = if requested > self.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
+        let count = if requested > self.options.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         found.ok_or_else(|| {
             let (state, (free, largest)) = (self.settled(), refused.get());
-            if requested > self.limit {
-                return Error::Limit { of: LimitOf::Memory, requested, used: state.reserved, limit: self.limit };
+            if requested > self.options.limit {
+                return Error::Limit { of: LimitOf::Memory, requested, used: state.reserved, limit: self.options.limit };
             }
-            let left = whole_units(self.limit - state.reserved);
+            let left = whole_units(self.options.limit - state.reserved);
             let largest = state.heap.largest_at(align).max(whole_units(largest).min(left));
             Error::OutOfMemory { requested, free: state.heap.free() + whole_units(free).min(left), largest }
         })
@@ -139,26 +139,14 @@ impl<M: Memory> Central<M> {
     pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let requested = layout.size() as u64;
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
-        let try_now = || {
-            let Some(mut reserved) = self.reserve(requested) else {
-                refused.set(self.room());
-                return Ok(None);
-            };
-            match self.ask(&mut reserved, layout.align(), on) {
-                Ok(block) => Ok(Some(block)),
-                Err(error) => {
-                    refused.set(short(error)?);
-                    Ok(None)
-                }
-            }
-        };
+        let try_now = || self.upstream(requested, layout.align(), on, &refused);
         let after_trim = |bytes| {
             self.trim(bytes, Duration::ZERO);
             try_now()
         };
         let ways: [Way<'_, Block>; 5] = [
             &try_now,
-            &|| after_trim(self.limit.saturating_sub(requested)),
+            &|| after_trim(self.options.limit.saturating_sub(requested)),
             &|| after_trim(0),
             &|| self.wait(None, seen, &|| after_trim(0)),
             &|| {
@@ -167,11 +155,11 @@ impl<M: Memory> Central<M> {
                 if self.call_back(requested) { first(&[&again, &|| self.wait(None, seen, &again)]) } else { Ok(None) }
             },
         ];
-        let count = if requested > self.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
+        let count = if requested > self.options.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
-        let mut block = found.ok_or_else(|| match requested > self.limit {
-            true => Error::Limit { of: LimitOf::Memory, requested, used: self.lock().reserved, limit: self.limit },
+        let mut block = found.ok_or_else(|| match requested > self.options.limit {
+            true => Error::Limit { of: LimitOf::Memory, requested, used: self.lock().reserved, limit: self.options.limit },
             false => Error::OutOfMemory { requested, free, largest },
         })?;
         self.lock().direct.insert(block.address(), block.tag);
@@ -224,7 +212,7 @@ impl<M: Memory> Central<M> {
 
     /// Calls the out-of-memory callback, and returns whether it freed memory. Returns false inside a callback.
     fn call_back(&self, requested: u64) -> bool {
-        let Some(callback) = &self.out_of_memory else { return false };
+        let Some(callback) = &self.options.out_of_memory else { return false };
         if IS_CALLED_BACK.replace(true) {
             return false;
         }
@@ -246,7 +234,7 @@ impl<M: Memory> Central<M> {
                 has_come |= pool.collect();
             }
             let moved = self.moved_by_others(beside);
-            let is_late = begun.elapsed() >= self.patience;
+            let is_late = begun.elapsed() >= self.options.patience;
             if has_come || moved != seen {
                 seen = moved;
                 if let Some(found) = again()? {
@@ -270,7 +258,7 @@ impl<M: Memory> Central<M> {
     }
 
     fn grain(&self) -> u64 {
-        if self.slab < GRAIN { UNIT } else { GRAIN }
+        if self.options.slab < GRAIN { UNIT } else { GRAIN }
     }
 
     /// Allocates a slab of the usual length, or as short as needed, and returns a part of it. `None` if the limit or the memory has no
@@ -279,16 +267,19 @@ impl<M: Memory> Central<M> {
         let Wanted { whole, requested, align } = *wanted;
         let mut tried = 0;
         let grain = self.grain();
-        for bytes in [self.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)] {
+        for bytes in [self.options.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)]
+        {
             if bytes == tried {
                 continue;
             }
+            tried = bytes;
             let part = if bytes < whole { requested } else { whole };
             // A slab that fits the part at any offset needs no alignment; for an aligned slab a driver may have to allocate more.
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
-            let slab = match self.slab(bytes, slab_align, &mut tried, refused) {
+            let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refused));
+            let slab = match slab(bytes, slab_align) {
                 // The memory does not support this alignment, but a longer slab contains an aligned address.
-                Err(Error::Align { .. }) if slab_align > UNIT => self.slab(bytes + slab_align, UNIT, &mut tried, refused),
+                Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
                 outcome => outcome,
             };
             if let Some(block) = slab? {
@@ -298,15 +289,21 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// Allocates a block for a slab; `None` if the limit or the memory refuses it for now. Sets `tried` to the bytes requested from the memory.
-    fn slab(&self, bytes: u64, align: u64, tried: &mut u64, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
+    /// Allocates a block from the upstream memory; `None` if the limit or the memory refuses it for now: `refused` then has the free bytes.
+    fn upstream(&self, bytes: u64, align: usize, on: Option<&Stream>, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
         let Some(mut reserved) = self.reserve(bytes) else {
-            refused.set(self.room());
+            let left = self.options.limit - self.lock().reserved;
+            refused.set((left, left));
             return Ok(None);
         };
-        *tried = bytes;
-        match Origin::unnamed(|| self.ask(&mut reserved, align as usize, None)) {
-            Ok(block) => Ok(Some(block)),
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: isize::MAX as u64 })?;
+        match self.below(|memory| memory.alloc(layout, on)) {
+            Ok(block) => {
+                reserved.is_had = true;
+                self.counts.allocations.fetch_add(1, Relaxed);
+                Ok(Some(block))
+            }
             Err(error) => {
                 refused.set(short(error)?);
                 Ok(None)
@@ -350,16 +347,10 @@ impl<M: Memory> Central<M> {
         Ok(self.take_of(&mut state, bytes, align))
     }
 
-    /// Returns the bytes below the limit, as total and as largest piece.
-    fn room(&self) -> (u64, u64) {
-        let left = self.limit - self.lock().reserved;
-        (left, left)
-    }
-
     /// Reserves bytes, if the limit allows.
     fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
         let mut state = self.lock();
-        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.limit) else {
+        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
             state.refusals += 1;
             return None;
         };
@@ -368,21 +359,10 @@ impl<M: Memory> Central<M> {
         Some(Reserved { bytes, sum, refusals: state.refusals, is_had: false, moving: Moving(self) })
     }
 
-    /// Allocates a block of the reserved size from the upstream memory.
-    fn ask(&self, reserved: &mut Reserved<'_, M>, align: usize, on: Option<&Stream>) -> Result<Block> {
-        let (bytes, most) = (reserved.bytes, isize::MAX as u64);
-        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
-        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most })?;
-        let block = self.below(|memory| memory.alloc(layout, on))?;
-        reserved.is_had = true;
-        self.counts.allocations.fetch_add(1, Relaxed);
-        Ok(block)
-    }
-
     /// Reserves room for all of the blocks or for none. After a failure or a panic, frees empty slabs down to the previously reserved bytes.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
-        let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
-        let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.classes.largest() })?;
+        let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
+        let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;
         let whole = self.whole(class, bytes);
         let wanted = Wanted { whole, requested: whole, align: self.least_align as u64 };
         let before = self.lock().reserved;
@@ -421,7 +401,7 @@ impl<M: Memory> Central<M> {
     fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.collect();
-        let now = (self.clock)();
+        let now = (self.options.clock)();
         let (going, _) = self.removable();
         let gone = {
             let mut state = self.settled();
