@@ -13,21 +13,20 @@
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004). Changes: metadata is out of band, and the
 //! search of the own list is added.
 
+mod base;
+mod lists;
+
 use core::num::NonZeroU32;
 use std::vec::Vec;
 
 use super::deferred::{Deferred, Due, fetch};
-use crate::backend::Block;
+use base::align_units;
+use lists::Lists;
+
+pub(super) use base::Base;
 
 /// The unit of sizes and offsets in bytes: the least alignment of a driver's allocations.
 pub(super) const UNIT: u64 = 256;
-
-/// Lists per octave, as a power of two.
-const STEP_BITS: u32 = 5;
-const STEPS: usize = 1 << STEP_BITS;
-/// Octaves of sizes in units, which have 32 bits.
-const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
-const LISTS: usize = OCTAVES * STEPS;
 
 /// The maximum number of parts: part numbers have 24 bits.
 const PARTS: usize = 1 << 24;
@@ -111,43 +110,6 @@ pub(super) struct Carved {
     pub after: Option<PartId>,
 }
 
-/// The low bits of a slab's address, which determine alignments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Base {
-    /// The low bits, in units.
-    units: u32,
-    /// The largest alignment at which all addresses of the slab agree, in units: a power of two.
-    most: u32,
-}
-
-impl Base {
-    const TOP: u32 = 1 << 31;
-
-    pub fn of(slab: &Block) -> Self {
-        let device = slab.device_address.map(|address| address.get());
-        let host = slab.host.map(|host| host.as_ptr().addr() as u64);
-        let units = |address: u64| (address / UNIT) as u32;
-        let (one, other) = (device.or(host).map_or(0, units), host.or(device).map_or(0, units));
-        let differs = one ^ other;
-        Self { units: one, most: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
-    }
-
-    /// Returns the units from `offset` to the next address with this alignment, a power of two. `None` if the slab's addresses disagree on
-    /// it.
-    const fn padding(self, offset: u32, align: u32) -> Option<u32> {
-        if align > self.most {
-            return None;
-        }
-        // Modulo 2^32, a multiple of every alignment.
-        Some(self.units.wrapping_add(offset).wrapping_neg() & (align - 1))
-    }
-
-    /// Returns the bytes from `offset` to the next address with this alignment; all in bytes.
-    pub fn padding_bytes(self, offset: u64, align: u64) -> Option<u64> {
-        Some(u64::from(self.padding((offset / UNIT) as u32, align_units(align)?)?) * UNIT)
-    }
-}
-
 /// A slab's first part and its address.
 #[derive(Clone, Copy, Debug)]
 struct Ground {
@@ -176,13 +138,7 @@ pub(super) struct Heap {
     deferred: Deferred,
     /// The first unused number; they are linked by `next`.
     unused: Option<PartId>,
-    /// Free parts by list, unordered. A part is taken from the end; removal elsewhere moves the last part into the gap. Lists linked
-    /// through the parts would touch one or two more records per operation.
-    lists: Vec<Vec<PartId>>,
-    /// Marks lists that are not empty.
-    steps: [u32; OCTAVES],
-    /// Marks words of `steps` that are not 0.
-    octaves: u64,
+    free_parts: Lists,
     /// In units.
     free: u64,
     total: u64,
@@ -197,7 +153,6 @@ impl Heap {
 
     fn of(most: usize, far: usize) -> Self {
         let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, place: 0, next: None };
-        let lists = std::vec![Vec::new(); LISTS];
         Self {
             parts: std::vec![nobody],
             slabs: Vec::new(),
@@ -205,9 +160,7 @@ impl Heap {
             far,
             deferred: Deferred::default(),
             unused: None,
-            lists,
-            steps: [0; OCTAVES],
-            octaves: 0,
+            free_parts: Lists::new(),
             free: 0,
             total: 0,
             pieces: 0,
@@ -402,14 +355,12 @@ impl Heap {
             return self.largest();
         }
         let usable = |part| Some(self.parts[PartId::index(part)].size.saturating_sub(self.padding(part, align)?));
-        u64::from(self.lists.iter().flatten().copied().filter_map(usable).max().unwrap_or(0)) * UNIT
+        u64::from(self.free_parts.all().filter_map(usable).max().unwrap_or(0)) * UNIT
     }
 
     /// Returns the bytes of the largest free part.
     pub fn largest(&self) -> u64 {
-        let Some(octave) = self.octaves.checked_ilog2() else { return 0 };
-        let Some(step) = self.steps[octave as usize].checked_ilog2() else { return 0 };
-        let longest = self.walk(octave as usize * STEPS + step as usize).map(|part| self.parts[part.index()].size).max();
+        let longest = self.free_parts.last().iter().map(|part| self.parts[part.index()].size).max();
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
@@ -439,51 +390,25 @@ impl Heap {
     /// Returns a free part of at least `size` units.
     #[inline(always)]
     fn find(&self, size: u32) -> Option<PartId> {
-        if let Some(part) = self.first_from(list_of(size, true)) {
+        if let Some(part) = self.free_parts.first(size) {
             return Some(part);
         }
-        let own = list_of(size, false)?;
-        self.walk(own).find(|part| self.parts[part.index()].size >= size)
+        self.free_parts.alike(size).find(|part| self.parts[part.index()].size >= size)
     }
 
     /// Returns a free part with `size` units at an alignment, and the padding before them.
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
         // Long enough at any offset.
-        let sure = size.checked_add(align - 1).and_then(|sure| self.first_from(list_of(sure, true)));
-        sure.and_then(fits).or_else(|| (list_of(size, false)?..LISTS).flat_map(|list| self.walk(list)).find_map(fits))
-    }
-
-    /// Returns a part of the first list from `list` on that is not empty.
-    #[inline(always)]
-    fn first_from(&self, list: Option<usize>) -> Option<PartId> {
-        let list = list?;
-        let (octave, step) = (list / STEPS, list % STEPS);
-        let here = self.steps[octave] & (u32::MAX << step);
-        if here != 0 {
-            return self.lists[octave * STEPS + here.trailing_zeros() as usize].last().copied();
-        }
-        // The octaves above this one.
-        let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
-        let steps = *self.steps.get(octave)?;
-        self.lists[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
-    }
-
-    fn walk(&self, list: usize) -> impl Iterator<Item = PartId> + '_ {
-        self.lists[list].iter().rev().copied()
+        let sure = size.checked_add(align - 1).and_then(|sure| self.free_parts.first(sure));
+        sure.and_then(fits).or_else(|| self.free_parts.from(size).find_map(fits))
     }
 
     /// Makes a part free and lists it.
     fn list(&mut self, part: PartId) {
         let size = self.parts[part.index()].size;
-        // Every size has a list.
-        let list = list_of(size, false).unwrap_or(LISTS - 1);
+        self.parts[part.index()].place = self.free_parts.add(part, size);
         self.parts[part.index()].is_free = true;
-        // Fits: there are at most [`PARTS`] parts.
-        self.parts[part.index()].place = self.lists[list].len() as u32;
-        self.lists[list].push(part);
-        self.steps[list / STEPS] |= 1 << (list % STEPS);
-        self.octaves |= 1 << (list / STEPS);
         self.free += u64::from(size);
         self.pieces += 1;
     }
@@ -491,16 +416,8 @@ impl Heap {
     /// Removes a free part from its list, and marks it as taken.
     fn unlist(&mut self, part: PartId) {
         let Part { size, place, .. } = self.parts[part.index()];
-        let list = list_of(size, false).unwrap_or(LISTS - 1);
-        self.lists[list].swap_remove(place as usize);
-        if let Some(moved) = self.lists[list].get(place as usize) {
+        if let Some(moved) = self.free_parts.remove(size, place) {
             self.parts[moved.index()].place = place;
-        }
-        if self.lists[list].is_empty() {
-            self.steps[list / STEPS] &= !(1 << (list % STEPS));
-            if self.steps[list / STEPS] == 0 {
-                self.octaves &= !(1 << (list / STEPS));
-            }
         }
         self.parts[part.index()].is_free = false;
         self.free -= u64::from(size);
@@ -550,35 +467,6 @@ impl Heap {
         self.parts[part.index()].next = self.unused;
         self.unused = Some(part);
     }
-}
-
-/// Returns an alignment in units, at least one; `None` above [`LARGEST_ALIGN`].
-const fn align_units(align: u64) -> Option<u32> {
-    match align {
-        0..=UNIT => Some(1),
-        _ if align <= LARGEST_ALIGN => Some((align / UNIT) as u32),
-        _ => None,
-    }
-}
-
-/// Returns the list of a size in units, or with `all_fit` the first list whose parts are all at least that long. `None` above the last
-/// list.
-const fn list_of(size: u32, all_fit: bool) -> Option<usize> {
-    // Sizes below one octave of steps have a list each.
-    let (octave, step) = if size < STEPS as u32 {
-        (0, size as usize)
-    } else {
-        let shift = size.ilog2() - STEP_BITS;
-        let step = (size >> shift) as usize & (STEPS - 1);
-        let exact = size & ((1 << shift) - 1) == 0;
-        let list = (shift as usize + 1) * STEPS + step + (all_fit && !exact) as usize;
-        (list / STEPS, list % STEPS)
-    };
-    // Past the last list, no size is long enough.
-    if octave >= OCTAVES {
-        return None;
-    }
-    Some(octave * STEPS + step)
 }
 
 #[cfg(test)]

@@ -26,29 +26,6 @@ fn check(heap: &Heap, slabs: &[u64]) {
     assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
 }
 
-#[test]
-fn lists_are_in_order_of_size_and_a_list_that_fits_fits() {
-    /// Returns the least size in a list.
-    fn least(list: usize) -> u32 {
-        let (octave, step) = (list / STEPS, (list % STEPS) as u32);
-        if octave == 0 { step } else { (STEPS as u32 + step) << (octave - 1) }
-    }
-    for list in 1..LISTS {
-        assert_eq!(list_of(least(list), false), Some(list));
-        assert_eq!(list_of(least(list), true), Some(list));
-        assert_eq!(list_of(least(list) - 1, false), Some(list - 1));
-    }
-    for size in (1..5000).chain((12..32).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)])) {
-        let own = list_of(size, false).unwrap();
-        assert!(least(own) <= size);
-        match list_of(size, true) {
-            Some(fits) => assert!(least(fits) >= size && least(fits - 1) < size, "size {size}"),
-            None => assert!(own == LISTS - 1, "size {size}"),
-        }
-    }
-    assert_eq!((list_of(u32::MAX, false), list_of(u32::MAX, true)), (Some(LISTS - 1), None));
-}
-
 /// Returns the most bytes of a free range at an alignment, by checking each range.
 fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
     let usable = |((slab, offset), size): ((u32, u64), u64)| {
