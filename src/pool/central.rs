@@ -4,36 +4,40 @@
 //! upstream memory, the clock or the callback.
 
 mod back;
+mod hygiene;
+mod moves;
 pub(crate) mod relocate;
 mod remains;
 mod report;
 mod room;
+mod state;
+mod trim;
+mod upstream;
 
 use core::alloc::Layout;
-use core::cell::Cell;
 use core::mem::{self, ManuallyDrop};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
+pub(super) use moves::Moving;
 use remains::Remains;
 use ringmem_layouts::HostWord;
+use state::State;
 
 use super::builder::{Hygiene, Options};
 use super::cache::{Cache, Counted, Entry, Idle, Kept};
 use super::free_list::FreeList;
 use super::handles::{Handles, Share};
-use super::heap::{Given, Heap, LARGEST_ALIGN, Taken, UNIT};
+use super::heap::{LARGEST_ALIGN, Taken, UNIT};
 use super::local::{self, Home};
 use super::tag::Tag;
 use crate::backend::panic::both;
-use crate::backend::{Block, Fill, Ticket, Uses};
+use crate::backend::{Block, Ticket};
 use crate::barrier::System;
 use crate::fork::Process;
 use crate::memory::{Memory, raised};
-use crate::stream::Stream;
 use crate::{CacheLineAligned, Result};
 
 /// Slab sizes are multiples of this, if the limit allows.
@@ -98,65 +102,6 @@ struct Caches {
     are_closed: bool,
 }
 
-struct State {
-    heap: Heap,
-    /// By number; `None` for an unused number.
-    slabs: Vec<Option<Slab>>,
-    /// Freed entries whose last uses are not complete.
-    pending: Vec<(Uses, Entry)>,
-    /// By [`address`](crate::backend::Block::address): the upstream tags of direct blocks, which carry the pool's tags while they are live.
-    direct: HashMap<u64, u64>,
-    /// Blocks that were freed upstream but still count as reserved: their uses are not complete, or their free is deferred.
-    leaving: Vec<(Uses, Block)>,
-    /// The number of threads that move memory between the upstream memory, the heap and caches, out of sight of other threads.
-    moving: u32,
-    /// The number of reservations that the limit refused.
-    refusals: u64,
-    /// Bytes of slabs and of direct blocks, including those that are being allocated. Never above the limit.
-    reserved: u64,
-    peak: u64,
-}
-
-impl State {
-    /// Frees a part into the heap, possibly [deferred](Heap::free_deferred). Returns the slab that this emptied, which the caller must
-    /// [`date`](Central::date).
-    fn give(&mut self, entry: &Entry) -> Option<u32> {
-        let given = self.heap.free_deferred(Tag(entry.idle.tag).part()?)?;
-        self.emptied(given)
-    }
-
-    /// Performs all deferred frees. Returns the slabs that this emptied, which the caller must date.
-    fn settle(&mut self) -> Vec<u32> {
-        let mut emptied = Vec::new();
-        while let Some(given) = self.heap.free_next_deferred() {
-            emptied.extend(self.emptied(given));
-        }
-        emptied
-    }
-
-    fn emptied(&mut self, given: Given) -> Option<u32> {
-        if !given.is_empty {
-            return None;
-        }
-        self.slabs.get_mut(given.slab as usize)?.as_mut()?.empty_since = UNDATED;
-        Some(given.slab)
-    }
-
-    /// Returns the empty slabs with their numbers.
-    fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
-        self.heap.empty_slabs().filter_map(|number| Some((number, self.slabs.get(number as usize)?.as_ref()?)))
-    }
-}
-
-/// The time of a slab that was just emptied: later than every clock value.
-const UNDATED: u64 = u64::MAX;
-
-struct Slab {
-    block: Block,
-    /// The time of the last free in this slab.
-    empty_since: u64,
-}
-
 impl<M: Memory> Central<M> {
     pub fn new(memory: M, options: Options) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
@@ -164,17 +109,6 @@ impl<M: Memory> Central<M> {
         let (least_align, classes) = (memory.least_align(), options.classes);
         // With raised alignments, the layout of a block differs from its request.
         let is_plain = options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::Leave) && least_align == 1;
-        let state = State {
-            heap: Heap::new(),
-            slabs: Vec::new(),
-            pending: Vec::new(),
-            direct: HashMap::new(),
-            leaving: Vec::new(),
-            moving: 0,
-            refusals: 0,
-            reserved: 0,
-            peak: 0,
-        };
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
@@ -183,7 +117,7 @@ impl<M: Memory> Central<M> {
             least_align,
             memory: ManuallyDrop::new(memory),
             options,
-            state: CacheLineAligned::new(Mutex::new(state)),
+            state: CacheLineAligned::default(),
             caches: Mutex::default(),
             handles: CacheLineAligned::new(Handles::new()),
             ended: Mutex::new(std::vec![Counted::default(); classes.count()]),
@@ -236,15 +170,6 @@ impl<M: Memory> Central<M> {
         (CACHED_BYTES / self.options.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
-    /// Prepares an entry for its next owner, as the hygiene option requires.
-    pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
-        match self.options.hygiene {
-            Hygiene::Leave => Ok(entry),
-            Hygiene::Zero => self.clean(entry, layout, 0, on),
-            Hygiene::Poison(byte) => self.clean(entry, layout, byte, on),
-        }
-    }
-
     #[inline(always)]
     pub fn block(&self, entry: &Entry, layout: Layout) -> Block {
         Block {
@@ -286,59 +211,6 @@ impl<M: Memory> Central<M> {
         Entry { idle: Idle::new(Tag::new(taken.part, class, taken.size, block).0, device_address, host), used: None }
     }
 
-    /// Fills the requested bytes of a block. If the fill fails, the pool takes the block back.
-    #[cold]
-    fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
-        let block = self.block(&entry, layout);
-        // SAFETY: offset 0 is within the block.
-        let Some(to) = (unsafe { block.place(0) }) else { return Ok(entry) };
-        let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
-        let backend = self.memory.backend();
-        let clean = || match on {
-            // SAFETY: the block has no owner yet. Its last use, if any, was on this stream, so it completes before the fill.
-            Some(stream) => unsafe { backend.fill(&fill, stream.id()) }.map(Some),
-            // SAFETY: the block has no owner yet. Without a stream, only entries without an open use are taken, and the `ready` ticket of
-            // an upstream block is waited for.
-            None => block
-                .ready
-                .map_or(Ok(true), |ready| backend.wait(ready, None))
-                .and_then(|_| unsafe { backend.fill_now(&fill) })
-                .map(|()| None),
-        };
-        let mut cleaned = Ok(None);
-        both(
-            || cleaned = clean(),
-            |has_panicked| {
-                if has_panicked {
-                    self.refuse(&entry, layout);
-                }
-            },
-        );
-        match cleaned {
-            Ok(ticket) => Ok(Entry { used: ticket.or(entry.used), ..entry }),
-            Err(error) => {
-                self.refuse(&entry, layout);
-                Err(error)
-            }
-        }
-    }
-
-    /// Takes back an entry that could not be filled. No operation is queued on it.
-    fn refuse(&self, entry: &Entry, layout: Layout) {
-        if !Tag(entry.idle.tag).is_direct() {
-            self.give_one(&Uses::from(entry.used), entry);
-            return;
-        }
-        // The request failed, so it does not count.
-        self.counts.misses.fetch_sub(1, Relaxed);
-        let block = self.block(entry, layout);
-        let uses = Uses::from(block.ready);
-        // SAFETY: the block has no owner, and `ready` is its only use.
-        if let Err(error) = unsafe { self.forget_direct(block, &uses) } {
-            self.memory.backend().unreported(error);
-        }
-    }
-
     /// Closes every thread's share when the first handle is dropped, and returns the sum of their counts. `None` in a fork, or if a cache
     /// cannot be accessed: then the pool leaks.
     #[cold]
@@ -352,32 +224,6 @@ impl<M: Memory> Central<M> {
             caches.all.clone()
         };
         caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)))
-    }
-
-    /// Marks that this thread may move memory, until the guard is dropped. Moves must be counted with [`moved`](Self::moved) before that.
-    pub fn moving(&self) -> Moving<'_, M> {
-        self.lock().moving += 1;
-        Moving(self)
-    }
-
-    /// Counts a move by this thread. The synchronisation that makes the moved memory visible also makes the count visible.
-    fn moved(&self) {
-        self.moves.fetch_add(1, Relaxed);
-        MOVES.set(MOVES.get().wrapping_add(1));
-    }
-
-    /// Returns a number that changes only when another thread moves memory, here or in the pool `beside`.
-    pub fn moved_by_others(&self, beside: Option<&Self>) -> u64 {
-        let moves = |pool: &Self| pool.moves.load(Relaxed);
-        moves(self).wrapping_add(beside.map_or(0, moves)).wrapping_sub(MOVES.get())
-    }
-
-    /// Calls the upstream memory. If it is a pool, its moves do not count as moves here.
-    fn below<R>(&self, call: impl FnOnce(&M) -> R) -> R {
-        let moves = MOVES.get();
-        let result = call(&self.memory);
-        MOVES.set(moves);
-        result
     }
 
     /// Locks the state with no deferred frees left, for readers of the heap.
@@ -396,27 +242,6 @@ impl<M: Memory> Central<M> {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-pub(super) struct Moving<'a, M: Memory>(&'a Central<M>);
-
-impl<M: Memory> Moving<'_, M> {
-    /// Ends the move under the state's lock that the caller holds.
-    fn end(self, state: &mut State) {
-        state.moving -= 1;
-        mem::forget(self);
-    }
-}
-
-impl<M: Memory> Drop for Moving<'_, M> {
-    fn drop(&mut self) {
-        self.0.lock().moving -= 1;
-    }
-}
-
-thread_local! {
-    /// The moves of this thread, to subtract from the moves of all threads.
-    static MOVES: Cell<u64> = const { Cell::new(0) };
 }
 
 fn take_all(kept: &mut Kept) -> Vec<Entry> {

@@ -146,11 +146,13 @@ pub(super) struct Heap {
     pieces: u64,
 }
 
-impl Heap {
-    pub fn new() -> Self {
+impl Default for Heap {
+    fn default() -> Self {
         Self::of(PARTS, FAR)
     }
+}
 
+impl Heap {
     fn of(most: usize, far: usize) -> Self {
         let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, place: 0, next: None };
         Self {

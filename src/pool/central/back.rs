@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::vec::Vec;
 
-use super::{CACHED_BYTES, Central, LISTED_BLOCKS, Moving, State, UNDATED, take_all};
+use super::state::{State, UNDATED};
+use super::{CACHED_BYTES, Central, LISTED_BLOCKS, Moving, take_all};
 use crate::backend::panic::at_most_one;
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;

@@ -5,17 +5,16 @@ use core::cell::{Cell, RefCell};
 use core::iter;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use std::collections::HashSet;
 use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::{Central, GRAIN, Moving, Slab, State, UNDATED, Wanted};
-use crate::backend::panic::{both, each};
+use super::state::{Slab, UNDATED};
+use super::{Central, GRAIN, Wanted};
+use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
 use crate::error::LimitOf;
 use crate::memory::{Memory, Origin};
-use crate::monotonic::nanoseconds;
 use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
@@ -54,21 +53,6 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
         }
     }
     Ok(None)
-}
-
-/// Returns the free bytes and the largest contiguous ones if the error means that memory is short for now: frees may help. Returns any
-/// other error.
-fn short(error: Error) -> Result<(u64, u64)> {
-    match error {
-        Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
-        Error::Limit { used, limit, .. } => {
-            let left = limit.saturating_sub(used);
-            Ok((left, left))
-        }
-        // The system does not report free memory.
-        Error::Map { .. } => Ok((0, 0)),
-        error => Err(error),
-    }
 }
 
 impl<M: Memory> Central<M> {
@@ -169,47 +153,6 @@ impl<M: Memory> Central<M> {
         self.reused(Entry::of(&block, block.ready), layout, on)
     }
 
-    /// # Safety
-    ///
-    /// The promise of `Memory::free`.
-    #[cold]
-    pub unsafe fn free_direct(&self, block: &Block, uses: &Uses) -> Result<()> {
-        self.counts.returns.fetch_add(1, Relaxed);
-        // SAFETY: the caller's promise.
-        unsafe { self.forget_direct(Block { ..*block }, uses) }
-    }
-
-    /// Like [`free_direct`](Self::free_direct), for a block that no caller received.
-    ///
-    /// # Safety
-    ///
-    /// The promise of `Memory::free`.
-    pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
-        let bytes = block.layout.size() as u64;
-        // Before the upstream free, after which another block may have this address.
-        block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
-        self.counts.requested.fetch_sub(bytes, Relaxed);
-        // SAFETY: the caller's promise, and the block has its upstream tag again.
-        unsafe { self.free_below(block, uses) }
-    }
-
-    /// Frees a block to the upstream memory, and updates the accounts even if that fails or panics.
-    ///
-    /// # Safety
-    ///
-    /// The promise of `Memory::free`.
-    unsafe fn free_below(&self, block: Block, uses: &Uses) -> Result<()> {
-        let left = Block { ready: None, ..block };
-        let mut outcome = Ok(());
-        // SAFETY: the caller's promise.
-        let free = || outcome = self.below(|memory| unsafe { memory.free(&block, uses) });
-        both(free, |_| {
-            self.counts.frees.fetch_add(1, Relaxed);
-            self.left(left, uses);
-        });
-        outcome
-    }
-
     /// Calls the out-of-memory callback, and returns whether it freed memory. Returns false inside a callback.
     fn call_back(&self, requested: u64) -> bool {
         let Some(callback) = &self.options.out_of_memory else { return false };
@@ -289,28 +232,6 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// Allocates a block from the upstream memory; `None` if the limit or the memory refuses it for now: `refused` then has the free bytes.
-    fn upstream(&self, bytes: u64, align: usize, on: Option<&Stream>, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
-        let Some(mut reserved) = self.reserve(bytes) else {
-            let left = self.options.limit - self.lock().reserved;
-            refused.set((left, left));
-            return Ok(None);
-        };
-        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
-        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: isize::MAX as u64 })?;
-        match self.below(|memory| memory.alloc(layout, on)) {
-            Ok(block) => {
-                reserved.is_had = true;
-                self.counts.allocations.fetch_add(1, Relaxed);
-                Ok(Some(block))
-            }
-            Err(error) => {
-                refused.set(short(error)?);
-                Ok(None)
-            }
-        }
-    }
-
     /// Adds a block as a slab, and takes a part of it before other threads can.
     fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
@@ -347,18 +268,6 @@ impl<M: Memory> Central<M> {
         Ok(self.take_of(&mut state, bytes, align))
     }
 
-    /// Reserves bytes, if the limit allows.
-    fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
-        let mut state = self.lock();
-        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
-            state.refusals += 1;
-            return None;
-        };
-        state.reserved = sum;
-        state.moving += 1;
-        Some(Reserved { bytes, sum, refusals: state.refusals, is_had: false, moving: Moving(self) })
-    }
-
     /// Reserves room for all of the blocks or for none. After a failure or a panic, frees empty slabs down to the previously reserved bytes.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
@@ -387,110 +296,5 @@ impl<M: Memory> Central<M> {
             }
         });
         outcome
-    }
-
-    /// Frees slabs that have been empty for `age`, the oldest first, while more than `bytes` are reserved. Returns the freed bytes. Keeps
-    /// slabs whose free the backend would defer. Flushes all thread caches first.
-    pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
-        let _moving = self.moving();
-        self.empty_caches();
-        self.trim_idle(bytes, age)
-    }
-
-    /// Like [`trim`](Self::trim), without a flush of the caches.
-    fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
-        let _moving = self.moving();
-        self.collect();
-        let now = (self.options.clock)();
-        let (going, _) = self.removable();
-        let gone = {
-            let mut state = self.settled();
-            let mut empty: Vec<(u64, u32)> = state
-                .empty_slabs()
-                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= nanoseconds(age))
-                .map(|(number, slab)| (slab.empty_since, number))
-                .collect();
-            empty.sort_unstable();
-            let State { heap, slabs, reserved, .. } = &mut *state;
-            let mut left = *reserved;
-            let mut chosen: Vec<u32> = Vec::new();
-            for (_, slab) in empty {
-                if left <= bytes {
-                    break;
-                }
-                left -= slabs.get(slab as usize).and_then(Option::as_ref).map_or(0, |slab| slab.block.layout.size() as u64);
-                chosen.push(slab);
-            }
-            let wanted: HashSet<u32> = chosen.iter().copied().collect();
-            heap.remove_empty(|slab| wanted.contains(&slab));
-            chosen.into_iter().filter_map(|slab| slabs.get_mut(slab as usize).and_then(Option::take)).collect::<Vec<_>>()
-        };
-        let mut bytes = 0;
-        each(gone, |slab| {
-            bytes += slab.block.layout.size() as u64;
-            self.give_back(slab.block, &Uses::NONE);
-        });
-        bytes
-    }
-
-    /// Returns the empty slabs whose free the backend would not defer, and whether others exist.
-    fn removable(&self) -> (HashSet<u32>, bool) {
-        let backend = self.memory.backend();
-        let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
-        let empty: Vec<(u32, Block)> = self.settled().empty_slabs().map(empty).collect();
-        let count = empty.len();
-        let going: HashSet<u32> =
-            empty.into_iter().filter(|(_, block)| !backend.extension().defers_free(block)).map(|(number, _)| number).collect();
-        let has_others = going.len() < count;
-        (going, has_others)
-    }
-
-    /// Frees a slab to the upstream memory.
-    fn give_back(&self, block: Block, uses: &Uses) {
-        // SAFETY: a slab of this memory, removed from the table, and in use by `uses` at most.
-        if let Err(error) = unsafe { self.free_below(block, uses) } {
-            self.memory.backend().unreported(error);
-        }
-    }
-
-    /// Releases the reservation of a block that was freed upstream. If its uses are incomplete or its free is deferred, a later
-    /// [`collect`](Self::collect) does so; the stored block only serves for queries.
-    fn left(&self, block: Block, uses: &Uses) {
-        let backend = self.memory.backend();
-        let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.extension().is_deferred(&block);
-        let mut state = self.lock();
-        if has_gone {
-            state.reserved -= block.layout.size() as u64;
-            self.moved();
-        } else {
-            state.leaving.push((*uses, block));
-        }
-    }
-}
-
-/// A reservation for an upstream allocation. Counts as a move until it is dropped, so waiters wait for it.
-struct Reserved<'a, M: Memory> {
-    bytes: u64,
-    /// The reserved bytes including these.
-    sum: u64,
-    /// The number of refusals at that time.
-    refusals: u64,
-    /// The allocation has succeeded.
-    is_had: bool,
-    moving: Moving<'a, M>,
-}
-
-impl<M: Memory> Drop for Reserved<'_, M> {
-    fn drop(&mut self) {
-        let mut state = self.moving.0.lock();
-        if self.is_had {
-            state.peak = state.peak.max(self.sum);
-            return;
-        }
-        state.reserved -= self.bytes;
-        // The limit may have refused another request because of these bytes.
-        if state.refusals != self.refusals {
-            self.moving.0.moved();
-        }
     }
 }

@@ -133,7 +133,7 @@ fn no_part_gets_a_number_above_the_last() {
 
 #[test]
 fn bytes_skipped_for_an_alignment_stay_free_and_coalesce() {
-    let mut heap = Heap::new();
+    let mut heap = Heap::default();
     assert!(heap.add(0, 64 * UNIT, at(1)));
     let aligned = heap.take(3 * UNIT, 16 * UNIT).unwrap();
     assert_eq!((aligned.offset, heap.pieces(), heap.free()), (15 * UNIT, 2, 61 * UNIT));

@@ -1,0 +1,79 @@
+//! The contents of a block at its allocation.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::Central;
+use crate::Result;
+use crate::backend::panic::both;
+use crate::backend::{Fill, Uses};
+use crate::memory::Memory;
+use crate::pool::builder::Hygiene;
+use crate::pool::cache::Entry;
+use crate::pool::tag::Tag;
+use crate::stream::Stream;
+
+use core::alloc::Layout;
+
+impl<M: Memory> Central<M> {
+    /// Prepares an entry for its next owner, as the hygiene option requires.
+    pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
+        match self.options.hygiene {
+            Hygiene::Leave => Ok(entry),
+            Hygiene::Zero => self.clean(entry, layout, 0, on),
+            Hygiene::Poison(byte) => self.clean(entry, layout, byte, on),
+        }
+    }
+
+    /// Fills the requested bytes of a block. If the fill fails, the pool takes the block back.
+    #[cold]
+    fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
+        let block = self.block(&entry, layout);
+        // SAFETY: offset 0 is within the block.
+        let Some(to) = (unsafe { block.place(0) }) else { return Ok(entry) };
+        let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
+        let backend = self.memory.backend();
+        let clean = || match on {
+            // SAFETY: the block has no owner yet. Its last use, if any, was on this stream, so it completes before the fill.
+            Some(stream) => unsafe { backend.fill(&fill, stream.id()) }.map(Some),
+            // SAFETY: the block has no owner yet. Without a stream, only entries without an open use are taken, and the `ready` ticket of
+            // an upstream block is waited for.
+            None => block
+                .ready
+                .map_or(Ok(true), |ready| backend.wait(ready, None))
+                .and_then(|_| unsafe { backend.fill_now(&fill) })
+                .map(|()| None),
+        };
+        let mut cleaned = Ok(None);
+        both(
+            || cleaned = clean(),
+            |has_panicked| {
+                if has_panicked {
+                    self.refuse(&entry, layout);
+                }
+            },
+        );
+        match cleaned {
+            Ok(ticket) => Ok(Entry { used: ticket.or(entry.used), ..entry }),
+            Err(error) => {
+                self.refuse(&entry, layout);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back an entry that could not be filled. No operation is queued on it.
+    fn refuse(&self, entry: &Entry, layout: Layout) {
+        if !Tag(entry.idle.tag).is_direct() {
+            self.give_one(&Uses::from(entry.used), entry);
+            return;
+        }
+        // The request failed, so it does not count.
+        self.counts.misses.fetch_sub(1, Relaxed);
+        let block = self.block(entry, layout);
+        let uses = Uses::from(block.ready);
+        // SAFETY: the block has no owner, and `ready` is its only use.
+        if let Err(error) = unsafe { self.forget_direct(block, &uses) } {
+            self.memory.backend().unreported(error);
+        }
+    }
+}

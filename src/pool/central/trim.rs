@@ -1,0 +1,70 @@
+//! Trims: empty slabs return to the upstream memory.
+
+use core::time::Duration;
+use std::collections::HashSet;
+use std::vec::Vec;
+
+use super::Central;
+use super::state::{Slab, State};
+use crate::backend::panic::each;
+use crate::backend::{Block, Uses};
+use crate::memory::Memory;
+use crate::monotonic::nanoseconds;
+
+impl<M: Memory> Central<M> {
+    /// Frees slabs that have been empty for `age`, the oldest first, while more than `bytes` are reserved. Returns the freed bytes. Keeps
+    /// slabs whose free the backend would defer. Flushes all thread caches first.
+    pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
+        let _moving = self.moving();
+        self.empty_caches();
+        self.trim_idle(bytes, age)
+    }
+
+    /// Like [`trim`](Self::trim), without a flush of the caches.
+    pub(super) fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
+        let _moving = self.moving();
+        self.collect();
+        let now = (self.options.clock)();
+        let (going, _) = self.removable();
+        let gone = {
+            let mut state = self.settled();
+            let mut empty: Vec<(u64, u32)> = state
+                .empty_slabs()
+                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= nanoseconds(age))
+                .map(|(number, slab)| (slab.empty_since, number))
+                .collect();
+            empty.sort_unstable();
+            let State { heap, slabs, reserved, .. } = &mut *state;
+            let mut left = *reserved;
+            let mut chosen: Vec<u32> = Vec::new();
+            for (_, slab) in empty {
+                if left <= bytes {
+                    break;
+                }
+                left -= slabs.get(slab as usize).and_then(Option::as_ref).map_or(0, |slab| slab.block.layout.size() as u64);
+                chosen.push(slab);
+            }
+            let wanted: HashSet<u32> = chosen.iter().copied().collect();
+            heap.remove_empty(|slab| wanted.contains(&slab));
+            chosen.into_iter().filter_map(|slab| slabs.get_mut(slab as usize).and_then(Option::take)).collect::<Vec<_>>()
+        };
+        let mut bytes = 0;
+        each(gone, |slab| {
+            bytes += slab.block.layout.size() as u64;
+            self.give_back(slab.block, &Uses::NONE);
+        });
+        bytes
+    }
+
+    /// Returns the empty slabs whose free the backend would not defer, and whether others exist.
+    pub(super) fn removable(&self) -> (HashSet<u32>, bool) {
+        let backend = self.memory.backend();
+        let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
+        let empty: Vec<(u32, Block)> = self.settled().empty_slabs().map(empty).collect();
+        let count = empty.len();
+        let going: HashSet<u32> =
+            empty.into_iter().filter(|(_, block)| !backend.extension().defers_free(block)).map(|(number, _)| number).collect();
+        let has_others = going.len() < count;
+        (going, has_others)
+    }
+}

@@ -1,0 +1,153 @@
+//! Blocks of the upstream memory: their reservation within the limit, and their frees.
+
+use core::alloc::Layout;
+use core::cell::Cell;
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Central, Moving};
+use crate::backend::panic::both;
+use crate::backend::{Block, Uses};
+use crate::memory::Memory;
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// Returns the free bytes and the largest contiguous ones if the error means that memory is short for now: frees may help. Returns any
+/// other error.
+fn short(error: Error) -> Result<(u64, u64)> {
+    match error {
+        Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
+        Error::Limit { used, limit, .. } => {
+            let left = limit.saturating_sub(used);
+            Ok((left, left))
+        }
+        // The system does not report free memory.
+        Error::Map { .. } => Ok((0, 0)),
+        error => Err(error),
+    }
+}
+
+impl<M: Memory> Central<M> {
+    /// Allocates a block from the upstream memory; `None` if the limit or the memory refuses it for now: `refused` then has the free bytes.
+    pub(super) fn upstream(&self, bytes: u64, align: usize, on: Option<&Stream>, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
+        let Some(mut reserved) = self.reserve(bytes) else {
+            let left = self.options.limit - self.lock().reserved;
+            refused.set((left, left));
+            return Ok(None);
+        };
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: isize::MAX as u64 })?;
+        match self.below(|memory| memory.alloc(layout, on)) {
+            Ok(block) => {
+                reserved.is_had = true;
+                self.counts.allocations.fetch_add(1, Relaxed);
+                Ok(Some(block))
+            }
+            Err(error) => {
+                refused.set(short(error)?);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reserves bytes, if the limit allows.
+    fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
+        let mut state = self.lock();
+        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
+            state.refusals += 1;
+            return None;
+        };
+        state.reserved = sum;
+        state.moving += 1;
+        Some(Reserved { bytes, sum, refusals: state.refusals, is_had: false, moving: Moving(self) })
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    #[cold]
+    pub unsafe fn free_direct(&self, block: &Block, uses: &Uses) -> Result<()> {
+        self.counts.returns.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.forget_direct(Block { ..*block }, uses) }
+    }
+
+    /// Like [`free_direct`](Self::free_direct), for a block that no caller received.
+    ///
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
+        let bytes = block.layout.size() as u64;
+        // Before the upstream free, after which another block may have this address.
+        block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
+        self.counts.requested.fetch_sub(bytes, Relaxed);
+        // SAFETY: the caller's promise, and the block has its upstream tag again.
+        unsafe { self.free_below(block, uses) }
+    }
+
+    /// Frees a block to the upstream memory, and updates the accounts even if that fails or panics.
+    ///
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    unsafe fn free_below(&self, block: Block, uses: &Uses) -> Result<()> {
+        let left = Block { ready: None, ..block };
+        let mut outcome = Ok(());
+        // SAFETY: the caller's promise.
+        let free = || outcome = self.below(|memory| unsafe { memory.free(&block, uses) });
+        both(free, |_| {
+            self.counts.frees.fetch_add(1, Relaxed);
+            self.left(left, uses);
+        });
+        outcome
+    }
+
+    /// Frees a slab to the upstream memory.
+    pub(super) fn give_back(&self, block: Block, uses: &Uses) {
+        // SAFETY: a slab of this memory, removed from the table, and in use by `uses` at most.
+        if let Err(error) = unsafe { self.free_below(block, uses) } {
+            self.memory.backend().unreported(error);
+        }
+    }
+
+    /// Releases the reservation of a block that was freed upstream. If its uses are incomplete or its free is deferred, a later
+    /// [`collect`](Self::collect) does so; the stored block only serves for queries.
+    fn left(&self, block: Block, uses: &Uses) {
+        let backend = self.memory.backend();
+        let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.extension().is_deferred(&block);
+        let mut state = self.lock();
+        if has_gone {
+            state.reserved -= block.layout.size() as u64;
+            self.moved();
+        } else {
+            state.leaving.push((*uses, block));
+        }
+    }
+}
+
+/// A reservation for an upstream allocation. Counts as a move until it is dropped, so waiters wait for it.
+struct Reserved<'a, M: Memory> {
+    bytes: u64,
+    /// The reserved bytes including these.
+    sum: u64,
+    /// The number of refusals at that time.
+    refusals: u64,
+    /// The allocation has succeeded.
+    is_had: bool,
+    moving: Moving<'a, M>,
+}
+
+impl<M: Memory> Drop for Reserved<'_, M> {
+    fn drop(&mut self) {
+        let mut state = self.moving.0.lock();
+        if self.is_had {
+            state.peak = state.peak.max(self.sum);
+            return;
+        }
+        state.reserved -= self.bytes;
+        // The limit may have refused another request because of these bytes.
+        if state.refusals != self.refusals {
+            self.moving.0.moved();
+        }
+    }
+}
