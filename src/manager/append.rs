@@ -1,4 +1,4 @@
-//! [`Append`]: collects single elements and copies them to the device in batches.
+//! [`Append`]: appends single elements with one copy per batch.
 
 use std::sync::Arc;
 use std::vec::Vec;
@@ -8,7 +8,7 @@ use super::resize::{Step, resize};
 use crate::memory::Memory;
 use crate::{DeviceBytes, Error, Result};
 
-/// The size of a batch in bytes. Starting a copy takes as long as copying thousands of bytes.
+/// The size of a batch: starting a copy takes as long as copying thousands of bytes.
 const STAGE: usize = 64 << 10;
 
 /// The end of a buffer, for the closure of [`LeaseMut::append`].
@@ -28,7 +28,6 @@ const STAGE: usize = 64 << 10;
 pub struct Append<'l, 'a, T: DeviceBytes, M: Memory> {
     lease: &'l mut LeaseMut<'a, T, M>,
     staged: Vec<T>,
-    /// Elements written so far, live or not.
     len: usize,
 }
 
@@ -37,7 +36,7 @@ impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`LeaseMut::ensure_capacity`], or the copy's error. The element was not appended: return the error from the closure.
+    /// As [`LeaseMut::ensure_capacity`], or the copy's error: return it from the closure.
     pub fn push(&mut self, element: T) -> Result<()> {
         if self.staged.len() == self.staged.capacity() {
             self.flush()?;
@@ -48,7 +47,6 @@ impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
         Ok(())
     }
 
-    /// Copies the collected elements.
     fn flush(&mut self) -> Result<()> {
         self.lease.write_at(self.len, &self.staged)?;
         self.len += self.staged.len();
@@ -88,8 +86,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         self.append(|end| elements.into_iter().try_for_each(|element| end.push(element)))
     }
 
-    /// Lets `write` push elements, which are copied in batches of 64 KiB. They become live when `write` returns: all of them, or none if it fails
-    /// or panics, or if a copy fails.
+    /// Lets `write` push elements, which are copied in batches of 64 KiB. All of them become live when `write` returns, or none after a failure or panic.
     ///
     /// # Errors
     ///
@@ -104,7 +101,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         Ok(written)
     }
 
-    /// Writes elements from index `at` on, directly after those already written. Does not change the length.
+    /// Writes elements from index `at` on, after those already written.
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
         self.value.table().here()?;
         let Some(end) = at.checked_add(elements.len()) else {

@@ -33,13 +33,13 @@ impl<M: Memory> Builder<M> {
         Self { memory, limit: 6 << 30, clock: monotonic() }
     }
 
-    /// Sets the limit in bytes of all buffers and reservations together. Default: 6 GiB.
+    /// Sets the limit in bytes. Default: 6 GiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Sets the limit to four fifths of the device's memory, if the backend reports its size.
+    /// Sets the limit to four fifths of the device's memory, if its size is known.
     ///
     /// # Errors
     ///
@@ -52,8 +52,7 @@ impl<M: Memory> Builder<M> {
         })
     }
 
-    /// Sets a monotonic clock in nanoseconds, which dates uses. It saturates after 292 years. No lock is held while it is called. Lookups do not
-    /// call it.
+    /// Sets a monotonic clock in nanoseconds, which dates uses and saturates after 292 years. Lookups do not call it.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self

@@ -11,9 +11,8 @@ impl<M: Memory> MemoryManager<M> {
     /// Frees the buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
     /// figures in order of name.
     ///
-    /// `goes` gets the figures of a buffer, such as its [utilisation](BufferStatistics::utilisation); `|_| true` frees every idle buffer. Reads
-    /// since the last poll of the figures count as a use [now](Self::tick). The backend counts errors of frees, as for dropped buffers. A
-    /// concurrent request for a lease waits for the check instead of failing. Does nothing in a forked process.
+    /// Reads since the last poll count as a use [now](Self::tick). The backend counts errors of frees. A concurrent request for a lease waits for the check.
+    /// Does nothing in a forked process.
     ///
     /// ```
     /// use std::time::Duration;
@@ -45,14 +44,13 @@ impl<M: Memory> MemoryManager<M> {
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
-        // Exclusive for the duration of the check: concurrent requests wait. No code of the caller runs meanwhile.
+        // Exclusive, so that concurrent requests wait. No code of the caller runs meanwhile.
         let entry = self.slots.briefly(named.index).ok()?;
-        // Reads again: the buffer may have been used after the first check.
+        // It may have been used after the first check.
         let figures = named.metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
-        // No other thread removes an entry while this thread has it exclusively.
         let (entry, _) = entry.remove().ok()?;
         shared.names.free(&named.metadata.name, named.index);
         shared.counts.freed();

@@ -1,9 +1,8 @@
-//! [`BufferConfig`]: minimum and maximum size and growth of a buffer.
+//! [`BufferConfig`]: size limits and growth of a buffer.
 //!
-//! 1. All arithmetic is on integers. [`Growth`] is a ratio of two integers, because a floating-point factor loses elements above 2^24 or 2^53.
-//! 2. A capacity is a whole number of elements. `min_bytes` rounds up and `max_bytes` rounds down; if they cross, `max_bytes` applies.
-//! 3. A buffer grows to at least `capacity × growth`, rounded up, within `max_bytes`. Growing one by one from 1 element to n takes at most ⌈log(n)
-//!    / log(growth)⌉ steps.
+//! 1. All arithmetic is on integers: a floating-point factor loses elements above 2^24 or 2^53.
+//! 2. A capacity is a whole number of elements. `min_bytes` rounds up, `max_bytes` rounds down and takes precedence.
+//! 3. Growing one by one from 1 element to n takes at most ⌈log(n) / log(growth)⌉ steps.
 
 use crate::config::ConfigError;
 use crate::{Error, Result};
@@ -24,7 +23,7 @@ const MIB: u64 = 1 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferConfig {
-    /// The element size in bytes that the buffer accepts; `None` for any size.
+    /// The element size in bytes; `None` for any.
     pub bytes_per_element: Option<u32>,
     /// The growth factor.
     pub growth: Growth,
@@ -32,7 +31,7 @@ pub struct BufferConfig {
     pub min_bytes: u64,
     /// The maximum size in bytes.
     pub max_bytes: u64,
-    /// Whether transfers of the buffer may be queued. If not, only [`LeaseMut::used_by`](super::LeaseMut::used_by) lists queued uses.
+    /// Whether transfers of the buffer may be queued.
     pub is_async: bool,
 }
 
@@ -64,7 +63,6 @@ impl Growth {
         if self.denominator == 0 {
             return u64::MAX;
         }
-        // 64 times 32 bits fit 96 bits.
         let grown = (capacity as u128 * self.numerator as u128).div_ceil(self.denominator as u128);
         if grown > u64::MAX as u128 { u64::MAX } else { grown as u64 }
     }
@@ -133,8 +131,7 @@ impl BufferConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Growth`] for a factor below 1 or a denominator of 0. [`ConfigError::Bytes`] for an element size of 0, a maximum of 0, and a
-    /// maximum below the minimum.
+    /// [`ConfigError::Growth`] for a factor below 1 or a denominator of 0. [`ConfigError::Bytes`] for sizes of 0, and a maximum below the minimum.
     pub const fn validate(&self) -> Result<(), ConfigError> {
         let Self { bytes_per_element, growth: Growth { numerator, denominator }, min_bytes, max_bytes, is_async: _ } = *self;
         if denominator == 0 || numerator < denominator {
@@ -160,14 +157,13 @@ impl BufferConfig {
         if self.max_bytes > isize::MAX as u64 { isize::MAX as u64 } else { self.max_bytes }
     }
 
-    /// Returns the minimum and maximum capacity in elements of `size` bytes.
+    /// Returns the minimum and maximum capacity.
     const fn bounds(&self, size: u64) -> (u64, u64) {
         let (least, most) = (self.min_bytes.div_ceil(size), self.most() / size);
         (if least < most { least } else { most }, most)
     }
 
-    /// Returns the new capacity in elements of `size` bytes (at least 1) if the capacity is `held` and `needed` elements are needed; `held` if that
-    /// suffices.
+    /// Returns the capacity in elements of `size` bytes that replaces a capacity of `held` if `needed` elements are needed; `held` if that suffices.
     ///
     /// # Errors
     ///
@@ -181,7 +177,7 @@ impl BufferConfig {
         Ok(least.max(self.growth.of(held)).min(most))
     }
 
-    /// Returns the smallest capacity that the configuration allows for `needed` elements: the target of a shrink.
+    /// Returns the smallest capacity for `needed` elements.
     ///
     /// # Errors
     ///
@@ -287,7 +283,6 @@ mod tests {
             .prop_map(|(growth, min, more)| BufferConfig::new().with_growth(growth).with_bytes(min, (min + more).max(1)))
     }
 
-    /// Numbers of every magnitude.
     fn elements() -> impl Strategy<Value = u64> {
         (0..41_u32, any::<u64>()).prop_map(|(bits, number)| number & ((1 << bits) - 1))
     }
@@ -313,7 +308,6 @@ mod tests {
                     prop_assert!(capacity * size >= config.min_bytes || capacity == most);
                     prop_assert!(capacity == held || capacity * u64::from(config.growth.denominator) >= held * u64::from(config.growth.numerator)
                         || capacity == most);
-                    // At most the larger of the request and the growth.
                     prop_assert!(capacity == held || capacity <= needed.max(config.min_bytes.div_ceil(size)).max(config.growth.of(held)));
                 }
             }
@@ -325,7 +319,6 @@ mod tests {
             let config = BufferConfig::new().with_growth(growth).with_bytes(0, u64::MAX);
             let (mut capacity, mut steps) = (1, 0);
             while capacity < 1_000_000 {
-                // No growth while the capacity suffices.
                 prop_assert_eq!(config.capacity(capacity, capacity, size).ok(), Some(capacity));
                 capacity = config.capacity(capacity, capacity + 1, size).expect("no bound");
                 steps += 1;

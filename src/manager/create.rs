@@ -1,4 +1,4 @@
-//! Creates buffers: takes a name, checks type and configuration, allocates memory.
+//! Creates buffers.
 
 use core::panic::Location;
 use std::boxed::Box;
@@ -14,25 +14,22 @@ use crate::registry::stored::Element;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Creates a buffer with `len` live elements of unspecified contents and the initial capacity of its configuration.
+    /// Creates a buffer with `len` live elements of unspecified contents.
     ///
     /// # Errors
     ///
-    /// [`AlreadyExists`](Error::AlreadyExists), also while another thread creates a buffer of that name; [`Config`](Error::Config) for an invalid
-    /// configuration, or one for another element size; [`Size`](Error::Size) for more than its maximum; [`Limit`](Error::Limit); the memory's
-    /// error. Nothing is created.
+    /// [`AlreadyExists`](Error::AlreadyExists), also while another thread creates it; [`Config`](Error::Config) for an invalid configuration, or one for
+    /// another element size; [`Size`](Error::Size) for more than its maximum; [`Limit`](Error::Limit); the memory's error. Nothing is created.
     #[track_caller]
     pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         self.make(name, len, config, None)
     }
 
-    /// As [`create`](Self::create), with [reserved](Self::reserve) bytes. The buffer takes as many as it needs; the rest stays reserved. If nothing
-    /// is created, all of them stay.
+    /// As [`create`](Self::create), with [reserved](Self::reserve) bytes. The rest stays reserved, or all if nothing is created.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); [`Size`](Error::Size) for too short a reservation, [`Unsupported`](Error::Unsupported) for a reservation of
-    /// another manager.
+    /// As [`create`](Self::create); [`Size`](Error::Size) for too short a reservation, [`Unsupported`](Error::Unsupported) for one of another manager.
     #[track_caller]
     pub fn create_in<T: DeviceBytes>(
         &self,
@@ -48,32 +45,30 @@ impl<M: Memory + Clone> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create) and [`find`](Self::find); [`AlreadyExists`](Error::AlreadyExists) if the buffer exists with another
-    /// configuration, or while another thread is creating it.
+    /// As [`create`](Self::create) and [`find`](Self::find); [`AlreadyExists`](Error::AlreadyExists) for another configuration.
     #[track_caller]
     pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         if let Some(id) = self.found(name, config)? {
             return Ok(id);
         }
         match self.create(name, len, config) {
-            // Another thread has created it, or is creating it.
+            // Another thread has created it, or is doing so.
             Err(error @ Error::AlreadyExists { .. }) => self.found(name, config)?.ok_or(error),
             created => created,
         }
     }
 
-    /// Returns whether a buffer of `bytes` bytes could be created now: within the limit, and in one piece of the memory at an alignment of 8.
+    /// Returns whether a buffer of `bytes` bytes could be created now.
     ///
-    /// It allocates such a block and frees it at once, so it takes as long as [`create`](Self::create), which may wait for pending frees. If a running
-    /// kernel [defers](crate::backend::Extension::defers_free) the free, the bytes count as used until that kernel ends; a [`Pool`](crate::pool::Pool) defers
-    /// none. Another thread may allocate the bytes before the caller does: [`reserve`](Self::reserve) reserves them within the limit.
+    /// It allocates such a block and frees it, which takes as long as [`create`](Self::create). If a running kernel
+    /// [defers](crate::backend::Extension::defers_free) the free, the bytes count until that kernel ends; a [`Pool`](crate::pool::Pool) defers none. Use
+    /// [`reserve`](Self::reserve) to keep bytes.
     #[must_use]
     #[track_caller]
     pub fn can_allocate(&self, bytes: u64) -> bool {
         self.slots.here().is_ok() && self.shared.try_block(bytes, &Origin::here()).is_ok()
     }
 
-    /// Returns the buffer of that name if type and configuration match; `None` if there is no buffer.
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
         self.slots.here()?;
         let Some((index, metadata)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.metadata))) else {
@@ -125,7 +120,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         }
         let block = shared.block(&element, capacity, None, &origin)?;
         let metadata = Arc::new(Metadata::new(shown, caller, element, config, len, capacity, shared.now()));
-        // After the last call that may panic: a reservation that was given keeps its bytes until then.
+        // After the last call that may panic.
         let held = Held::new(block, from.split(bytes)?);
         let entry = Entry { metadata: Arc::clone(&metadata), shared: Arc::clone(&self.shared), held };
         let index = self.slots.insert(entry).map_err(|Rejected { error, value }| {

@@ -1,4 +1,4 @@
-//! [`Entry`]: a buffer in the table, with its reserved bytes of the budget.
+//! [`Entry`]: a buffer in the table, with its bytes of the budget.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -11,14 +11,13 @@ use crate::memory::{Buffer, Memory, Reservation};
 use crate::registry::lease::Leased;
 use crate::{Error, Result};
 
-/// Memory with the bytes of the budget that it uses until it is really freed.
+/// Memory, with the bytes of the budget that it uses until it is really freed.
 pub(super) struct Held<M: Memory> {
     pub buffer: Buffer<u8, M>,
-    // Declared after the buffer, so that it is dropped after it.
+    // Dropped after the buffer.
     room: Room,
 }
 
-/// Bytes of the budget that are released after the last use, with the block.
 struct Room {
     // INVARIANT: `Some` until this is dropped or returned.
     reservation: Option<Reservation>,
@@ -28,19 +27,17 @@ struct Room {
 }
 
 impl<M: Memory> Held<M> {
-    /// Returns memory with as many bytes of the budget.
     pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
         let backend = Arc::clone(buffer.memory().backend());
         let block = Block { ready: None, ..*buffer.block() };
         Self { buffer, room: Room { reservation: Some(reservation), backend, block, uses: Uses::NONE } }
     }
 
-    /// Frees the memory after its uses; returns the driver's error.
     pub fn close(mut self) -> Result<()> {
         self.buffer.give_back()
     }
 
-    /// Frees memory without queued uses, and returns its bytes to `to`.
+    /// Frees memory without queued uses, and returns its bytes.
     pub fn go_back(mut self, to: &mut Reservation) {
         let reservation = self.room.reservation.take();
         drop(self);
@@ -49,7 +46,6 @@ impl<M: Memory> Held<M> {
         }
     }
 
-    /// Whether queued work may still use it.
     pub fn is_in_use(&self) -> bool {
         let backend = self.buffer.memory().backend();
         self.buffer.uses().iter().any(|ticket| !backend.reached(ticket))

@@ -11,13 +11,12 @@ use crate::registry::slots::Exclusive;
 use crate::stream::Stream;
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Resizes all buffers or none. Buffers that grow do so by their own growth. Old and new blocks of the whole group exist and count at the same
-    /// time.
+    /// Resizes all buffers or none; those that grow, by their own growth. Old and new blocks of the group count at the same time.
     ///
     /// # Errors
     ///
-    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize), for the first failure; [`Busy`](crate::Error::Busy)
-    /// also for a buffer that occurs twice. All buffers and the budget are unchanged.
+    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize); [`Busy`](crate::Error::Busy) also for a buffer that occurs
+    /// twice. Nothing is changed.
     pub fn resize_group(&self, group: impl IntoIterator<Item = (AnyBufferId, usize)>) -> Result<()> {
         self.resize_all(group, None)
     }
@@ -36,7 +35,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let mut taken: Vec<(Exclusive<'_, Entry<M>>, usize)> = taken.collect::<Result<_>>()?;
         let steps = taken.iter_mut().map(|(entry, len)| Step::grow(entry, *len, *len));
         let mut steps: Vec<Step<'_, M>> = steps.collect::<Result<_>>()?;
-        // The uses have no date until they get one: after a panic, the next poll dates them.
+        // Undated: after a panic, the next poll dates them.
         steps.iter().for_each(Step::touch);
         let outcome = resize(&self.shared, &mut steps, on);
         let now = self.shared.now();

@@ -1,4 +1,4 @@
-//! Growth and shrinking of a managed buffer through its exclusive lease.
+//! Growth and shrinking of a managed buffer.
 
 use std::sync::Arc;
 
@@ -26,21 +26,18 @@ impl<T, M: Memory> LeaseMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
-    /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). Copies the live elements on the device.
-    ///
-    /// Waits for queued work on the buffer and for the copy: until then the old block is needed.
+    /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). Copies the live elements on the device, after all queued work.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for more than the buffer's `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block together exceed the
-    /// limit, the memory's error, the error of a use of the buffer or of the copy; [`Unsupported`](crate::Error::Unsupported) in a forked process.
-    /// The buffer is unchanged.
+    /// [`Size`](crate::Error::Size) for more than `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block exceed the limit, the memory's error,
+    /// the error of a use or of the copy; [`Unsupported`](crate::Error::Unsupported) in a forked process. The buffer is unchanged.
     pub fn ensure_capacity(&mut self, elements: usize) -> Result<()> {
         let len = self.len();
         self.grow(elements, len, None)
     }
 
-    /// As [`ensure_capacity`](Self::ensure_capacity), in the order of a stream: allocates the block and queues the copy there, and waits for it.
+    /// As [`ensure_capacity`](Self::ensure_capacity), in the order of a stream. Waits for the copy.
     ///
     /// # Errors
     ///
@@ -50,8 +47,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(elements, len, Some(stream))
     }
 
-    /// Sets the length, and grows as [`ensure_capacity`](Self::ensure_capacity) does. The contents of new elements are unspecified. Never shrinks
-    /// the block.
+    /// Sets the length, and grows as [`ensure_capacity`](Self::ensure_capacity) does. New elements are unspecified. Never shrinks the block.
     ///
     /// # Errors
     ///
@@ -69,7 +65,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(len, len, Some(stream))
     }
 
-    /// Frees capacity beyond the live elements and `min_bytes`; returns the freed bytes. Old and new block exist and count at the same time.
+    /// Frees capacity beyond the live elements and `min_bytes`; returns the freed bytes.
     ///
     /// # Errors
     ///
@@ -92,7 +88,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         resize(&shared, &mut [Step::grow(&mut self.value, needed, len)?], on)
     }
 
-    /// Returns the first `len` elements of the capacity, live or not.
+    /// Returns elements of the capacity, live or not.
     pub(super) fn room(&mut self, len: usize) -> SliceMut<'_, T, M> {
         let len = len.min(self.capacity());
         // SAFETY: the invariants of the lease and the entry; the exclusive lease is borrowed mutably.

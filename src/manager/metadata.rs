@@ -1,4 +1,4 @@
-//! [`Metadata`]: name and figures of a buffer, readable without a lease.
+//! [`Metadata`]: the figures of a buffer, readable without a lease.
 
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,29 +11,28 @@ use super::config::BufferConfig;
 use crate::memory::Origin;
 use crate::registry::stored::Element;
 
-/// Times are below this value. From here on: numbers of polls that will date a use.
+/// Times are below this value; from here on, numbers of polls.
 const LOOKS: u64 = 1 << 63;
-/// The latest time: 292 years.
+/// 292 years.
 pub(super) const LATEST: u64 = LOOKS - 1;
-/// Instead of a time: used since the last poll.
+/// Used since the last poll.
 const USED: u64 = u64::MAX;
 
-/// A poll that dates uses. Each poll of a manager has another number.
+/// A poll that dates uses, with a number of its own.
 #[derive(Clone, Copy)]
 pub(super) struct Look(u64);
 
 impl Look {
     pub fn next(looks: &AtomicU64) -> Self {
-        // No program makes 2^63 polls.
         Self(LOOKS | looks.fetch_add(1, Relaxed))
     }
 }
 
-/// A buffer's name and figures. The thread with the exclusive lease writes them. Others read each figure without waiting.
+/// Written under the exclusive lease. Others read each figure without waiting.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub name: Arc<str>,
-    /// The line that created the buffer.
+    /// Of the creation.
     caller: &'static Location<'static>,
     pub element: Element,
     pub config: BufferConfig,
@@ -68,18 +67,15 @@ impl Metadata {
         }
     }
 
-    /// Returns the origin of its blocks.
     pub fn origin(&self) -> Origin {
         Origin { name: Some(Arc::clone(&self.name)), caller: self.caller }
     }
 
-    /// Returns the number of live elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
-    /// Returns the capacity in elements.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity.load(Relaxed)
@@ -95,7 +91,7 @@ impl Metadata {
         self.resizes.fetch_add(1, Relaxed);
     }
 
-    /// Records a use. The next poll dates it: reading a clock would cost more than the lookup.
+    /// Records a use, which the next poll dates: reading a clock would cost more than the lookup.
     #[inline]
     pub fn touch(&self) {
         // Usually set already; then the line stays shared.
@@ -104,22 +100,20 @@ impl Metadata {
         }
     }
 
-    /// Records a use that ended now.
     pub fn used_at(&self, now_ns: u64) {
         self.used_ns.store(now_ns, Relaxed);
     }
 
-    /// Begins to date a use, also if an earlier poll did not finish. The clock is read after this.
+    /// Begins to date a use. The clock is read after this.
     pub fn look(&self, look: Look) {
         let at = self.used_ns.load(Relaxed);
         if at >= LOOKS {
-            // If this fails, another poll dates the use, or it was used again and has no date yet. Acquire, so that the clock is not read earlier.
+            // If this fails, another poll dates the use, or it is newer. Acquire, so that the clock is not read earlier.
             let _ = self.used_ns.compare_exchange(at, look.0, Acquire, Relaxed);
         }
     }
 
-    /// Returns the time of the last use, by a clock that was read after [`look`](Self::look). Never too early, so that no buffer seems idle for
-    /// longer than it is. A use since then counts as now.
+    /// Returns the time of the last use, by a clock read after [`look`](Self::look). Never too early; a use since then counts as now.
     pub fn last_used(&self, look: Look, now_ns: u64) -> u64 {
         match self.used_ns.compare_exchange(look.0, now_ns, Relaxed, Relaxed) {
             Err(at) if at < LOOKS => at,
@@ -127,10 +121,9 @@ impl Metadata {
         }
     }
 
-    /// Returns the figures, with the time of [`last_used`](Self::last_used).
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
-        // A concurrent resize writes capacity and length one after the other.
+        // A concurrent resize writes one after the other.
         let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),
@@ -173,12 +166,11 @@ pub struct BufferStatistics {
     pub len: u64,
     /// The capacity in elements.
     pub capacity: u64,
-    /// How often the block was replaced.
+    /// The number of replaced blocks.
     pub resizes: u64,
     /// The time since creation.
     pub age: Duration,
-    /// The time since the last use, as a lower bound. Reads are dated by the next poll of the figures or by [`tick`](super::MemoryManager::tick),
-    /// other uses when they end.
+    /// The time since the last use, as a lower bound. The next poll or [`tick`](super::MemoryManager::tick) dates reads.
     pub idle: Duration,
 }
 

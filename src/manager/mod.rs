@@ -1,18 +1,13 @@
 //! [`MemoryManager`]: named buffers that grow.
 //!
-//! Use a manager for buffers with names and growth policies, a [`registry`](crate::registry) for buffers whose numbers travel in messages, and
-//! plain [`Buffer`]s otherwise.
+//! A [`registry`](crate::registry) has buffers whose numbers travel in messages; a manager has buffers with names and growth policies.
 //!
-//! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating an existing name, or finding it as another type, is an error.
-//! 2. Growing copies the live elements from block to block on the device. If anything fails, the buffer is unchanged; in a group, every buffer.
-//! 3. All blocks and reservations together are within the limit at every instant, including both blocks of a resize and pending frees.
-//! 4. A lookup by [`BufferId`] takes no lock. A lookup by name locks one map briefly. No lock is held while the memory, the clock or a closure is
-//!    called. A lease that cannot be had at once is [`Busy`](crate::Error::Busy).
-//! 5. Buffers are freed only by [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup), which
-//!    returns what it freed.
+//! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating it twice, or finding it as another type, is an error.
+//! 2. Growing copies the live elements on the device. If anything fails, the buffer is unchanged; in a group, every buffer.
+//! 3. All blocks and reservations are within the limit at every instant, including both blocks of a resize and pending frees.
+//! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
+//! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
 //! 6. In a forked process, a manager rejects every request and frees nothing.
-//!
-//! It does not move data between host and device by itself, and does not evict buffers to make room.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -129,25 +124,23 @@ pub type Lease<'a, T, M> = lease::Lease<'a, T, Entry<M>>;
 /// ```
 pub type LeaseMut<'a, T, M> = lease::LeaseMut<'a, T, Entry<M>>;
 
-/// The state of a manager that its buffers also use.
 struct Shared<M: Memory> {
     memory: M,
     names: Names,
     budget: Budget,
     clock: Clock,
-    /// The number of polls so far.
     looks: AtomicU64,
     counts: Counts,
 }
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Returns a manager with a limit of 6 GiB.
+    /// Returns a manager with the default limit.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self::builder(memory).build()
     }
 
-    /// Returns a manager with a limit of `limit` bytes for all buffers together.
+    /// Returns a manager with a limit in bytes.
     #[must_use]
     pub fn with_limit(memory: M, limit: u64) -> Self {
         Self::builder(memory).limit(limit).build()
@@ -212,8 +205,7 @@ impl<M: Memory> MemoryManager<M> {
         self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
-    /// Frees a buffer and its name; returns the number of leases that still keep the memory. Without leases it is freed at once, otherwise with the
-    /// last of them.
+    /// Frees a buffer and its name; returns the number of leases that keep the memory. It is freed with the last of them, or at once.
     ///
     /// # Errors
     ///
@@ -235,7 +227,7 @@ impl<M: Memory> MemoryManager<M> {
         }
     }
 
-    /// Frees every buffer; returns their number. Leased buffers are freed with their last lease. Does nothing in a forked process.
+    /// Frees every buffer; returns their number. Does nothing in a forked process.
     pub fn clear(&self) -> u64 {
         if self.slots.here().is_err() {
             return 0;
@@ -244,8 +236,7 @@ impl<M: Memory> MemoryManager<M> {
         here.into_iter().filter(|named| self.free(AnyBufferId { manager: self.slots.number(), index: named.index }).is_ok()).count() as u64
     }
 
-    /// Reserves bytes of the budget, for buffers that are [created](Self::create_in) with them, or for memory that is allocated elsewhere, as long
-    /// as the reservation is kept.
+    /// Reserves bytes of the budget for buffers that are [created](Self::create_in) with them, or for memory that is allocated elsewhere.
     ///
     /// # Errors
     ///
@@ -255,7 +246,7 @@ impl<M: Memory> MemoryManager<M> {
         self.shared.reserve(bytes)
     }
 
-    /// Returns the budget that counts the bytes.
+    /// Returns the budget.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.shared.budget
@@ -277,7 +268,7 @@ impl<M: Memory> MemoryManager<M> {
         Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..counts.read() }
     }
 
-    /// Dates the reads since the last poll. Called once per frame, it makes ages exact to a frame. Visits every buffer twice and allocates nothing.
+    /// Dates the reads since the last poll: called once per frame, it makes ages exact to a frame. Allocates nothing.
     pub fn tick(&self) {
         if self.slots.here().is_err() {
             return;
@@ -304,7 +295,7 @@ impl<M: Memory> Shared<M> {
         Look::next(&self.looks)
     }
 
-    /// Reserves bytes of the budget, including those of pending frees.
+    /// Reserves bytes, also those of pending frees.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes).or_else(|_| {
             self.memory.backend().extension().free_deferred();
@@ -314,7 +305,6 @@ impl<M: Memory> Shared<M> {
 }
 
 impl<M: Memory + Clone> Shared<M> {
-    /// Allocates `bytes` bytes within the limit, and frees them.
     fn try_block(&self, bytes: u64, origin: &Origin) -> Result<()> {
         let reservation = self.reserve(bytes)?;
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align_of::<u64>()).ok());
@@ -324,7 +314,6 @@ impl<M: Memory + Clone> Shared<M> {
         Ok(())
     }
 
-    /// Allocates memory for `capacity` elements.
     fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<Buffer<u8, M>> {
         let layout = element.layout(capacity)?;
         origin.around(|| Buffer::bytes(self.memory.clone(), layout, on))

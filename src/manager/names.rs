@@ -1,7 +1,6 @@
 //! [`Names`]: the map from names to buffers.
 //!
-//! Locks are held for a map operation only, never while the memory, the clock or a caller's closure is called. A name is taken while its buffer is
-//! being created, but not found.
+//! Locks are held for a map operation only. A name is taken while its buffer is being created, but not found.
 
 use std::boxed::Box;
 use std::collections::HashMap;
@@ -15,13 +14,12 @@ use super::metadata::Metadata;
 use crate::registry::slots::Index;
 use crate::{Error, Result};
 
-/// Names are spread over this many maps, to reduce contention. A power of two.
+/// Maps, to reduce contention. A power of two.
 const SHARDS: usize = 16;
 
-/// `None` while the buffer is being created.
+/// `None` during the creation.
 type Shard = HashMap<Box<str>, Option<Named>, RandomState>;
 
-/// The buffer of a name.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub index: Index,
@@ -33,7 +31,7 @@ pub(super) struct Names {
     shards: [RwLock<Shard>; SHARDS],
 }
 
-/// A name that is taken for a buffer that is being created. Dropping it frees the name.
+/// The name of a buffer that is being created. Dropping it frees the name.
 #[must_use]
 pub(super) struct Coming<'a> {
     names: &'a Names,
@@ -57,12 +55,11 @@ impl Names {
         }
     }
 
-    /// Calls `look` with the buffer of a name; `None` if there is none.
     pub fn find<R>(&self, name: &str, look: impl FnOnce(&Named) -> R) -> Option<R> {
         self.read(name).get(name)?.as_ref().map(look)
     }
 
-    /// Frees a name if it belongs to this buffer; returns whether it did.
+    /// Frees the name of this buffer; returns whether it did.
     pub fn free(&self, name: &str, index: Index) -> bool {
         let mut shard = self.write(name);
         let is_its = matches!(shard.get(name), Some(Some(named)) if named.index == index);
@@ -72,7 +69,6 @@ impl Names {
         is_its
     }
 
-    /// Frees the name of a buffer by searching all names.
     pub fn free_of(&self, index: Index) {
         let has = |named: &Option<Named>| named.as_ref().is_some_and(|named| named.index == index);
         for shard in &self.shards {
@@ -80,7 +76,7 @@ impl Names {
         }
     }
 
-    /// Returns all buffers in order of name. Maps are read one after the other, not at one instant.
+    /// Returns all buffers in order of name, not of one instant.
     pub fn all(&self) -> Vec<Named> {
         let here = |shard: &RwLock<Shard>| -> Vec<Named> {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +87,7 @@ impl Names {
         all
     }
 
-    /// Calls `visit` with the metadata of each buffer, in no order, under a lock. `visit` calls no user code.
+    /// Calls `visit`, which calls no user code, with each buffer, in no order.
     pub fn each(&self, mut visit: impl FnMut(&Metadata)) {
         for shard in &self.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -108,14 +104,13 @@ impl Names {
     }
 
     fn shard(&self, name: &str) -> &RwLock<Shard> {
-        // The map hashes the whole name. Names in one program often differ in their last letter.
+        // The map hashes the whole name. Names often differ in their last letter.
         let last = name.as_bytes().last().copied().unwrap_or(0);
         &self.shards[(usize::from(last) ^ name.len()) % SHARDS]
     }
 }
 
 impl Coming<'_> {
-    /// Assigns the name.
     pub fn give(mut self, named: Named) {
         self.is_given = true;
         self.names.write(self.name).insert(self.name.into(), Some(named));

@@ -1,7 +1,5 @@
-//! Transfers of a managed buffer that are queued on a stream.
-//!
-//! The buffer lists them as uses: later operations, through this lease or another, are ordered after them, and its memory outlives them. The other
-//! end is passed by value and returned by the [`Pending`](crate::stream::Pending).
+//! Queued transfers of a managed buffer, which lists them as uses. The other end is passed by value and returned by the
+//! [`Pending`](crate::stream::Pending).
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::ops::RangeBounds;
@@ -18,8 +16,8 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// The other buffer, with [`Unsupported`](crate::Error::Unsupported) if this buffer is not [configured](super::BufferConfig::is_async) for queued
-    /// transfers, or as [`Stream::copy_range`]. Nothing is queued.
+    /// The other buffer, with [`Unsupported`](crate::Error::Unsupported) unless this buffer is [configured](super::BufferConfig::is_async) for it, or as
+    /// [`Stream::copy_range`]. Nothing is queued.
     pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
         let queued = (|| {
             self.value.may_queue()?;
@@ -31,7 +29,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.list(stream, queued, from)
     }
 
-    /// Queues a copy of live elements to the first elements of `to`, which has at least as many.
+    /// Queues a copy of live elements to the first elements of `to`.
     ///
     /// # Errors
     ///
@@ -47,7 +45,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.list(stream, queued, to)
     }
 
-    /// Queues a fill of live elements with `value`, as [`Stream::fill`] does.
+    /// Queues a fill of live elements, as [`Stream::fill`] does.
     ///
     /// # Errors
     ///

@@ -1,9 +1,8 @@
 //! Replaces the blocks of several buffers: all or none.
 //!
-//! 1. Checks come first: sizes, then the budget for all, then memory, then copies. Blocks are replaced only after every copy has succeeded, and
-//!    replacing cannot fail. Frees of old blocks, which may panic, come last.
+//! 1. Sizes, budget, memory and copies come first. Replacing blocks cannot fail. Frees of old blocks, which may panic, come last.
 //! 2. Old and new blocks count at the same time.
-//! 3. Live elements are copied on the device, after all queued work on either block; with a stream, in its order.
+//! 3. Live elements are copied on the device, after all queued work on either block.
 
 use core::mem;
 use std::vec::Vec;
@@ -16,38 +15,33 @@ use crate::backend::panic::each;
 use crate::memory::Memory;
 use crate::stream::Stream;
 
-/// A buffer with an exclusive lease, and its new capacity and length.
 pub(super) struct Step<'a, M: Memory> {
     entry: &'a mut Entry<M>,
-    /// Elements to copy, from the first.
+    /// Elements to copy.
     kept: usize,
-    /// The new capacity in elements. If it is the present one, nothing is replaced.
+    /// In elements. If it is the present one, nothing is replaced.
     capacity: usize,
-    /// The new length.
     len: usize,
 }
 
 impl<'a, M: Memory> Step<'a, M> {
-    /// A step to a capacity of `capacity` elements, `len` of them live.
     pub fn to(entry: &'a mut Entry<M>, capacity: usize, len: usize) -> Self {
         let kept = entry.metadata.len().min(len);
         Self { entry, kept, capacity, len }
     }
 
-    /// A step to a capacity of at least `needed` elements by the buffer's growth, `len` of them live.
+    /// A step to at least `needed` elements, by the buffer's growth.
     pub fn grow(entry: &'a mut Entry<M>, needed: usize, len: usize) -> Result<Self> {
         let (held, size) = (entry.metadata.capacity() as u64, entry.metadata.element.size as u64);
         let capacity = entry.metadata.config.capacity(held, needed as u64, size)?;
         Ok(Self::to(entry, capacity as usize, len))
     }
 
-    /// Copies `elements` elements, live or not.
     pub fn keeping(mut self, elements: usize) -> Self {
         self.kept = elements;
         self
     }
 
-    /// Records a use of the buffer.
     pub fn touch(&self) {
         self.entry.metadata.touch();
     }
@@ -56,13 +50,12 @@ impl<'a, M: Memory> Step<'a, M> {
         self.capacity != self.entry.metadata.capacity()
     }
 
-    /// Returns the bytes of `elements` elements, at most the capacity, so that the product cannot overflow.
+    /// Returns the bytes of elements, at most the capacity: no overflow.
     fn bytes(&self, elements: usize) -> usize {
         elements * self.entry.metadata.element.size
     }
 }
 
-/// Applies the steps.
 ///
 /// # Errors
 ///
@@ -70,7 +63,7 @@ impl<'a, M: Memory> Step<'a, M> {
 pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_, M>], on: Option<&Stream>) -> Result<()> {
     let mut total = 0_u64;
     for step in steps.iter().filter(|step| step.is_new()) {
-        // Each was checked; a sum beyond 64 bits exceeds any limit.
+        // A sum beyond 64 bits exceeds any limit.
         total = total.saturating_add(step.entry.metadata.element.layout(step.capacity)?.size() as u64);
     }
     let mut room = shared.reserve(total)?;
@@ -112,7 +105,7 @@ fn copy_now<M: Memory>(steps: &[Step<'_, M>], fresh: &mut [Option<Held<M>>]) -> 
     Ok(())
 }
 
-/// Queues all copies and waits for each. Until it succeeds, the old block has the only copy.
+/// Queues all copies and waits for each. Until then the old block has the only copy.
 fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], stream: &Stream) -> Result<()> {
     let mut outcome = Ok(());
     let mut tickets = Vec::with_capacity(steps.len());
@@ -126,11 +119,11 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
             None
         }));
     }
-    // Waits for all, also after a failure: they read blocks that the buffers keep.
+    // Waits for all, also after a failure.
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
-        // If the wait itself failed, the copy may be in flight and stays listed.
+        // If the wait failed, the copy may be in flight and stays listed.
         if waited.is_ok() || stream.backend().reached(ticket) {
             step.entry.held.buffer.settled(ticket);
             fresh.buffer.settled(ticket);

@@ -1,4 +1,4 @@
-//! [`Statistics`]: the counters and sizes of a manager.
+//! The statistics of a manager.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::BufferStatistics;
 
-/// Counters and sizes of a manager. Exact while no other thread uses it; otherwise each figure by itself.
+/// Counters and sizes of a manager. Exact while no other thread uses it.
 ///
 /// ```
 /// use ringmem::manager::{BufferConfig, MemoryManager};
@@ -27,7 +27,7 @@ use super::BufferStatistics;
 pub struct Statistics {
     /// The named buffers, in order of name.
     pub buffers: Vec<BufferStatistics>,
-    /// Bytes in use: blocks that are not really freed yet, and [reservations](super::MemoryManager::reserve).
+    /// Bytes of blocks that are not really freed, and of [reservations](super::MemoryManager::reserve).
     pub used_bytes: u64,
     /// The high-water mark of `used_bytes`.
     pub peak_bytes: u64,
@@ -35,11 +35,11 @@ pub struct Statistics {
     pub limit_bytes: u64,
     /// The number of buffers created.
     pub created: u64,
-    /// The number of buffers freed, including those that a lease still keeps.
+    /// The number of buffers freed, leased or not.
     pub freed: u64,
     /// The number of blocks replaced.
     pub resizes: u64,
-    /// The bytes copied on the device for that.
+    /// The bytes copied for that.
     pub resize_bytes: u64,
     /// The number of queued transfers.
     pub queued: u64,
@@ -52,7 +52,7 @@ impl Statistics {
         self.buffers.iter().map(BufferStatistics::capacity_bytes).sum()
     }
 
-    /// Returns the bytes that are reserved, freed but leased, or freed but in use by queued work.
+    /// Returns the bytes that are reserved, or freed but leased or in use.
     #[must_use]
     pub fn other_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.buffer_bytes())
@@ -69,7 +69,6 @@ impl Statistics {
     }
 }
 
-/// The counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     created: AtomicU64,
@@ -88,7 +87,6 @@ impl Counts {
         self.freed.fetch_add(1, Relaxed);
     }
 
-    /// Counts a resize that copied `bytes` bytes.
     pub fn resized(&self, bytes: u64) {
         self.resizes.fetch_add(1, Relaxed);
         self.resize_bytes.fetch_add(bytes, Relaxed);

@@ -39,7 +39,6 @@ pub enum AnyMemory {
     Host(Host),
 }
 
-/// Evaluates an expression for the memory of each variant.
 macro_rules! each {
     ($any:expr, $memory:ident => $result:expr) => {
         match $any {
@@ -60,7 +59,7 @@ unsafe impl Memory for AnyMemory {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise; a buffer frees to the memory that allocated its block.
+        // SAFETY: the caller's promise; the memory that allocated the block frees it.
         each!(self, memory => unsafe { memory.free(block, uses) })
     }
 

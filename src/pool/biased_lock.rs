@@ -1,22 +1,20 @@
-//! [`BiasedLock`]: the lock of a thread's cache, biased towards its owner, which executes no fence.
+//! [`BiasedLock`]: the lock of a thread's cache. Its owner executes no fence.
 //!
-//! 1. The owner locks with a plain store and a load, and unlocks with a plain store. It waits only if another thread has revoked the bias.
+//! 1. The owner locks with a plain store and a load, and unlocks with a plain store.
 //! 2. Another thread revokes the bias: it stores its request, runs a barrier in all running threads, and waits until the owner has
-//!    unlocked. The owner's next lock waits until the bias is restored.
+//!    unlocked. The owner's next lock waits for the restored bias.
 //!
-//! On systems without such a barrier, the owner executes a fence itself. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization"
-//! (2001).
+//! Without such a barrier, the owner executes a fence. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
 
 use ringmem_layouts::Word;
 
 use crate::barrier::Barrier;
 
-/// The two words of the lock. Each side stores one word and then loads the other. A barrier on each side between the two prevents that both
-/// load old values.
+/// Each side stores one word, runs a barrier and loads the other word, so that not both load old values.
 pub(super) struct BiasedLock<W> {
-    /// 1 while the owner accesses the cache. Written by the owner.
+    /// 1 while the owner has the lock. Written by the owner.
     locked: W,
-    /// 1 while another thread waits for the cache or has it. Written by that thread, one at a time.
+    /// 1 while another thread waits or has the lock. Written by that thread.
     revoked: W,
 }
 
@@ -25,7 +23,7 @@ impl<W: Word> BiasedLock<W> {
         Self { locked: W::new(0), revoked: W::new(0) }
     }
 
-    /// Locks, unless another thread has revoked the bias. Returns whether it locked. Owner only.
+    /// Locks, unless the bias is revoked. Owner only.
     #[inline(always)]
     pub fn try_lock<B: Barrier>(&self) -> bool {
         self.locked.store(1);
@@ -45,7 +43,7 @@ impl<W: Word> BiasedLock<W> {
         self.locked.store_release(0);
     }
 
-    /// Revokes the bias; false without a system-wide barrier. Other threads, one at a time.
+    /// Revokes the bias; false without a system-wide barrier. One thread at a time.
     pub fn revoke<B: Barrier>(&self) -> bool {
         self.revoked.store(1);
         let heard = B::seldom();
@@ -55,7 +53,7 @@ impl<W: Word> BiasedLock<W> {
         heard
     }
 
-    /// Returns whether the owner has unlocked, so that the revoker has the cache.
+    /// Returns whether the revoker has the lock.
     pub fn is_unlocked(&self) -> bool {
         // SYNC POINT: lock released. Pairs with unlock.
         self.locked.load_acquire() == 0
@@ -74,7 +72,7 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// Two threads access a cell that only one may access at a time; loom detects violations.
+    /// Loom detects an access of both.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(0_u64)));
@@ -112,7 +110,7 @@ mod tests {
         scene::<Weakened>();
     }
 
-    /// The owner takes entries one by one, and the revoker takes all. Checks that each of the three is taken once.
+    /// The owner takes entries one by one, the revoker takes all.
     fn stealing<B: Barrier>() {
         loom::model(|| {
             let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
@@ -141,7 +139,7 @@ mod tests {
             let taken = owner.join().unwrap();
             // SAFETY: no other thread is left.
             let left = shared.1.with_mut(|entries| unsafe { (*entries).iter().sum::<u32>() });
-            // Each entry is one bit, so a sum of 7 has each once.
+            // Each entry is one bit.
             assert_eq!((taken + stolen + left, taken & stolen & left), (7, 0));
         });
     }

@@ -14,8 +14,7 @@ use crate::{Error, Result};
 
 /// The contents of a block at allocation, for new and reused blocks.
 ///
-/// The default is [`Leave`](Self::Leave) in debug builds too: a fill costs time for each reused block. Use [`Poison`](Self::Poison) in
-/// tests that look for reads of uninitialised memory.
+/// [`Leave`](Self::Leave) is the default in debug builds too. Use [`Poison`](Self::Poison) in tests that look for reads of uninitialised memory.
 ///
 /// ```
 /// use ringmem::memory::{Buffer, Device};
@@ -30,16 +29,16 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hygiene {
-    /// Unspecified: the bytes of the previous owner, even if the upstream memory zeroes its blocks.
+    /// Unspecified: the bytes of the previous owner.
     #[default]
     Leave,
     /// All bytes are 0.
     Zero,
-    /// All bytes have this value, which makes reads of unwritten bytes visible.
+    /// All bytes have this value.
     Poison(u8),
 }
 
-/// An out-of-memory callback. It gets the requested bytes, and returns whether it freed memory, so that a retry may succeed.
+/// An out-of-memory callback: gets the requested bytes, and returns whether it freed memory.
 pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
 /// Options of a pool, with a default for each.
@@ -69,7 +68,6 @@ pub struct Builder<M: Memory> {
     options: Options,
 }
 
-/// The options of a pool, as the methods of [`Builder`] describe them.
 pub(super) struct Options {
     pub limit: u64,
     pub slab: u64,
@@ -98,15 +96,14 @@ impl<M: Memory> Builder<M> {
         Self { memory, options }
     }
 
-    /// Sets the limit of the bytes that the pool reserves from its upstream memory. Default: 4 GiB.
+    /// Sets the limit of the reserved bytes. Default: 4 GiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.options.limit = bytes;
         self
     }
 
-    /// Sets the size of a slab in bytes. Default: 32 MiB. Sizes round up to multiples of 2 MiB; sizes below 2 MiB round up to multiples of
-    /// 256 bytes. A longer block gets a slab of its own. If the limit or the memory has no room for a whole slab, the slab is as long as
-    /// the request.
+    /// Sets the size of a slab in bytes. Default: 32 MiB. Rounds up to multiples of 2 MiB, below that of 256 bytes. A longer block gets a slab of its
+    /// own; without room for a whole slab, a slab is as long as the request.
     pub fn slab(mut self, bytes: u64) -> Self {
         self.options.slab = bytes;
         self
@@ -118,15 +115,14 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets whether blocks have the requested size, rounded up to 256 bytes, instead of the size of their class. Exact blocks are not
-    /// cached and coalesce when they are freed. This wastes less memory but takes a lock for each call. Use it for pools that run nearly
-    /// full.
+    /// Sets whether blocks have the requested size, rounded up to 256 bytes, instead of the size of their class. This wastes less memory, but each
+    /// call takes a lock. Use it for pools that run nearly full.
     pub fn exact(mut self, is_exact: bool) -> Self {
         self.options.is_exact = is_exact;
         self
     }
 
-    /// Sets whether the pool keeps memory. If `false`, the upstream memory serves every request and every free.
+    /// Sets whether the pool keeps memory. If `false`, the upstream memory serves every call.
     pub fn enabled(mut self, is_enabled: bool) -> Self {
         self.options.is_enabled = is_enabled;
         self
@@ -138,14 +134,13 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets how long a request waits for pending frees when no other memory is left. Default: 100 ms.
+    /// Sets how long a request waits for pending frees. Default: 100 ms.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = patience;
         self
     }
 
-    /// Sets a callback that is called last, with the requested bytes. Requests that the callback itself makes, on any pool, call no
-    /// callback.
+    /// Sets a callback that is called last. Requests that it makes itself, on any pool, call no callback.
     pub fn on_out_of_memory(mut self, callback: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
         self.options.out_of_memory = Some(Box::new(callback));
         self
@@ -157,13 +152,13 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Builds the pool. Allocates nothing from the upstream memory yet.
+    /// Builds the pool. Allocates nothing yet.
     ///
     /// # Errors
     ///
     /// [`Size`](Error::Size) for slabs of less than 64 KiB or more than 1 TiB - 2 MiB - 256 bytes.
     pub fn build(self) -> Result<Pool<M>> {
-        // So that the rounded size stays within `LONGEST`.
+        // The rounded size stays within `LONGEST`.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));
         let Self { memory, options } = self;
         if options.slab < least || options.slab > most {

@@ -1,4 +1,4 @@
-//! [`Cache`]: the blocks that a thread caches. Its owner takes a biased lock; other threads revoke the bias first.
+//! [`Cache`]: the blocks that a thread caches, under a biased lock.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::backend::{Block, DeviceAddress, Ticket};
 use crate::barrier::System;
 use crate::stream::Stream;
 
-/// A part of a slab that can become a block.
+/// A part of a slab, or a block outside the slabs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub idle: Idle,
@@ -30,13 +30,10 @@ impl Entry {
     }
 }
 
-/// An entry without an open use. Three words, each copied separately: a wide load of words that were stored one by one blocks store
-/// forwarding.
+/// An entry without an open use. Three words, copied separately: a wide load of words stored one by one blocks store forwarding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Idle {
-    /// The pool's [`Tag`](super::tag::Tag).
     pub tag: u64,
-    /// `NOWHERE` for none.
     device_address: u64,
     pub host: Option<NonNull<u8>>,
 }
@@ -45,7 +42,7 @@ pub(super) struct Idle {
 unsafe impl Send for Idle {}
 
 impl Idle {
-    /// Not the address of any part, which would have only one byte.
+    /// Part addresses are multiples of more than 1.
     const NOWHERE: u64 = u64::MAX;
 
     #[inline(always)]
@@ -53,7 +50,6 @@ impl Idle {
         Self { tag, device_address: device_address.map_or(Self::NOWHERE, DeviceAddress::get), host }
     }
 
-    /// Returns whether its addresses are multiples of `align`, a power of two.
     pub fn is_aligned(&self, align: u64) -> bool {
         let is_multiple = |address: u64| address & (align - 1) == 0;
         self.device_address().is_none_or(|address| is_multiple(address.get()))
@@ -72,13 +68,12 @@ pub(super) struct Bin {
     /// Oldest first.
     // INVARIANT: the capacity is 0 or `most`, so pushes never reallocate.
     pub entries: Vec<Entry>,
-    /// The maximum number of entries.
     pub most: usize,
     pub counted: Counted,
 }
 
 impl Bin {
-    /// Removes and returns the newest entry with this alignment that may be used on a stream now.
+    /// Removes the newest entry with this alignment that may be used on a stream now.
     pub fn pop(&mut self, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let on = on.map(Stream::id);
         let is_ready = |entry: &Entry| entry.used.is_none_or(|used| Some(used.stream) == on);
@@ -86,7 +81,6 @@ impl Bin {
         Some(self.entries.swap_remove(index))
     }
 
-    /// Adds an entry. Returns whether there was room.
     #[inline(always)]
     pub fn push(&mut self, entry: Entry) -> bool {
         let has_room = self.entries.len() < self.entries.capacity();
@@ -103,8 +97,8 @@ impl Bin {
         room
     }
 
-    /// If the bin is full, passes the older half to `list` and returns the entries that `list` did not take. `list` gets entries without
-    /// open uses, and returns how many it took from the front. An empty bin only gets its capacity.
+    /// Makes room in a full bin: `list` takes entries without open uses from the older half, and the rest of that half is returned. An empty bin
+    /// only gets its capacity.
     pub fn make_room(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
@@ -118,15 +112,12 @@ impl Bin {
     }
 }
 
-/// The counts of a class. Counts that change together are not adjacent, so the compiler does not merge their accesses: a merged load of
-/// words that were stored one by one blocks store forwarding.
+/// The counts of a class. Counts that change together are not adjacent: a merged load of words stored one by one blocks store forwarding.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Counted {
-    /// Requests that a cached block served.
     pub hits: u64,
     pub returns: u64,
-    /// All other requests.
     pub misses: u64,
     /// Requested minus freed bytes; wraps if a thread frees blocks of another.
     pub requested: u64,
@@ -144,14 +135,12 @@ impl Counted {
         self.requested = self.requested.wrapping_add(other.requested);
     }
 
-    /// Counts a request of `bytes` bytes.
     #[inline(always)]
     pub fn request(&mut self, bytes: u64, is_hit: bool) {
         *(if is_hit { &mut self.hits } else { &mut self.misses }) += 1;
         self.requested = self.requested.wrapping_add(bytes);
     }
 
-    /// Counts a free.
     #[inline(always)]
     pub fn give(&mut self, bytes: u64) {
         self.returns += 1;
@@ -159,17 +148,15 @@ impl Counted {
     }
 }
 
-/// A thread's cache of one pool. Aligned so that two caches share no cache line: both are written constantly.
+/// A thread's cache of one pool. Two caches share no cache line: both are written constantly.
 #[repr(align(128))]
 pub(super) struct Cache {
     lock: BiasedLock<HostWord>,
-    /// Held by the revoker.
     revokers: Mutex<()>,
     // INVARIANT: accessed by the owner while it holds the lock, or by the revoker while the owner does not.
     kept: UnsafeCell<Kept>,
 }
 
-/// The contents of a cache.
 pub(super) struct Kept {
     /// By class.
     pub bins: Box<[Bin]>,
@@ -180,7 +167,7 @@ pub(super) struct Kept {
 unsafe impl Sync for Cache {}
 
 impl Cache {
-    /// Creates an empty cache; `most` has the maximum of entries of each class.
+    /// Creates an empty cache with the maximum of entries of each class.
     pub fn new(most: impl Iterator<Item = usize>, handles: Share) -> Self {
         let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
         Self { lock: BiasedLock::new(), revokers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
@@ -203,13 +190,12 @@ impl Cache {
         result
     }
 
-    /// Waits until the revoker is done.
     #[cold]
     fn wait(&self) {
         drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs `f` with the contents, on another thread, while the owner is locked out. `None` if the bias cannot be revoked.
+    /// Runs `f` with the contents on another thread, while the owner is locked out. `None` if the bias cannot be revoked.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {

@@ -1,7 +1,6 @@
-//! The state that all threads share: slabs, the heap over them, pending frees, central free lists and the list of thread caches.
+//! The state that all threads share.
 //!
-//! Lock order: `caches`, `ended`, a cache's own lock, a free list's lock or `state`. No lock is held during a call of the backend, the
-//! upstream memory, the clock or the callback.
+//! Lock order: `caches`, `ended`, a cache's own lock, a free list's lock or `state`. None is held during a call of foreign code.
 
 mod back;
 mod hygiene;
@@ -40,46 +39,41 @@ use crate::fork::Process;
 use crate::memory::{Memory, raised};
 use crate::{CacheLineAligned, Result};
 
-/// Slab sizes are multiples of this, if the limit allows.
+/// The unit of slab sizes, if the limit allows.
 const GRAIN: u64 = 2 << 20;
-/// The maximum of cached bytes and blocks per class and thread.
+/// Limits per class and thread.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
-/// The maximum of blocks on a central free list, within `CACHED_BYTES`: enough for blocks in transit between an allocating and a freeing
-/// thread. Further blocks pass through the heap one by one.
+/// The maximum of blocks on a central free list: enough for blocks in transit between two threads. Others pass through the heap.
 const LISTED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
-    /// Unique in this process.
     pub id: u64,
-    /// The process that created the pool. The pool does nothing in a fork.
     pub process: Process,
     // INVARIANT: valid until `self` is dropped.
     pub memory: ManuallyDrop<M>,
-    /// The device of `memory`, cached so that building a block calls no foreign code.
+    /// Cached, so that building a block calls no foreign code.
     device: u32,
     pub options: Options,
-    /// The minimum alignment of every block: that of the upstream memory.
     pub least_align: usize,
-    /// Requests of up to this many bytes can use any cached block of their class without further checks; 0 disables this.
+    /// Requests up to this size may use any cached block of their class; 0 disables this.
     plain: u64,
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
-    /// The counts of threads that have ended, and of later operations on threads without a cache; by class.
+    /// By class: the counts of ended threads, and of operations on threads without a cache.
     ended: Mutex<Vec<Counted>>,
     counts: CacheLineAligned<Counts>,
-    /// Surplus blocks of threads that have no open use; by class.
+    /// By class: surplus blocks without open uses.
     free_lists: Vec<FreeList>,
-    /// Counts moves of memory that other threads may not have seen.
     moves: CacheLineAligned<AtomicU64>,
 }
 
 /// A request for a part of a slab.
 pub(super) struct Wanted {
-    /// The block size of its class.
+    /// The block size of the class.
     pub whole: u64,
-    /// The bytes that suffice if no larger part is free.
+    /// Suffices if no larger part is free.
     pub requested: u64,
     pub align: u64,
 }
@@ -94,11 +88,10 @@ struct Counts {
     frees: AtomicU64,
 }
 
-/// The caches of all running threads.
 #[derive(Default)]
 struct Caches {
     all: Vec<Arc<Cache>>,
-    /// The first handle has been dropped: new caches get a closed share.
+    /// New caches get a closed share.
     are_closed: bool,
 }
 
@@ -127,7 +120,6 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Counts an operation of a thread without a cache.
     #[cold]
     pub fn count(&self, class: usize, count: impl FnOnce(&mut Counted)) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +128,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Returns the class whose cached blocks serve a request without further checks; `None` if it needs the slow path.
+    /// Returns the class whose cached blocks serve a request without further checks.
     #[inline(always)]
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
         // One comparison rejects both empty and too large requests.
@@ -144,13 +136,12 @@ impl<M: Memory> Central<M> {
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.options.classes.class_to(last)) } else { None }
     }
 
-    /// Returns the layout with at least the memory's alignment.
     #[inline(always)]
     pub fn raised(&self, layout: Layout) -> Result<Layout> {
         raised(layout, self.least_align)
     }
 
-    /// Returns the class of a request; `None` if slabs do not serve it.
+    /// Returns the class of a request that slabs serve.
     pub fn class_of(&self, layout: Layout) -> Option<usize> {
         let is_pooled = self.options.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
         if is_pooled { self.options.classes.class_of(layout.size() as u64) } else { None }
@@ -160,12 +151,10 @@ impl<M: Memory> Central<M> {
         self.options.classes.count()
     }
 
-    /// Returns the block size for a request of a class.
     pub fn whole(&self, class: usize, requested: u64) -> u64 {
         if self.options.is_exact { requested.max(1) } else { self.options.classes.bytes_of(class) }
     }
 
-    /// Returns the maximum of cached blocks of a class per thread.
     fn most_cached(&self, class: usize) -> usize {
         (CACHED_BYTES / self.options.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
@@ -201,7 +190,6 @@ impl<M: Memory> Central<M> {
         Some(self.entry(&taken, &slab.block))
     }
 
-    /// Returns the entry of a part that was taken from the slab `block`.
     fn entry(&self, taken: &Taken, block: &Block) -> Entry {
         // A part shorter than its class serves the class below, or none. Exact parts have no class.
         let class = if self.options.is_exact { None } else { self.options.classes.class_within(taken.size) };
@@ -211,8 +199,7 @@ impl<M: Memory> Central<M> {
         Entry { idle: Idle::new(Tag::new(taken.part, class, taken.size, block).0, device_address, host), used: None }
     }
 
-    /// Closes every thread's share when the first handle is dropped, and returns the sum of their counts. `None` in a fork, or if a cache
-    /// cannot be accessed: then the pool leaks.
+    /// Closes every thread's share, and returns the sum of their counts. `None` in a fork, or if a cache cannot be accessed: then the pool leaks.
     #[cold]
     pub fn close_shares(&self) -> Option<u64> {
         if !self.process.is_this() {
@@ -226,7 +213,7 @@ impl<M: Memory> Central<M> {
         caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)))
     }
 
-    /// Locks the state with no deferred frees left, for readers of the heap.
+    /// Locks the state with no deferred frees left.
     fn settled(&self) -> MutexGuard<'_, State> {
         loop {
             let mut state = self.lock();
@@ -283,11 +270,10 @@ impl<M: Memory> Drop for Central<M> {
     fn drop(&mut self) {
         // SAFETY: called once, and no other access follows.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        // The parent process frees the memory.
         if !self.process.is_this() {
             return;
         }
-        // Every block was freed, since each buffer holds the pool. But the last use of some may be incomplete.
+        // Every block was freed, but the last use of some may be incomplete.
         let mut open: Vec<Ticket> = Vec::new();
         for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)).all {
             // SAFETY: only holders of the pool access its caches, and none are left.

@@ -1,14 +1,12 @@
 //! Size classes: octaves, each in equal steps.
 //!
-//! Octave 0 covers sizes up to the least block, by default 4 KiB. Octave `k` covers the sizes from `2^(k-1)` to `2^k` times the least
-//! block. With more than one step per octave, octave 0 has a class for every 256 bytes; with one step, it has a single class. Above the
-//! least block, a block is at most `1 + 1/steps` times as long as its request, plus 256 bytes.
+//! Octave 0 covers sizes up to the least block: with one step it is one class, else a class for every 256 bytes. Octave `k` covers the sizes from
+//! `2^(k-1)` to `2^k` times the least block. Above it, a block is at most `1 + 1/steps` times its request, plus 256 bytes.
 
 use super::heap::UNIT;
 use crate::config::ConfigError;
 use crate::{Error, Result};
 
-/// The maximum of the least block, in bytes.
 const LEAST_MOST: u64 = 1 << 32;
 
 /// The size classes of a pool.
@@ -28,8 +26,7 @@ pub struct Classes {
     octaves: u32,
     /// INVARIANT: at most `least_bits`.
     step_bits: u32,
-    /// Derived from the fields above: the bytes of the largest block, the units of the least, and the offset from octave and step to the
-    /// class number, modulo 2^32.
+    /// Derived: the bytes of the largest block, the units of the least, and the offset from octave and step to class, modulo 2^32.
     largest: u64,
     least_units: u64,
     shift: u32,
@@ -47,9 +44,8 @@ impl Classes {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Bytes`] for a least block of less than 256 bytes or more than 4 GiB. [`Error::Unsupported`] for a least block that is
-    /// not a power of two, and for steps other than 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes times the steps,
-    /// for a largest block above 64 GiB, and for more than 255 classes.
+    /// [`ConfigError::Bytes`] for a least block outside 256 bytes to 4 GiB. [`Error::Unsupported`] for one that is not a power of two, and for steps
+    /// other than 1, 2, 4 or 8. [`Error::Size`] for less than 256 bytes times the steps, a largest block above 64 GiB, and more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
         if !(UNIT..=LEAST_MOST).contains(&least) {
             return Err(ConfigError::Bytes { field: "smallest block of size classes", got: least, least: UNIT, most: LEAST_MOST }.into());
@@ -71,7 +67,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The maximum number of classes: the tag of a block has one byte for its class, and the value 255 means no class.
+    /// The tag of a block has one byte for its class, and 255 means no class.
     const MOST: u64 = 255;
 
     const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
@@ -86,13 +82,13 @@ impl Classes {
         (self.small() + ((self.octaves - 1) << self.step_bits)) as usize
     }
 
-    /// Returns the largest block of a class in bytes. Longer requests are allocated exactly, outside the slabs.
+    /// Returns the largest block of a class in bytes.
     #[must_use]
     pub const fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// Returns the class of a request: the first whose blocks are long enough. `None` above the last class.
+    /// Returns the class of a request: the first whose blocks are long enough.
     #[must_use]
     pub const fn class_of(&self, bytes: u64) -> Option<usize> {
         if bytes > self.largest {
@@ -101,7 +97,7 @@ impl Classes {
         Some(self.class_to(bytes.saturating_sub(1)))
     }
 
-    /// Returns the class of a request whose last byte is at offset `last`, which must be below the largest block.
+    /// Returns the class of a request whose last byte is at `last`, below the largest block.
     #[inline(always)]
     pub(super) const fn class_to(&self, last: u64) -> usize {
         let last = last / UNIT;
@@ -110,7 +106,7 @@ impl Classes {
         }
         // `last` is not 0 here, but the compiler cannot prove it.
         let bits = (last | 1).ilog2();
-        // The leading bit and the step bits below it. By the invariant of `step_bits`, the shift is not negative.
+        // The leading bit and the step bits below it.
         let step = (last >> (bits - self.step_bits)) as u32;
         self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
@@ -121,7 +117,6 @@ impl Classes {
         if class < self.count() { Some(self.bytes_of(class)) } else { None }
     }
 
-    /// Returns the block size of a class below [`count`](Self::count).
     pub(super) const fn bytes_of(&self, class: usize) -> u64 {
         let small = self.small() as usize;
         if class < small {
@@ -132,7 +127,7 @@ impl Classes {
         whole + (((step as u64 + 1) * whole) >> self.step_bits)
     }
 
-    /// Returns the largest class whose blocks fit in `bytes` bytes; `None` if none does.
+    /// Returns the largest class whose blocks fit in `bytes` bytes.
     #[must_use]
     pub(super) const fn class_within(&self, bytes: u64) -> Option<usize> {
         let class = match self.class_of(bytes) {
@@ -142,7 +137,6 @@ impl Classes {
         if self.bytes_of(class) <= bytes { Some(class) } else { class.checked_sub(1) }
     }
 
-    /// Returns the number of classes in octave 0.
     const fn small(&self) -> u32 {
         if self.step_bits == 0 { 1 } else { 1 << self.least_bits }
     }

@@ -1,32 +1,27 @@
-//! [`Deferred`]: deferred coalescing. Parts wait in a short queue while their records are prefetched.
+//! [`Deferred`]: parts wait in a short queue before they coalesce, while their records are prefetched.
 //!
-//! With 100 000 parts, each record is a cache miss, and coalescing reads the record of a part and then those of its neighbours. To overlap
-//! the misses, a part coalesces only after some later frees. Its record is prefetched when it enters the queue, and those of its neighbours
-//! halfway.
+//! With 100 000 parts, each record is a cache miss. The record of a part is prefetched when it enters the queue, those of its neighbours halfway.
 
 use super::heap::PartId;
 
-/// The number of later frees before a part coalesces.
+/// Later frees before a part coalesces.
 const OTHERS: usize = 8;
 
-/// A queue of parts in order of their frees.
 #[derive(Default)]
 pub(super) struct Deferred {
     parts: [Option<PartId>; OTHERS],
-    /// The index of the oldest part, which the next one replaces.
+    /// The index of the oldest.
     next: usize,
 }
 
-/// The parts to process after a new part enters the queue.
 pub(super) struct Due {
-    /// The part whose neighbours to prefetch.
+    /// Its neighbours are prefetched.
     pub half_way: Option<PartId>,
-    /// The part to coalesce.
+    /// It coalesces.
     pub over: Option<PartId>,
 }
 
 impl Deferred {
-    /// Adds a part.
     pub fn pass(&mut self, part: PartId) -> Due {
         let over = self.parts[self.next % OTHERS].replace(part);
         let half_way = self.parts[(self.next + OTHERS / 2) % OTHERS];
@@ -34,7 +29,6 @@ impl Deferred {
         Due { half_way, over }
     }
 
-    /// Removes a part; `None` if the queue is empty.
     pub fn take(&mut self) -> Option<PartId> {
         self.parts.iter_mut().find_map(Option::take)
     }
@@ -44,7 +38,6 @@ impl Deferred {
     }
 }
 
-/// Prefetches the cache line of `place`, without waiting.
 #[inline(always)]
 pub(super) fn fetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -54,7 +47,7 @@ pub(super) fn fetch<T>(place: &T) {
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: the same holds for every AArch64 processor.
+    // SAFETY: as above, for AArch64.
     unsafe {
         core::arch::asm!("prfm pldl1keep, [{}]", in(reg) core::ptr::from_ref(place), options(nostack, preserves_flags, readonly));
     }

@@ -1,7 +1,6 @@
-//! [`FreeList`]: a central free list per size class, for the surplus blocks of threads.
+//! [`FreeList`]: a central free list of a size class, for surplus blocks of threads.
 //!
-//! A block that one thread allocates and another frees passes through here. Each list has its own lock and its own cache lines. So traffic
-//! of one class does not delay other classes, and does not write to lines that every thread reads.
+//! A block that one thread allocates and another frees passes through here. Each list has its own lock and cache lines.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -14,12 +13,12 @@ use super::cache::{Entry, Idle};
 #[repr(align(128))]
 pub(super) struct FreeList {
     idle: Mutex<Vec<Idle>>,
-    /// The number of entries. Written under the lock; readers use it as a hint without the lock.
+    /// A hint without the lock.
     len: AtomicUsize,
 }
 
 impl FreeList {
-    /// Adds entries up to a length of `most`, and returns how many it added.
+    /// Adds entries up to a length of `most`, and returns their number.
     pub fn add(&self, most: usize, entries: &[Entry]) -> usize {
         let mut there = self.lock();
         let count = most.saturating_sub(there.len()).min(entries.len());
@@ -28,7 +27,6 @@ impl FreeList {
         count
     }
 
-    /// Returns whether the list may have entries.
     pub fn has_some(&self) -> bool {
         // SYNC POINT: central free list emptied. Pairs with take: a thread that finds the list empty also sees the count of moves.
         self.len.load(Acquire) > 0
@@ -40,13 +38,11 @@ impl FreeList {
         let left = there.len().saturating_sub(most);
         to.extend(there.get(left..).unwrap_or_default().iter().map(|&idle| Entry { idle, used: None }));
         there.truncate(left);
-        // Before the store of `len`, which other threads read without the lock.
         says();
         // SYNC POINT: central free list emptied. Pairs with has_some.
         self.len.store(left, Release);
     }
 
-    /// Returns a copy of all entries.
     pub fn read(&self) -> Vec<Idle> {
         self.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! The process-wide [`Pools`], for programs that do not pass pools as arguments.
+//! The process-wide [`Pools`].
 
 use std::boxed::Box;
 use std::sync::{Arc, OnceLock};
@@ -8,12 +8,12 @@ use crate::backend::Backend;
 use crate::config::Config;
 use crate::{Error, Result};
 
-/// Never dropped, so its backend lives as long as the process.
+/// Never dropped.
 static POOLS: OnceLock<Pools> = OnceLock::new();
 
 /// Configures the process-wide pools, once. A later call with the same arguments returns the same pools, on any thread.
 ///
-/// The pools are for one device. Use one [`Pools`] per device for several devices.
+/// Use one [`Pools`] per device for several devices.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -39,7 +39,7 @@ static POOLS: OnceLock<Pools> = OnceLock::new();
 pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<&'static Pools> {
     let pools = match POOLS.get() {
         Some(pools) => pools,
-        // If several threads reach this, the pools of one remain. The others hold no memory yet.
+        // Of several threads, one sets its pools. The others hold no memory yet.
         None => {
             let pools = Pools::new(backend, device, config)?;
             POOLS.get_or_init(|| pools)

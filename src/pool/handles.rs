@@ -1,41 +1,34 @@
-//! The handle count of a pool. While the first handle lives, cloning and dropping a handle writes to no word that another thread writes.
+//! The handle count of a pool. While the first handle lives, other handles write to no shared word.
 //!
-//! 1. Each thread counts clones minus drops in its own [`Share`], in its cache. A thread without a share counts in the common word.
-//! 2. The first handle adds a large constant to the common word, so that it cannot reach 0 while shares are open. When the first handle
-//!    drops, it closes every share, adds their counts and subtracts the constant. A thread whose share is closed counts in the common word.
-//! 3. So the common word reaches 0 once: when no handle is left and no share is open. The thread that makes it 0 drops the pool.
+//! 1. Each thread counts clones minus drops in its own [`Share`], in its cache, or without one in the common word.
+//! 2. The first handle adds a large constant to the common word. When it drops, it closes every share, adds their counts and subtracts the
+//!    constant. A thread whose share is closed counts in the common word.
+//! 3. So the common word reaches 0 once, when no handle is left. The thread that makes it 0 drops the pool.
 //!
-//! The lock of the cache protects the share. Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018). Here the bias is per
-//! thread, not per object.
+//! Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018). Here the bias is per thread, not per object.
 
 use ringmem_layouts::RmwWord;
 
-/// The common word, shared by all threads.
 pub(super) struct Handles<W>(W);
 
-/// The count of the first handle. Larger than the number of handles that can move between threads, since each such move can subtract 1
-/// here.
+/// Larger than the number of handles that can move between threads, each of which can subtract 1 here.
 const FIRST: u64 = 1 << 62;
 
 impl<W: RmwWord> Handles<W> {
-    /// Returns the count of a pool that has its first handle.
     pub fn new() -> Self {
         Self(W::new(FIRST))
     }
 
-    /// Adds `more` handles; the sum of a share may be wrapped.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more);
     }
 
-    /// Subtracts a handle. Returns whether it was the last.
     pub fn leave(&self) -> bool {
         // SYNC POINT: handle dropped. Pairs with itself: all actions of other handles happen before the drop of the last one returns true.
         self.0.fetch_add(1_u64.wrapping_neg()) == 1
     }
 
-    /// Subtracts the first handle, and adds the sum `others` of the closed shares. All shares must be closed. Returns whether no handle is
-    /// left.
+    /// Subtracts the first handle, and adds the sum of the shares, which are all closed. Returns whether no handle is left.
     pub fn first_leaves(&self, others: u64) -> bool {
         let less = FIRST.wrapping_sub(others);
         // SYNC POINT: handle dropped. Pairs with leave.
@@ -45,7 +38,7 @@ impl<W: RmwWord> Handles<W> {
 
 /// The handle count of one thread.
 pub(super) struct Share {
-    /// Clones minus drops; wraps, because other threads drop handles that this thread cloned.
+    /// Wraps, because other threads drop handles that this thread cloned.
     count: u64,
     is_open: bool,
 }
@@ -55,7 +48,7 @@ impl Share {
         Self { count: 0, is_open }
     }
 
-    /// Adds `more` if the share is open. Returns whether it is.
+    /// Adds `more` if the share is open, and returns whether it is.
     #[inline(always)]
     pub fn add(&mut self, more: u64) -> bool {
         if self.is_open {
@@ -64,7 +57,7 @@ impl Share {
         self.is_open
     }
 
-    /// Closes the share and returns its count. The caller adds the count to the common word.
+    /// Closes the share and returns its count, which the caller adds to the common word.
     pub fn close(&mut self) -> u64 {
         self.is_open = false;
         core::mem::take(&mut self.count)
@@ -88,13 +81,11 @@ mod tests {
         lock: BiasedLock<LoomWord<STRONG>>,
         revokers: Mutex<()>,
         share: UnsafeCell<Share>,
-        /// Written by the thread that drops the pool.
         is_there: UnsafeCell<bool>,
         has_gone: AtomicBool,
     }
 
     impl<const WEAK: u8> Pool<WEAK> {
-        /// A handle uses the pool.
         fn used(&self) {
             // SAFETY: the property under test: no thread drops the pool while another uses it.
             assert!(self.is_there.with(|is_there| unsafe { *is_there }), "it has gone");
@@ -106,7 +97,6 @@ mod tests {
             assert!(!self.has_gone.swap(true, Ordering::Relaxed), "it goes twice");
         }
 
-        /// Adds to the share, on its thread.
         fn count(&self, more: u64) -> bool {
             while !self.lock.try_lock::<Both>() {
                 drop(self.revokers.lock().unwrap());
@@ -133,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A thread with a handle clones it and drops the original, and also the clone unless `is_left`. Meanwhile the first handle drops.
+    /// A thread clones and drops its handle, and also drops the clone unless `is_left`. Meanwhile the first handle drops.
     fn scene<const WEAK: u8>(is_left: bool) {
         loom::model(move || {
             let pool = Arc::new(Pool::<WEAK> {
@@ -144,7 +134,7 @@ mod tests {
                 is_there: UnsafeCell::new(true),
                 has_gone: AtomicBool::new(false),
             });
-            // The thread's handle was cloned by a thread without a share.
+            // Cloned by a thread without a share.
             pool.handles.add(1);
             let owner = thread::spawn({
                 let pool = Arc::clone(&pool);

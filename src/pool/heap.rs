@@ -1,17 +1,11 @@
-//! The free and taken parts of slabs. Splits and coalesces in constant time, with all metadata outside the pooled memory.
+//! The free and taken parts of slabs, split and coalesced in constant time. All metadata is outside the pooled memory.
 //!
-//! 1. Free parts are in lists by size: 32 lists per octave, so the sizes in a list differ by at most 1/32. One bitmap marks the lists that
-//!    are not empty, and a second one the words of the first that are not 0.
-//! 2. A request takes a part from the first list whose parts are all long enough. If those lists are empty, it searches its own list to the
-//!    end. So a request fails only if no free part is long enough.
-//! 3. A freed part coalesces at once with free parts before and after it. Two free parts are never adjacent. A
-//!    [deferred](Heap::free_deferred) free counts as taken until it coalesces.
-//! 4. A request may specify an alignment. Bytes skipped at the front of a free part stay free. A request above one unit of alignment first
-//!    searches for a part that fits at any offset, then checks every free part. This takes constant time if much memory is free, else
-//!    linear time.
+//! 1. Free parts are in [`Lists`] by size.
+//! 2. A request searches the first list whose parts are all long enough, then its own list. So it fails only if no free part is long enough.
+//! 3. A freed part coalesces at once with its free neighbours; a [deferred](Heap::free_deferred) free counts as taken until then.
+//! 4. A request above one unit of alignment first searches for a part that fits at any offset, then checks every free part.
 //!
-//! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004). Changes: metadata is out of band, and the
-//! search of the own list is added.
+//! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004).
 
 mod base;
 mod lists;
@@ -25,22 +19,22 @@ use lists::Lists;
 
 pub(super) use base::Base;
 
-/// The unit of sizes and offsets in bytes: the least alignment of a driver's allocations.
+/// The unit of sizes and offsets in bytes: the least alignment of drivers.
 pub(super) const UNIT: u64 = 256;
 
-/// The maximum number of parts: part numbers have 24 bits.
+/// Part numbers have 24 bits.
 const PARTS: usize = 1 << 24;
 
-/// The table size from which frees are deferred. The records of a smaller table mostly stay in the processor's caches.
+/// From this table size on, frees are deferred: the records of a smaller table mostly stay in the processor's caches.
 const FAR: usize = 1 << 14;
 
-/// The largest alignment that slabs serve, in bytes: the largest that backends provide. The upstream memory serves or refuses larger ones.
+/// The largest alignment that slabs serve, in bytes: the largest that backends provide.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 /// The longest slab in bytes: offsets and sizes in units have 32 bits.
 pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
 
-/// The number of a part, below [`PARTS`]. Numbers are reused.
+/// The number of a part. Numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PartId(NonZeroU32);
 
@@ -63,8 +57,7 @@ impl PartId {
     }
 }
 
-/// INVARIANT of the table: `before` and `after` link the parts of a slab in order of offset, without gaps. A free part is in the list of
-/// its size, and its neighbours are not free.
+/// INVARIANT: `before` and `after` link the parts of a slab in order of offset, without gaps. The neighbours of a free part are not free.
 ///
 /// Half a cache line, because with many parts each access is a cache miss.
 #[derive(Clone, Copy, Debug)]
@@ -78,31 +71,27 @@ struct Part {
     is_free: bool,
     before: Option<PartId>,
     after: Option<PartId>,
-    /// For a free part: its index in the list of its size.
+    /// For a free part: its index in its list.
     place: u32,
-    /// For an unused number: the next unused number.
     next: Option<PartId>,
 }
 
 impl Part {
-    /// Returns whether the part is free and covers its whole slab.
     fn is_whole(&self) -> bool {
         self.is_free && self.before.is_none() && self.after.is_none()
     }
 }
 
-/// A part that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub part: PartId,
     pub slab: u32,
-    /// In bytes from the beginning of the slab.
+    /// In bytes.
     pub offset: u64,
-    /// In bytes; at least the requested size.
     pub size: u64,
 }
 
-/// A taken part, and the free parts left before and after it.
+/// A taken part, and the free parts left around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carved {
     pub taken: Taken,
@@ -110,39 +99,30 @@ pub(super) struct Carved {
     pub after: Option<PartId>,
 }
 
-/// A slab's first part and its address.
 #[derive(Clone, Copy, Debug)]
 struct Ground {
-    /// The part at offset 0. It keeps its number, because it only coalesces with parts after it.
+    /// At offset 0. It keeps its number, because it only coalesces with parts after it.
     first: PartId,
     base: Base,
 }
 
-/// The result of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub slab: u32,
-    /// No part of the slab is taken.
     pub is_empty: bool,
 }
 
-/// The free and taken parts of any number of slabs.
 pub(super) struct Heap {
     parts: Vec<Part>,
-    /// By slab number.
     slabs: Vec<Option<Ground>>,
-    /// The maximum number of entries in `parts`, at most [`PARTS`].
     most: usize,
-    /// The number of entries in `parts` from which frees are deferred.
     far: usize,
     deferred: Deferred,
-    /// The first unused number; they are linked by `next`.
     unused: Option<PartId>,
     free_parts: Lists,
     /// In units.
     free: u64,
     total: u64,
-    /// Number of free parts.
     pieces: u64,
 }
 
@@ -169,23 +149,19 @@ impl Heap {
         }
     }
 
-    /// Returns the bytes of all slabs.
     pub const fn total(&self) -> u64 {
         self.total * UNIT
     }
 
-    /// Returns the free bytes.
     pub const fn free(&self) -> u64 {
         self.free * UNIT
     }
 
-    /// Returns the number of free parts.
     pub const fn pieces(&self) -> u64 {
         self.pieces
     }
 
-    /// Adds a free slab of `bytes` bytes, rounded down to units. Returns false if no part number is left, or the slab is shorter than a
-    /// unit or longer than [`LONGEST`].
+    /// Adds a free slab, rounded down to units. Returns false without a part number, or for less than a unit or more than [`LONGEST`].
     pub fn add(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
         let size = u32::try_from(bytes / UNIT).unwrap_or(0);
         if size == 0 || !self.has_numbers(1) {
@@ -201,8 +177,7 @@ impl Heap {
         true
     }
 
-    /// Allocates `bytes` bytes, at least one, from the best-fitting list, at an alignment that is a power of two. `None` if no free part
-    /// fits.
+    /// Allocates at least one byte, best fit, at an alignment that is a power of two.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
@@ -224,8 +199,7 @@ impl Heap {
         Some(self.carve_after(part, padding, size).taken)
     }
 
-    /// Allocates `bytes` bytes, at least one, at the first aligned address of a part. `None` unless the part is free, still at that offset
-    /// and long enough.
+    /// Allocates at the first aligned address of a part, if the part is free, still at that offset and long enough.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
@@ -234,19 +208,19 @@ impl Heap {
         self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
 
-    /// Returns the padding in units before `size` aligned units of a part; `None` if they do not fit.
+    /// Returns the padding before `size` aligned units of a part, if they fit.
     fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
         let padding = self.padding(part, align)?;
         (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
     }
 
-    /// Returns the units from the beginning of a part to its first address with an alignment.
+    /// Returns the units before the first address of a part with an alignment.
     fn padding(&self, part: PartId, align: u32) -> Option<u32> {
         let Part { slab, offset, .. } = self.parts[part.index()];
         self.slabs[slab as usize]?.base.padding(offset, align)
     }
 
-    /// Allocates `size` units of a free part after `padding` units; the part must be long enough. The rest before and after stays free.
+    /// Allocates units of a free part after some padding. The rest before and after stays free.
     fn carve_after(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
         if padding == 0 {
             let (taken, after) = self.carve(part, size);
@@ -255,14 +229,13 @@ impl Heap {
         self.unlist(part);
         let behind = self.split(part, padding);
         self.list(part);
-        // Taken immediately, so no operation sees two free neighbours.
         self.list(behind);
         let (taken, after) = self.carve(behind, size);
         Carved { taken, before: Some(part), after }
     }
 
-    /// Allocates the beginning of a free part that is long enough, and lists the rest.
-    // Inlined: the whole work of a request without an alignment.
+    /// Allocates the beginning of a free part, and lists the rest.
+    // The whole work of a request without an alignment.
     #[inline(always)]
     fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
         self.unlist(part);
@@ -276,7 +249,7 @@ impl Heap {
         (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
-    /// Splits a part, longer than `size`, after `size` units, and returns the part after the split. Neither is listed.
+    /// Splits a part, and returns the second part. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
@@ -291,7 +264,6 @@ impl Heap {
         rest
     }
 
-    /// Frees a part and coalesces it with free neighbours.
     pub fn give(&mut self, part: PartId) -> Given {
         let slab = self.parts[part.index()].slab;
         let mut whole = part;
@@ -309,7 +281,7 @@ impl Heap {
         Given { slab, is_empty: before.is_none() && after.is_none() }
     }
 
-    /// Frees a part, now or after some later frees. Returns the result of the free that this call performs, if any.
+    /// Frees a part, now or after some later frees. Returns the result of the free that this performs.
     pub fn free_deferred(&mut self, part: PartId) -> Option<Given> {
         if self.parts.len() < self.far {
             return Some(self.give(part));
@@ -323,18 +295,16 @@ impl Heap {
         over.map(|part| self.give(part))
     }
 
-    /// Performs one deferred free; `None` if there is none.
     pub fn free_next_deferred(&mut self) -> Option<Given> {
         let part = self.deferred.take()?;
         Some(self.give(part))
     }
 
-    /// Returns whether frees are deferred. Deferred parts count as taken.
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
 
-    /// Removes the empty slabs for which `wanted` returns true, and returns their numbers.
+    /// Removes the empty slabs that are wanted; returns their numbers.
     pub fn remove_empty(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<u32> {
         let empty: Vec<PartId> = self.whole().filter(|part| wanted(self.parts[part.index()].slab)).collect();
         empty
@@ -350,7 +320,7 @@ impl Heap {
             .collect()
     }
 
-    /// Returns the most bytes of a free part at an alignment.
+    /// Returns the most free bytes of a part at an alignment.
     pub fn largest_at(&self, align: u64) -> u64 {
         let Some(align) = align_units(align) else { return 0 };
         if align == 1 {
@@ -360,13 +330,12 @@ impl Heap {
         u64::from(self.free_parts.all().filter_map(usable).max().unwrap_or(0)) * UNIT
     }
 
-    /// Returns the bytes of the largest free part.
     pub fn largest(&self) -> u64 {
         let longest = self.free_parts.last().iter().map(|part| self.parts[part.index()].size).max();
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
-    /// Returns every part of every slab, unordered: its number, slab, offset and size in bytes, and whether it is free.
+    /// Returns number, slab, offset, size in bytes and freeness of every part, unordered.
     pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
         let numbered = (0..).map(PartId::new).zip(&self.parts);
         let bytes = |units| u64::from(units) * UNIT;
@@ -375,7 +344,6 @@ impl Heap {
             .map(move |(id, part)| (id, part.slab, bytes(part.offset), bytes(part.size), part.is_free))
     }
 
-    /// Returns the empty slabs.
     pub fn empty_slabs(&self) -> impl Iterator<Item = u32> + '_ {
         self.whole().map(|part| self.parts[part.index()].slab)
     }
@@ -384,12 +352,10 @@ impl Heap {
         self.slabs.iter().flatten().map(|ground| ground.first).filter(|part| self.parts[part.index()].is_whole())
     }
 
-    /// Returns the low bits of a slab's address.
     pub fn base(&self, slab: u32) -> Option<Base> {
         Some((*self.slabs.get(slab as usize)?)?.base)
     }
 
-    /// Returns a free part of at least `size` units.
     #[inline(always)]
     fn find(&self, size: u32) -> Option<PartId> {
         if let Some(part) = self.free_parts.first(size) {
@@ -398,15 +364,13 @@ impl Heap {
         self.free_parts.alike(size).find(|part| self.parts[part.index()].size >= size)
     }
 
-    /// Returns a free part with `size` units at an alignment, and the padding before them.
+    /// Returns a free part with aligned units, and the padding before them.
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
-        // Long enough at any offset.
         let sure = size.checked_add(align - 1).and_then(|sure| self.free_parts.first(sure));
         sure.and_then(fits).or_else(|| self.free_parts.from(size).find_map(fits))
     }
 
-    /// Makes a part free and lists it.
     fn list(&mut self, part: PartId) {
         let size = self.parts[part.index()].size;
         self.parts[part.index()].place = self.free_parts.add(part, size);
@@ -415,7 +379,6 @@ impl Heap {
         self.pieces += 1;
     }
 
-    /// Removes a free part from its list, and marks it as taken.
     fn unlist(&mut self, part: PartId) {
         let Part { size, place, .. } = self.parts[part.index()];
         if let Some(moved) = self.free_parts.remove(size, place) {
@@ -426,7 +389,7 @@ impl Heap {
         self.pieces -= 1;
     }
 
-    /// Merges `after` into `part`, its predecessor. Neither is listed.
+    /// Merges `after` into its predecessor `part`. Neither is listed.
     fn join(&mut self, part: PartId, after: PartId) {
         let Part { size, after: next, .. } = self.parts[after.index()];
         self.parts[part.index()].size += size;
@@ -437,9 +400,8 @@ impl Heap {
         self.retire(after);
     }
 
-    /// Returns whether `count` more parts can be numbered.
     fn has_numbers(&self, count: usize) -> bool {
-        // Numbers from the remaining capacity of the table, else unused numbers.
+        // From the remaining capacity of the table, else unused numbers.
         let missing = count.saturating_sub(self.most - self.parts.len());
         let mut unused = self.unused;
         (0..missing).all(|_| {

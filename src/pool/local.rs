@@ -1,4 +1,4 @@
-//! The caches of the calling thread, one for each pool that it has used.
+//! The caches of the calling thread, one for each pool.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -9,9 +9,7 @@ use super::cache::Cache;
 use crate::backend::panic::caught;
 use crate::fork;
 
-/// A pool, as thread-local storage refers to it.
 pub(super) trait Home: Send + Sync {
-    /// Returns a cache for the calling thread.
     fn admit(&self) -> Arc<Cache>;
     /// Shares the entries of a cache whose thread ends.
     ///
@@ -21,10 +19,8 @@ pub(super) trait Home: Send + Sync {
     unsafe fn retire(&self, cache: &Arc<Cache>);
 }
 
-/// The number of the first pool: no pool has 0.
 pub(super) const FIRST: u64 = 1;
 
-/// The size of the per-thread table of recently used caches.
 const RECENT: usize = 8;
 
 struct Local {
@@ -37,7 +33,7 @@ impl Drop for Local {
         forget();
         for (_, cache, home) in self.caches.drain(..) {
             if let Some(home) = home.upgrade() {
-                // An uncaught panic of the user's clock here, in a thread-local destructor, would abort the process.
+                // A panic in a thread-local destructor would abort the process.
                 // SAFETY: the calling thread's cache, which is dropped here.
                 caught(|| unsafe { home.retire(&cache) });
             }
@@ -47,13 +43,12 @@ impl Drop for Local {
 
 thread_local! {
     static LOCAL: UnsafeCell<Local> = const { UnsafeCell::new(Local { caches: Vec::new() }) };
-    /// Pool numbers and caches, indexed by pool number modulo the size. Has no destructor, so an access needs no registration check.
+    /// By pool number modulo the size. Has no destructor, so an access needs no registration check.
     // INVARIANT: the cache of a live pool is in `LOCAL`, and the pool belongs to this process.
     static LATELY: [Cell<(u64, *const Cache)>; RECENT] = const { [const { Cell::new((0, ptr::null())) }; RECENT] };
 }
 
-/// Runs `f` with this thread's cache of a pool, calling `find` if it is not in the recent table. `None` if the thread is ending. `f` must
-/// not reenter this module.
+/// Runs `f` with this thread's cache of a pool, from the recent table or from `find`. `f` must not reenter this module.
 #[inline(always)]
 pub(super) fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     let (number, mut cache) = LATELY.with(|lately| lately[pool as usize % RECENT].get());
@@ -70,12 +65,12 @@ pub(super) fn lately<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     with(pool, || None, f)
 }
 
-/// Returns this thread's cache of a pool, creating it if needed, and enters it in the recent table.
+/// Returns this thread's cache of a pool, and enters it in the recent table. `None` if the thread is ending.
 pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     let look = |local: &UnsafeCell<Local>| {
         // SAFETY: thread-local, and no other reference exists: no call in here reenters.
         let caches = unsafe { &mut (*local.get()).caches };
-        // Drops caches of dropped pools.
+        // Dropped pools.
         caches.retain(|(_, _, home)| home.strong_count() > 0);
         match caches.iter().find(|&&(id, ..)| id == pool) {
             Some((_, cache, _)) => Some(Arc::as_ptr(cache)),
@@ -89,7 +84,7 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     };
     let cache = LOCAL.try_with(look).ok().flatten()?;
     static WATCHED: Once = Once::new();
-    // Fast paths in a fork do not check the process, so the fork handler clears the recent table.
+    // Fast paths in a fork do not check the process.
     // SAFETY: `forget_in_child` only stores to words of the thread.
     WATCHED.call_once(|| unsafe { fork::in_child(forget_in_child) });
     LATELY.with(|lately| lately[pool as usize % RECENT].set((pool, cache)));
@@ -100,7 +95,6 @@ extern "C" fn forget_in_child() {
     forget();
 }
 
-/// Clears the recent table.
 fn forget() {
     LATELY.with(|lately| lately.iter().for_each(|place| place.set((0, ptr::null()))));
 }

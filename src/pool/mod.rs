@@ -2,19 +2,17 @@
 //!
 //! Use [`Pool`] for one kind of memory, [`PinnedPool`] for page-locked memory, and [`Pools`] for all memory of a device.
 //!
-//! 1. A freed block serves the next request of its size class on the same thread, without a mutex and without a backend call. Surplus blocks
-//!    of a thread serve other threads.
-//! 2. A block is not reused before its last use is complete. A request on the stream of that use may take it at once; other requests wait
-//!    for its ticket.
-//! 3. The bytes of slabs and of blocks outside slabs never exceed the limit.
-//! 4. A request fails only after the upstream memory and every way to make room have failed: this thread's cache, a shorter free part, all
-//!    threads' caches, empty slabs, pending frees, the callback. The error reports the free bytes and the largest contiguous free bytes.
-//! 5. No lock is held during a backend call. All bookkeeping is outside the pooled memory.
-//! 6. Every buffer holds a handle to its pool. The slabs live at least as long as the last buffer.
-//! 7. A request may specify any alignment. Slabs serve alignments up to 2 MiB. Above that, and above the largest class, the upstream memory
-//!    serves the block or refuses the alignment. If the upstream memory [raises alignments](Memory::least_align), the pool raises them for
-//!    each block.
-//! 8. In a forked process, a pool refuses requests. Blocks that are freed or dropped there remain the parent's.
+//! 1. A freed block serves the next request of its size class on the same thread, without a mutex and a backend call. Surplus blocks serve other
+//!    threads.
+//! 2. A block is not reused before its last use is complete, except on the stream of that use.
+//! 3. The bytes of slabs and of other blocks never exceed the limit.
+//! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback. The error reports the free bytes
+//!    and the largest contiguous ones.
+//! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
+//! 6. Every buffer holds a handle to its pool, so slabs outlive their buffers.
+//! 7. Slabs serve alignments up to 2 MiB. Above that, and above the largest class, the upstream memory serves the block. If it
+//!    [raises alignments](Memory::least_align), the pool raises them for each block.
+//! 8. In a forked process, a pool refuses requests, and freed blocks remain the parent's.
 
 mod any_memory;
 mod biased_lock;
@@ -58,11 +56,10 @@ pub use pinned::PinnedPool;
 pub use pools::{Pools, PoolsBuilder};
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
-/// A pool over an upstream memory. Clones refer to the same pool. A pool is a [`Memory`], so buffers are allocated from it.
+/// A pool over an upstream memory. Clones refer to the same pool. Buffers are allocated from it as from any [`Memory`].
 ///
-/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping other handles needs no atomic read-modify-write and
-/// no store to memory that other threads write. Keep that handle, and pass its clones to buffers and threads. It may be dropped before its
-/// clones; afterwards all handles share one atomic count.
+/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping other handles writes to no shared memory. Keep that handle, and
+/// pass its clones to buffers and threads. It may be dropped before them.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -88,7 +85,7 @@ pub struct Pool<M: Memory> {
     handle: Handle,
 }
 
-/// Whether a handle is the first. Word-sized, because partial-word stores block store forwarding.
+/// Word-sized, because partial-word stores block store forwarding.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 enum Handle {
@@ -120,8 +117,7 @@ impl<M: Memory> Pool<M> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::snapshot)
     }
 
-    /// Reserves slab space for `count` blocks of `bytes` bytes, for all of them or for none. A failed call frees the slabs that it
-    /// allocated.
+    /// Reserves slab space for all of `count` blocks of `bytes` bytes, or for none.
     ///
     /// # Errors
     ///
@@ -132,29 +128,27 @@ impl<M: Memory> Pool<M> {
         Origin::current_or(Location::caller(), || shared.prewarm(bytes, count))
     }
 
-    /// Frees empty slabs, those that have been empty longest first, until at most `bytes` are reserved. Returns the freed bytes. Flushes
-    /// all thread caches first, so that free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps a
-    /// slab if its backend would [defer the free](crate::backend::Extension::defers_free).
+    /// Frees empty slabs, those that have been empty longest first, until at most `bytes` are reserved. Returns the freed bytes. Flushes all thread
+    /// caches first, so that free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps slabs whose
+    /// free the backend would [defer](crate::backend::Extension::defers_free).
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
 
-    /// Frees slabs that have been empty for at least `age`. Returns the freed bytes. Flushes all thread caches first. The age of a slab
-    /// that this flush empties starts now, so idle cached blocks age from the first call. The same applies to the last eight frees of a
-    /// pool that has had more than 16 000 parts at once.
+    /// Frees slabs that have been empty for at least `age`. Returns the freed bytes. Flushes all thread caches first: a slab that this empties ages from
+    /// now on. So do the last eight frees of a pool that has had more than 16 000 parts.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.here().map_or(0, |shared| shared.trim(0, age))
     }
 
-    /// Allocates a block. If `waits`, it may wait for frees and call the out-of-memory callback.
+    /// Allocates a block. If `waits`, it may wait for frees and call the callback.
     #[track_caller]
     #[inline(always)]
     fn take_or_make(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
         if let Some(stream) = on {
             stream.on(&**self.backend())?;
         }
-        // Both paths end in an entry, of whole words, from which the block is built once. A block that one of them returned would be copied through
-        // memory, and its fields of less than a word block store forwarding.
+        // Both paths end in an entry of whole words, from which the block is built once: copied through memory, its shorter fields block store forwarding.
         let (entry, layout) = match self.take_newest(layout) {
             Some(idle) => (Entry { idle, used: None }, layout),
             None => self.make(layout, on, waits, Location::caller())?,
@@ -162,14 +156,13 @@ impl<M: Memory> Pool<M> {
         Ok(self.shared.block(&entry, layout))
     }
 
-    /// Allocates a block without the fast path. A leak report of an upstream [`Tracked`](crate::memory::Tracked) names `caller` for the
-    /// slab, unless an [`Origin`] is set.
+    /// Allocates without the fast path. A leak report names `caller` for a new slab, unless an [`Origin`] is set.
     #[inline(never)]
     fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<(Entry, Layout)> {
         Origin::current_or(caller, || self.allocate(layout, on, waits))
     }
 
-    /// Adds `more` to this thread's share of the handle count; a wrapped -1 subtracts. Returns whether the share is open.
+    /// Adds `more`, possibly a wrapped -1, to this thread's share. Returns whether the share is open.
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
         // SAFETY: `local::lately` passes the calling thread's cache.
@@ -182,7 +175,7 @@ impl<M: Memory> Pool<M> {
         unsafe { ManuallyDrop::drop(&mut self.shared) };
     }
 
-    /// Returns the shared state; an error in a forked process.
+    /// Returns the shared state, except in a forked process.
     fn here(&self) -> Result<&Central<M>> {
         if self.shared.process.is_this() {
             Ok(&self.shared)
@@ -192,8 +185,8 @@ impl<M: Memory> Pool<M> {
     }
 }
 
-// SAFETY: a block is a part of a slab that the heap allocates to one owner at a time, at least as long as its class or the request. Slabs
-// live as long as the pool, which the block's buffer holds. A block whose last use may be incomplete carries that use as `ready`.
+// SAFETY: the heap allocates a part to one owner at a time, at least as long as the request. Slabs live as long as the pool, which the block's
+// buffer holds. A block whose last use may be incomplete carries that use as `ready`.
 unsafe impl<M: Memory> Memory for Pool<M> {
     type Visibility = M::Visibility;
 
@@ -240,7 +233,7 @@ impl<M: Memory> Drop for Pool<M> {
     #[inline(always)]
     fn drop(&mut self) {
         let is_last = match self.handle {
-            // Two calls: after the first handle has left, another thread may drop the state that a single method would still borrow.
+            // Two calls: another thread may drop the state that a single method would still borrow.
             Handle::First => self.shared.close_shares().is_some_and(|others| self.shared.handles.first_leaves(others)),
             Handle::Other => !self.counts_here(1_u64.wrapping_neg()) && self.shared.handles.leave(),
         };

@@ -1,4 +1,4 @@
-//! [`PinnedPool`]: a pool of page-locked memory with its own budget. It reserves little more than the requested bytes.
+//! [`PinnedPool`]: a pool of page-locked memory within a budget.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -12,19 +12,16 @@ use crate::memory::{Both, Limited, Memory, Pinned};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Bytes of a shared slab, and of the longest block in one. An unusable tail of a shared slab is less than a sixteenth of it.
+/// The unusable tail of a shared slab is less than a sixteenth of it.
 const SLAB: u64 = 1 << 20;
 const MOST_SHARED: u64 = 64 << 10;
 
-/// A pool of page-locked memory. Locked pages are unavailable to the rest of the machine, so this pool reserves less ahead and rounds up
-/// less than a [`Pool`]:
+/// A pool of page-locked memory. It reserves less ahead and rounds up less than a [`Pool`], because the rest of the machine misses locked pages.
 ///
 /// 1. Sizes have eight classes per octave: a block exceeds its request by less than an eighth of it plus 256 bytes.
-/// 2. A block of more than 64 KiB has a slab of its own size; shorter blocks share slabs of 1 MiB. For live blocks of `n` requested bytes,
-///    with none freed, the locked bytes are less than `9/8 * 16/15 * n`, plus 256 bytes for each block, plus one slab.
+/// 2. A block of more than 64 KiB has a slab of its own size; shorter blocks share slabs of 1 MiB. For live blocks of `n` requested bytes, none
+///    freed, the locked bytes are less than `9/8 * 16/15 * n`, plus 256 bytes for each block, plus one slab.
 /// 3. The locked bytes never exceed the budget. Before a request fails, the pool frees all idle memory.
-///
-/// Freed blocks stay locked for later requests until they are [trimmed](Self::trim_older_than).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -46,15 +43,11 @@ const MOST_SHARED: u64 = 64 << 10;
 /// # }
 /// ```
 pub struct PinnedPool {
-    /// The budget of both pools.
     budget: Limited<Pinned>,
-    /// Blocks in shared slabs.
     shared: Rationed,
-    /// Blocks with a slab each.
     own: Rationed,
 }
 
-/// A pool that shares its budget with another pool.
 type Rationed = Pool<Limited<Pinned>>;
 
 impl PinnedPool {
@@ -67,12 +60,11 @@ impl PinnedPool {
         Self::with(memory, budget, |builder| builder)
     }
 
-    /// Creates a pool, with further options for both inner pools.
     pub(super) fn with(memory: Pinned, budget: u64, set: impl Fn(Builder<Limited<Pinned>>) -> Builder<Limited<Pinned>>) -> Result<Self> {
         let memory = Limited::new(memory, budget);
         let eighths = Classes::new(4 << 10, 21, 8)?;
         let pool = |slab| set(Pool::builder(memory.clone())).limit(budget).slab(slab).classes(eighths).build();
-        // A block longer than the slab size gets a slab of its own size.
+        // A longer block gets a slab of its own size.
         Ok(Self { shared: pool(SLAB)?, own: pool(MOST_SHARED)?, budget: memory })
     }
 
@@ -88,14 +80,13 @@ impl PinnedPool {
         self.budget.used()
     }
 
-    /// Returns the bytes of the budget that live blocks do not use.
+    /// Returns the bytes that live blocks leave of the budget.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.budget().saturating_sub(self.statistics().held_bytes)
     }
 
-    /// Returns the counters and sizes of both inner pools together. `reserved_peak` adds the peaks of both, which may be at different
-    /// times: it is at least the true peak.
+    /// Returns the counters and sizes of both inner pools together. `reserved_peak` adds the peaks of both: it is at least the true peak.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let [shared, own] = [&self.shared, &self.own].map(Pool::statistics);
@@ -127,19 +118,18 @@ impl PinnedPool {
         (0..).zip(slabs).map(|(number, slab)| SlabView { number, ..slab }).collect()
     }
 
-    /// Unlocks memory that has been idle for at least `age`, and returns its bytes. As in [`Pool::trim_older_than`], blocks in thread
-    /// caches age from the first call. While a kernel runs, memory stays locked if the driver would wait for that kernel.
+    /// Unlocks memory that has been idle for at least `age`, and returns its bytes. Blocks in thread caches age from the first call. While a kernel
+    /// runs, memory stays locked if the driver would wait for that kernel.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.shared.trim_older_than(age) + self.own.trim_older_than(age)
     }
 
-    /// Returns the pool that serves a layout, and the other pool.
     fn pools(&self, layout: Layout) -> (&Rationed, &Rationed) {
         if layout.size() as u64 <= MOST_SHARED { (&self.shared, &self.own) } else { (&self.own, &self.shared) }
     }
 }
 
-/// Allocates a block after trimming the other pool of the same budget. If that does not suffice, waits for frees to either pool.
+/// Allocates a block after trimming the other pool, or else waits for frees to either.
 #[cold]
 fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stream>) -> Result<Block> {
     let seen = pool.shared.moved_by_others(Some(&other.shared));
@@ -155,7 +145,7 @@ fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stre
     found.map_or_else(|| pool.take_or_make(layout, on, false), Ok)
 }
 
-// SAFETY: an inner pool allocates the blocks, and the same pool frees them, because a block keeps its layout.
+// SAFETY: the inner pool of its layout allocates and frees a block.
 unsafe impl Memory for PinnedPool {
     type Visibility = Both;
 
@@ -174,7 +164,7 @@ unsafe impl Memory for PinnedPool {
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise; the layout selects the pool that allocated the block.
+        // SAFETY: the caller's promise; the layout selects the same pool as in `alloc`.
         unsafe { self.pools(block.layout).0.free(block, uses) }
     }
 

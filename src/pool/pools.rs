@@ -1,4 +1,4 @@
-//! [`Pools`]: the pools of a device, set up from a [`Config`].
+//! [`Pools`]: the pools of a device.
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -49,7 +49,6 @@ pub struct Pools {
     unified: Pool<Unified>,
     host: Host,
     clock: Clock,
-    /// The time of the last trim.
     looked: AtomicU64,
 }
 
@@ -166,8 +165,7 @@ impl Pools {
         Buffer::new(self.memory(location)?, len)
     }
 
-    /// Allocates a host buffer of `len` elements for `transfers` copies. The buffer is page-locked if that [pays](config::should_pin) and
-    /// memory is available, else pageable.
+    /// Allocates a host buffer for `transfers` copies: page-locked if that [pays](config::should_pin) and memory is available, else pageable.
     ///
     /// # Errors
     ///
@@ -177,7 +175,7 @@ impl Pools {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         if config::should_pin(transfers, bytes, self.pinned.left()) {
             match self.buffer_in(MemoryLocation::Pinned, len) {
-                // Another thread took the rest of the budget, or the backend's limit is lower than the budget.
+                // Another thread took the rest, or the backend's limit is lower.
                 Err(Error::Limit { of: LimitOf::Pinned, .. } | Error::OutOfMemory { .. }) => {}
                 outcome => return outcome,
             }
@@ -185,8 +183,7 @@ impl Pools {
         self.buffer_in(MemoryLocation::Host, len)
     }
 
-    /// Returns a [batch size](config::batch_size_hint) in bytes. The available bytes are those that the device pool may still allocate. If
-    /// the device reports its free memory, they are also at most that plus the idle bytes of the pool.
+    /// Returns a [batch size](config::batch_size_hint) in bytes, of what the device pool may still allocate and the device reports as free.
     ///
     /// # Errors
     ///
@@ -202,9 +199,8 @@ impl Pools {
         Ok(config::batch_size_hint(requested, within.min(there)))
     }
 
-    /// Frees memory that has been idle for the configured interval, and returns the freed bytes. Returns 0 at once if the last trim is less
-    /// than one interval ago. Call it from an existing loop of the program: no thread calls it. Called regularly, it frees idle memory one
-    /// to two intervals after the last use.
+    /// Frees memory that has been idle for the configured interval, and returns the freed bytes. Does nothing within an interval of the last trim. Call it
+    /// from an existing loop of the program: idle memory is freed one to two intervals after the last use.
     pub fn maintain(&self) -> u64 {
         let (now, interval) = ((self.clock)(), self.config.pooling.trim_interval);
         let looked = self.looked.load(Relaxed);
@@ -223,7 +219,7 @@ impl PoolsBuilder {
         self
     }
 
-    /// Sets the machine's memory in bytes, of which at most a quarter is page-locked. Default: the size that the system reports.
+    /// Sets the machine's memory in bytes, of which at most a quarter is page-locked. Default: as the system reports.
     pub const fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
@@ -235,7 +231,7 @@ impl PoolsBuilder {
         self
     }
 
-    /// Builds the pools. Allocates no memory from the backend yet.
+    /// Builds the pools. Allocates nothing yet.
     ///
     /// # Errors
     ///

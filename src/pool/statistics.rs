@@ -1,4 +1,4 @@
-//! [`Statistics`]: the counters and sizes of a pool.
+//! The statistics of a pool.
 
 use std::vec::Vec;
 
@@ -6,12 +6,10 @@ use crate::backend::DeviceAddress;
 
 /// Counters and sizes of a pool. Exact while no other thread uses the pool.
 ///
-/// During concurrent use, counts of different threads are read at different instants: `hits`, `misses`, `returns`, `live`, `requested_bytes`,
-/// `held_bytes` and `cached_bytes` are approximate. Their values are still possible: `requested_bytes <= held_bytes`, and `held_bytes`,
-/// `cached_bytes` and `free_bytes` together are at most `reserved_bytes`. The other figures are those of one instant.
+/// During concurrent use, `hits`, `misses`, `returns`, `live`, `requested_bytes`, `held_bytes` and `cached_bytes` are approximate but possible:
+/// `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and `free_bytes` together are at most `reserved_bytes`.
 ///
-/// For a pool that only uses slabs, `held_bytes + cached_bytes + free_bytes == reserved_bytes` if slabs are multiples of 256 bytes and no slab is
-/// being freed upstream.
+/// In a pool that only uses slabs, of multiples of 256 bytes, they add up to `reserved_bytes`.
 ///
 /// ```
 /// use ringmem::memory::{Buffer, Device};
@@ -35,9 +33,9 @@ pub struct Statistics {
     pub hits: u64,
     /// Requests that the slabs or the upstream memory served.
     pub misses: u64,
-    /// Blocks that were freed.
+    /// Freed blocks.
     pub returns: u64,
-    /// Blocks that were allocated and not freed.
+    /// Blocks that are not freed.
     pub live: u64,
     /// Requested bytes of the live blocks.
     pub requested_bytes: u64,
@@ -55,7 +53,7 @@ pub struct Statistics {
     pub free_blocks: u64,
     /// Bytes of the largest free piece.
     pub largest_free: u64,
-    /// Bytes of blocks that were returned and have not coalesced: in thread caches, in transit between threads, or pending.
+    /// Bytes of returned blocks that have not coalesced: in caches, in transit or pending.
     pub cached_bytes: u64,
     /// The largest of these blocks, in bytes.
     pub largest_cached: u64,
@@ -86,8 +84,7 @@ impl Statistics {
         ratio(self.held_bytes, self.reserved_bytes)
     }
 
-    /// Returns the fragmentation of the bytes outside live blocks: 0 for one piece, towards 1 for many; 0 if there are none. Each cached
-    /// block counts as one piece, even if a later flush, as in [`trim_to`](super::Pool::trim_to), would coalesce it.
+    /// Returns the fragmentation of the bytes outside live blocks: 0 for one piece or none, towards 1 for many. Each cached block counts as one piece.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes + self.cached_bytes {
@@ -161,11 +158,11 @@ pub enum PartState {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlabView {
-    /// Its number in the pool.
+    /// The number in the pool.
     pub number: u32,
-    /// The address of its first byte for kernels.
+    /// The device address.
     pub device_address: Option<DeviceAddress>,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// Offset, size in bytes and state of each part.
     pub parts: Vec<(u64, u64, PartState)>,

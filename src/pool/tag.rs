@@ -1,4 +1,4 @@
-//! [`Tag`]: the pool's own data in the tag of a block.
+//! [`Tag`]: the pool's data in the tag of a block.
 
 use super::heap::{PartId, UNIT};
 use crate::backend::{Block, MemoryLocation};
@@ -15,7 +15,7 @@ impl Tag {
     const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - Self::UNITS_SHIFT)) - 1;
     const PINNED: u64 = 1 << 63;
 
-    /// The class value of blocks without a class, which are not cached.
+    /// Blocks without a class are not cached.
     pub const NO_CLASS: u64 = 0xff;
 
     pub const fn new(part: PartId, class: Option<usize>, bytes: u64, slab: &Block) -> Self {
@@ -28,7 +28,7 @@ impl Tag {
         Self(part.index() as u64 | class | units | Self::place(slab))
     }
 
-    /// Returns the tag of a block outside the slabs: part 0, which no part has, and no class.
+    /// Returns the tag of a block outside the slabs.
     pub const fn direct(block: &Block) -> Self {
         Self(Self::NO_CLASS << Self::CLASS_SHIFT | Self::place(block))
     }
@@ -48,7 +48,6 @@ impl Tag {
         self.0 & Self::PARTS == 0
     }
 
-    /// Returns the size of the part in bytes.
     pub const fn bytes(self) -> u64 {
         (self.0 >> Self::UNITS_SHIFT & Self::UNITS) * UNIT
     }

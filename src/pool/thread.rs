@@ -1,4 +1,4 @@
-//! The operations of a thread on its cache of a pool, with the shared state as fallback.
+//! The operations of a thread on its cache, with the shared state as fallback.
 
 use core::alloc::Layout;
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ use crate::memory::Memory;
 use crate::stream::Stream;
 
 impl<M: Memory> Pool<M> {
-    /// Takes the newest block of this thread's cache, if it has no open use and needs no preparation. Copies word by word: a wide load of
-    /// words that were stored one by one blocks store forwarding. So it does not copy `used`, which is known to be `None`.
+    /// Takes the newest block of this thread's cache, if it has no open use and needs no preparation. Copies word by word, without `used`: a wide
+    /// load of words stored one by one blocks store forwarding.
     #[inline(always)]
     pub(super) fn take_newest(&self, layout: Layout) -> Option<Idle> {
         let shared = &*self.shared;
@@ -30,8 +30,7 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// Allocates a block on the slow path, and returns it with its layout. If `waits`, it may wait for frees and call the out-of-memory
-    /// callback.
+    /// Allocates on the slow path; returns the block with its layout. If `waits`, it may wait for frees and call the callback.
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
         let shared = self.here()?;
@@ -47,13 +46,12 @@ impl<M: Memory> Pool<M> {
         Ok((entry, layout))
     }
 
-    /// Takes an entry from this thread's cache, or from the central free list.
     fn take_cached(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let newest = self.bin(class, |bin| bin.pop(align, on)).flatten();
         newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_listed(class, align, on))
     }
 
-    /// Takes the oldest entry with this alignment, if its last use is complete. The cache is not locked while the backend is called.
+    /// Takes the oldest entry with this alignment, if its last use is complete.
     fn take_over(&self, class: usize, align: u64) -> Option<Entry> {
         let find = |bin: &mut Bin| bin.entries.iter().find(|entry| entry.idle.is_aligned(align)).copied();
         let oldest = self.bin(class, find).flatten()?;
@@ -61,7 +59,7 @@ impl<M: Memory> Pool<M> {
             return None;
         }
         let take = |bin: &mut Bin| {
-            // Another thread may have taken it meanwhile.
+            // Another thread may have taken it.
             let index = bin.entries.iter().position(|entry| (entry.idle.tag, entry.used) == (oldest.idle.tag, oldest.used))?;
             Some(bin.entries.remove(index))
         };
@@ -69,7 +67,7 @@ impl<M: Memory> Pool<M> {
         Some(Entry { used: None, ..entry })
     }
 
-    /// Takes an entry from the central free list, and refills this thread's cache from it.
+    /// Refills this thread's cache from the central free list, and takes an entry.
     fn take_listed(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         if !self.shared.has_listed(class) {
             return None;
@@ -82,7 +80,7 @@ impl<M: Memory> Pool<M> {
         self.bin(class, fill).flatten()
     }
 
-    /// Adds a block without open uses to this thread's cache. Returns false if its bin is full or missing.
+    /// Adds a block without open uses to this thread's cache. Returns whether there was room.
     #[inline(always)]
     pub(super) fn put(&self, block: &Block) -> bool {
         let put = |bin: &mut Bin| {
@@ -95,8 +93,7 @@ impl<M: Memory> Pool<M> {
         self.bin(Tag(block.tag).class(), put) == Some(true)
     }
 
-    /// Frees a block on the slow path: it may be in use, have no class, or find its bin full, so that the older half is moved out; or the
-    /// thread is ending.
+    /// Frees a block on the slow path: in use, without a class, to a full bin, or on an ending thread.
     ///
     /// # Safety
     ///
@@ -130,14 +127,14 @@ impl<M: Memory> Pool<M> {
         Ok(())
     }
 
-    /// Moves the older half out of a full bin. Counts as a move until the caller has shared the entries, so waiters wait for them.
+    /// Moves the older half out of a full bin. Counts as a move until the caller has shared it.
     fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
         let older = bin.make_room(|entries| self.shared.list(class, entries));
         let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
         (older, moving)
     }
 
-    /// Counts in this thread's cache, or in the shared counts if the thread is ending. Blocks without a class count for class 0.
+    /// Counts in this thread's cache, or in the shared counts; blocks without a class for class 0.
     fn count(&self, class: usize, count: impl Fn(&mut Counted)) {
         let class = if class < self.shared.class_count() { class } else { 0 };
         if self.bin(class, |bin| count(&mut bin.counted)).is_none() {
@@ -145,7 +142,7 @@ impl<M: Memory> Pool<M> {
         }
     }
 
-    /// Runs `f` with this thread's bin of a class; `None` without a class, and if the thread is ending. `f` must not access the cache.
+    /// Runs `f` with this thread's bin of a class. `f` must not access the cache.
     #[inline(always)]
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
         let find = || self.find();
@@ -154,7 +151,6 @@ impl<M: Memory> Pool<M> {
         local::with(self.shared.id, find, run).flatten()
     }
 
-    /// Returns this thread's cache if it is not in the recent table.
     #[cold]
     fn find(&self) -> Option<*const Cache> {
         if !self.shared.process.is_this() {

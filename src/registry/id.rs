@@ -6,9 +6,8 @@ use core::marker::PhantomData;
 
 use super::slots::Index;
 
-/// The id of a buffer in a registry or a [manager](crate::manager): 16 bytes. Only they create ids, and an id is never reused.
-///
-/// Messages carry it as a [`BufferReference`](crate::message::BufferReference).
+/// The id of a buffer in a registry or a [manager](crate::manager): 16 bytes, never reused. Messages carry it as a
+/// [`BufferReference`](crate::message::BufferReference).
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -23,13 +22,12 @@ use super::slots::Index;
 /// ```
 pub struct BufferId<T> {
     registry: u64,
-    // INVARIANT: a buffer of `T` was registered or created there under this index.
+    // INVARIANT: the buffer of this index has elements `T`.
     index: Index,
     _elements: PhantomData<fn() -> T>,
 }
 
 impl<T> BufferId<T> {
-    /// Returns the id of a buffer of `T` with this index.
     pub(crate) const fn new(registry: u64, index: Index) -> Self {
         Self { registry, index, _elements: PhantomData }
     }
@@ -42,7 +40,7 @@ impl<T> BufferId<T> {
         self.index
     }
 
-    /// Returns a number that is unique within the registry: the generation in the high half, the slot in the low half.
+    /// Returns a number that is unique within the registry.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.index.bits()

@@ -1,4 +1,4 @@
-//! [`Lease`] and [`LeaseMut`]: borrows of a buffer in a registry or a manager that are counted at run time.
+//! [`Lease`] and [`LeaseMut`]: run-time borrows of a buffer in a registry or a manager.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,7 +16,7 @@ use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-/// A value of a table: a buffer with its erased element type.
+/// A value of a table, with a buffer of erased elements.
 pub trait Leased: Send + Sync + 'static {
     type Memory: Memory;
 
@@ -24,7 +24,6 @@ pub trait Leased: Send + Sync + 'static {
     fn buffer(&self) -> &Buffer<u8, Self::Memory>;
     fn buffer_mut(&mut self) -> &mut Buffer<u8, Self::Memory>;
 
-    /// Returns the number of live elements.
     fn len<T>(&self) -> usize;
 
     /// Replaces the buffer's block, and returns the old one.
@@ -34,9 +33,7 @@ pub trait Leased: Send + Sync + 'static {
     /// As [`Buffer::put_in`].
     unsafe fn put_in(&mut self, block: Block) -> Block;
 
-    /// Records the end of a shared lease.
     fn was_read(&self) {}
-    /// Records the end of an exclusive lease.
     fn was_written(&self) {}
 
     /// Returns an error if transfers of the buffer must not be queued.
@@ -49,8 +46,8 @@ pub trait Leased: Send + Sync + 'static {
 
 /// A shared lease of a buffer. The buffer is not moved, resized, freed or written before its last lease is dropped.
 ///
-/// It borrows the registry or manager; [`into_owned`](Self::into_owned) makes it own a handle. The lease of a registered buffer can then be queued on a
-/// stream. If a lease is dropped with work queued, it ends after that work.
+/// It borrows the registry or manager; [`into_owned`](Self::into_owned) makes it own a handle, so that a registered buffer can be queued on a stream. If
+/// a lease is dropped with work queued, it ends after that work.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -69,7 +66,7 @@ pub trait Leased: Send + Sync + 'static {
 pub struct Lease<'a, T, V: Leased> {
     // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     pub(crate) value: ManuallyDrop<Shared<'a, V>>,
-    /// The last operation queued with this lease; it is ordered after the others.
+    /// The last operation queued with this lease, ordered after the others.
     used: Option<Ticket>,
     _elements: PhantomData<T>,
 }
@@ -128,23 +125,22 @@ impl<'a, T, V: Leased> Lease<'a, T, V> {
         Lease { value: ManuallyDrop::new(value.into_owned()), used: this.used, _elements: PhantomData }
     }
 
-    /// Records a queued operation, which is ordered after the earlier ones.
+    /// Records a queued operation, ordered after the earlier ones.
     pub(super) fn use_by(&mut self, ticket: Ticket) {
         self.used = Some(ticket);
     }
 
-    /// Records that an operation is complete.
     pub(super) fn settled(&mut self, ticket: Ticket) {
         self.used = self.used.filter(|&used| used != ticket);
     }
 
-    /// Returns the operation that the next operation with this lease must be ordered after.
+    /// Returns the operation that the next one must be ordered after.
     pub(super) fn used(&self) -> Option<Ticket> {
         self.used
     }
 
-    /// Extends the lease over the work that is queued on a stream now, also if this value is dropped. For launches, which get memory by address. If
-    /// the lease is forgotten, the buffers of its registry or manager are never freed.
+    /// Extends the lease over the work that is queued on a stream now, even if this value is dropped. For launches, which get memory by address. If the
+    /// lease is forgotten, the buffers of its registry or manager are never freed.
     ///
     /// # Errors
     ///
@@ -156,7 +152,7 @@ impl<'a, T, V: Leased> Lease<'a, T, V> {
             backend.after(earlier, id)?;
         }
         self.used = Some(stream.mark()?);
-        // The buffer does not list the work. So a registry that is dropped must not free it if this lease is forgotten.
+        // The buffer does not list the work: a dropped registry must not free it if this lease is forgotten.
         self.value.hold();
         Ok(())
     }
@@ -215,8 +211,7 @@ impl<'a, T, V: Leased> LeaseMut<'a, T, V> {
         self.value.buffer().ready_on(stream)
     }
 
-    /// Lists the work queued on a stream as a use, as [`Buffer::used_by`] does. For launches, which get memory by address. The next use of the
-    /// buffer, a move and a free are ordered after it.
+    /// Lists the work queued on a stream as a use, as [`Buffer::used_by`] does. For launches, which get memory by address.
     ///
     /// # Errors
     ///
@@ -247,7 +242,6 @@ impl<T, V: Leased> Drop for LeaseMut<'_, T, V> {
     }
 }
 
-/// Accessors of both kinds of lease.
 macro_rules! says_of_its_buffer {
     ($lease:ident) => {
         impl<T: DeviceBytes, V: Leased> $lease<'_, T, V> {
@@ -284,7 +278,7 @@ macro_rules! says_of_its_buffer {
                 BufferId::new(self.value.table().number(), self.value.id())
             }
 
-            /// Returns the number of live elements: all of a registered buffer.
+            /// Returns the number of live elements.
             #[must_use]
             pub fn len(&self) -> usize {
                 self.value.len::<T>()
@@ -296,7 +290,7 @@ macro_rules! says_of_its_buffer {
                 self.len() == 0
             }
 
-            /// Returns the size of the live elements in bytes.
+            /// Returns the size in bytes.
             #[must_use]
             pub fn size_bytes(&self) -> usize {
                 self.len() * size_of::<T>()

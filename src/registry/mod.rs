@@ -1,16 +1,13 @@
 //! [`Registry`]: buffers with numbers that fit into messages.
 //!
-//! Use a registry to send references to buffers through rings; use a [`manager`](crate::manager) for buffers with names that grow.
+//! A [`manager`](crate::manager) has buffers with names that grow; a registry has buffers whose numbers travel in messages.
 //!
-//! 1. A [`BufferId`] identifies one buffer forever. The id of a freed buffer, or of another registry in any process, is an error. The element type
-//!    is part of the id's type.
-//! 2. A buffer is accessed through leases: any number of [`Lease`]s for reading, or one [`LeaseMut`]. A lookup takes no lock.
-//! 3. A released buffer grants no new lease. It is freed with its last lease, including leases of queued operations.
-//! 4. A [`BufferReference`](crate::message::BufferReference) names some elements of a buffer in 64 bytes. Both ends check its bounds.
-//! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid. A lease keeps the address.
+//! 1. A typed [`BufferId`] identifies one buffer forever. The id of a freed buffer, or of another registry in any process, is an error.
+//! 2. A buffer is accessed through any number of [`Lease`]s, or one [`LeaseMut`]. A lookup takes no lock.
+//! 3. A released buffer grants no new lease. It is freed with its last lease and queued operation.
+//! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Both ends check its bounds.
+//! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid.
 //! 6. In a forked process, a registry rejects every request.
-//!
-//! It does not grow buffers, name them or share them between processes.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -69,7 +66,7 @@ pub type Lease<'a, T, M> = lease::Lease<'a, T, Stored<M>>;
 /// The exclusive lease of a registered buffer.
 pub type LeaseMut<'a, T, M> = lease::LeaseMut<'a, T, Stored<M>>;
 
-/// Numbered buffers of one memory. Clones share the same registry; owned leases hold a handle.
+/// Numbered buffers of one memory. Clones share the same registry.
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
     /// The bytes of all buffers that are not freed.
@@ -98,15 +95,15 @@ pub struct Registry<M: Memory> {
 pub struct Statistics {
     /// The number of buffers registered.
     pub registered: u64,
-    /// The number of buffers released or taken, including those that leases still keep.
+    /// The number of buffers released or taken, leased or not.
     pub released: u64,
     /// The number of buffers freed.
     pub freed: u64,
-    /// The number of live leases, exclusive ones included.
+    /// The number of live leases.
     pub leases: u64,
     /// The bytes of all buffers that are not freed.
     pub bytes: u64,
-    /// The number of slots that are not reused because their generations are used up.
+    /// The number of slots whose generations are used up.
     pub retired: u64,
 }
 
@@ -174,11 +171,11 @@ impl<M: Memory> Registry<M> {
         self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
-    /// Releases a buffer; returns the number of leases that keep it. Without leases it is freed at once, otherwise with the last of them.
+    /// Releases a buffer; returns the number of leases that keep it. It is freed with the last of them, or at once.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for a buffer that does not exist or was released before. The driver's error if it was freed now; it is freed anyway.
+    /// [`Error::Id`] for a buffer that does not exist or was released. The driver's error if it was freed now; it is freed anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
         match self.slots.remove(self.slots.own(id.registry(), id.index())?)? {
             Removed::Leased(leases) => Ok(leases),
@@ -195,7 +192,7 @@ impl<M: Memory> Registry<M> {
         self.lease_mut(id)?.take()
     }
 
-    /// Releases every buffer; returns their number. Leased buffers are freed with their last lease. Does nothing in a forked process.
+    /// Releases every buffer; returns their number. Does nothing in a forked process.
     pub fn clear(&self) -> u64 {
         if self.slots.here().is_err() {
             return 0;

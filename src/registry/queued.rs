@@ -1,4 +1,4 @@
-//! Leases that queued operations take or list: a [`Lease`] to read, a [`LeaseMut`] to write.
+//! Leases that queued operations take or list.
 
 use super::lease::{Lease, LeaseMut, Leased};
 use super::stored::Stored;
@@ -19,7 +19,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, Stored<M>> 
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
-    /// The buffer lists the uses of writers. Other readers do not matter to a reader.
+    /// The buffer lists writers. Readers do not order readers.
     fn last(&self) -> Option<Ticket> {
         self.used()
     }
@@ -51,7 +51,7 @@ impl<T: DeviceBytes, V: Leased> Elements<T, V::Memory> for LeaseMut<'_, T, V> {
     }
 }
 
-/// The buffer lists the work, and its next use is ordered after it.
+/// The buffer lists the work.
 impl<T, V: Leased> Settle for LeaseMut<'_, T, V> {
     fn settled(&mut self, ticket: Ticket) {
         self.value.buffer_mut().settled(ticket);

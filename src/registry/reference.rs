@@ -1,7 +1,6 @@
-//! References to elements of buffers, in 64 bytes that travel through rings.
+//! References to elements of buffers, in 64 bytes.
 //!
-//! A registry resolves its own references only. A process that imported the same memory registers it in a registry of its own and uses its own ids:
-//! addresses, lengths and ownership are valid in one process.
+//! A registry resolves its own references only: a process that imports the same memory registers it and uses its own ids.
 
 use core::ops::{Range, RangeBounds};
 
@@ -12,8 +11,7 @@ use crate::message::BufferReference;
 use crate::{DeviceBytes, Error, Layout, Result};
 
 impl<M: Memory> Registry<M> {
-    /// Returns a reference to some elements. It does not keep the buffer: the sender keeps a lease, or [hands the buffer
-    /// over](BufferReference::handed_over).
+    /// Returns a reference to some elements. It does not keep the buffer: the sender keeps a lease, or [hands it over](BufferReference::handed_over).
     ///
     /// # Errors
     ///
@@ -23,14 +21,11 @@ impl<M: Memory> Registry<M> {
         Ok(BufferReference::new::<T>(self.number(), id.bits(), part.start as u64..part.end as u64))
     }
 
-    /// Returns a lease on the referenced buffer, and the range of elements.
-    ///
-    /// If the buffer was handed over, it is released by this call, and freed after this lease.
+    /// Returns a lease on the referenced buffer, and the range of elements. A buffer that was handed over is released, and freed after this lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for bytes that are no reference to elements of `T`, [`Error::Range`] for elements beyond the end, otherwise as
-    /// [`lease`](Self::lease). Nothing is released then.
+    /// [`Error::Id`] for bytes that are no reference to elements of `T`, [`Error::Range`], otherwise as [`lease`](Self::lease). Nothing is released then.
     pub fn resolve<T: DeviceBytes + Layout>(&self, reference: &BufferReference) -> Result<(Lease<'_, T, M>, Range<usize>)> {
         let part = reference.part::<T>()?;
         let index = self.slots.own(reference.registry, Index::from_bits(reference.id))?;
@@ -42,10 +37,9 @@ impl<M: Memory> Registry<M> {
             return Err(Error::Range { offset: reference.offset, len: reference.length, size: lease.size_bytes() as u64 });
         }
         if reference.is_handed_over() {
-            // Fails if another call resolved it before. The buffer stays: this lease is on it.
+            // Fails if another call resolved it before.
             drop(self.slots.remove(index)?);
         }
-        // Within the buffer, so within the address space.
         Ok((lease, part.start as usize..part.end as usize))
     }
 }

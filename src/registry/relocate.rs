@@ -1,4 +1,4 @@
-//! Relocation: moves unleased buffers of a table together, for a registry and for a manager.
+//! Relocation: moves unleased buffers together, for registries and managers.
 
 use std::sync::Arc;
 use std::vec::Vec;
@@ -38,20 +38,19 @@ pub struct Relocated {
     pub moved: u64,
     /// The bytes copied.
     pub copied_bytes: u64,
-    /// The number of buffers that stayed because they are leased or in use by queued work. A leased buffer counts for every pool, because a lease
-    /// hides its pool.
+    /// The number of buffers that stayed because they are leased, in any pool, or in use by queued work.
     pub kept: u64,
-    /// The number of slabs freed upstream.
+    /// The number of freed slabs.
     pub slabs: u64,
-    /// The bytes of these slabs.
+    /// Their bytes.
     pub slab_bytes: u64,
 }
 
 impl<M: Memory> Registry<Pool<M>> {
-    /// Moves this registry's buffers in a pool together, so that the free bytes are contiguous, and frees the slabs that become empty.
+    /// Moves this registry's buffers in a pool together, so that its free bytes are contiguous, and frees the slabs that become empty.
     ///
-    /// Moves only buffers without a lease and without queued operations. They keep their ids and elements. A concurrent request for a lease waits
-    /// for at most one copy. Other blocks of the pool stay. Buffers move only towards the front, so a second call copies nothing.
+    /// Moves only buffers without a lease and without queued operations; they keep their ids. A concurrent request for a lease waits for at most one copy.
+    /// Buffers move only towards the front, so a second call copies nothing.
     ///
     /// # Errors
     ///
@@ -61,7 +60,6 @@ impl<M: Memory> Registry<Pool<M>> {
     }
 }
 
-/// Moves the buffers of a table that are in a pool together; see [`Registry::defragment`].
 pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, pool: &Pool<M>) -> Result<Relocated> {
     slots.here()?;
     let mut done = Relocated::default();
@@ -70,17 +68,17 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
         match movable(slots, index, pool) {
             Ok(Some(tag)) => found.push((index, tag)),
             Err(Error::Busy { .. }) => done.kept += 1,
-            // Of another pool, without bytes, too large for a slab, or freed meanwhile.
+            // Of another pool, without bytes, too large for a slab, or freed.
             Ok(None) | Err(_) => {}
         }
     }
     let mut compaction = pool.compaction(found.iter().map(|&(_, tag)| tag))?;
-    // The last first: the space that they leave is behind all blocks that follow.
+    // The last first: the space that they leave is behind all that follow.
     found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.place(tag)));
     let mut outcome = Ok(());
     for (index, tag) in found {
         let mut value = match slots.briefly(index) {
-            // Another thread has moved it.
+            // Moved by another thread.
             Ok(value) if value.buffer().block().tag != tag => continue,
             Ok(value) if is_idle(value.buffer()) => value,
             Ok(_) | Err(Error::Busy { .. }) => {
@@ -115,9 +113,9 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
     outcome.map(|()| done)
 }
 
-/// Returns the pool's tag of a buffer, if it is in a slab of the pool and has no lease.
+/// Returns the pool's tag of an unleased buffer in a slab.
 fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-    // Exclusive for the time of the check: concurrent requests wait. A shared lease would refuse a writer.
+    // Exclusive, so that concurrent requests wait: a shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();
     if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(buffer.block()) {
@@ -126,13 +124,11 @@ fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index:
     if is_idle(buffer) { Ok(Some(buffer.block().tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
 }
 
-/// Returns whether all queued work on a buffer is complete.
 fn is_idle<M: Memory>(buffer: &Buffer<u8, M>) -> bool {
     let backend = buffer.memory().backend();
     buffer.uses().iter().all(|ticket| backend.reached(ticket))
 }
 
-/// Copies a block's bytes to another block.
 ///
 /// # Safety
 ///
@@ -147,6 +143,6 @@ unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     let (backend, bytes) = (memory.backend(), from.layout.size() as u64);
     // SAFETY: the caller's promise.
     let copy = || unsafe { backend.copy_now(&Copy { to: to_place, from: from_place, bytes }) };
-    // Invalid contents also move, and stay invalid.
+    // Invalid contents stay invalid.
     backend.extension().taints().map_or_else(copy, |taints| taints.carry(from_place, to_place, bytes, copy))
 }

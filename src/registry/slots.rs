@@ -1,12 +1,10 @@
 //! [`Slots`]: a table of values by number. A lookup takes no lock and moves nothing.
 //!
-//! 1. An [`Index`] identifies one value forever: a slot is reused with another generation, and retired when its generations are used up.
-//! 2. Values are accessed through leases, counted in the slot's word: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one
-//!    read-modify-write of that word.
-//! 3. A removed value grants no new lease and is dropped with its last lease.
-//! 4. Slots are in chunks that never move, each twice as long as the previous one. Only filling and emptying a slot takes a lock, and no value is
-//!    dropped under it.
-//! 5. A forgotten lease keeps its value as long as the table. So does a lease that is dropped in a forked process.
+//! 1. An [`Index`] identifies one value forever. A slot is reused with another generation, and retired when these are used up.
+//! 2. Values are accessed through leases: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one read-modify-write of the slot's word.
+//! 3. A removed value grants no new lease and is dropped with its last one.
+//! 4. Slots are in chunks that never move. Only filling and emptying a slot takes a lock, and no value is dropped under it.
+//! 5. A lease that is forgotten, or dropped in a forked process, keeps its value as long as the table.
 
 mod gate;
 mod lease;
@@ -30,22 +28,20 @@ use crate::{Error, HostWord, Rejected, Result};
 use lease::{Alone, Held, Moved};
 pub(crate) use lease::{Exclusive, Shared};
 
-/// The number of slots of the first chunk, as a power of two.
+/// As a power of two.
 const FIRST_BITS: u32 = 6;
 const CHUNKS: usize = 26;
-/// The maximum number of slots.
 const MOST: u32 = u32::MAX - ((1 << FIRST_BITS) - 1);
 
-/// A slot and a generation. All zero is no index.
+/// All zero is no index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Index {
     pub index: u32,
-    /// The generation, from 1.
+    /// From 1.
     pub generation: u32,
 }
 
 impl Index {
-    /// Returns one number, with the generation in the high half.
     pub const fn bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -55,19 +51,18 @@ impl Index {
     }
 }
 
-/// A table of values, used through an [`Arc`] that owned leases hold.
 pub(crate) struct Slots<V> {
-    /// A number that no other table of this process has, nor, with very high probability, of another process. Not 0.
+    /// Unique in this process, and very probably among processes. Not 0.
     number: u64,
-    /// The process that created it. In a forked process the lock may be held by a thread that does not exist there.
+    /// In a forked process, a thread that does not exist may hold the lock.
     process: Process,
     chunks: [OnceLock<Box<[Slot<V>]>>; CHUNKS],
     vacancies: Mutex<Vacancies>,
     removed: AtomicU64,
 }
 
-/// INVARIANT: the value exists unless the gate is vacant. It is accessed by leases, by the caller that the gate gave it to, and in a vacant slot by
-/// the caller that took the number from the vacancies.
+/// INVARIANT: the value exists unless the gate is vacant. Leases access it, the caller that the gate gave it to, and in a vacant slot the caller that took
+/// the number.
 struct Slot<V> {
     gate: Gate<HostWord>,
     value: UnsafeCell<Option<V>>,
@@ -76,7 +71,6 @@ struct Slot<V> {
 // SAFETY: shared leases give `&V` to any thread; exclusive ones, and the end of the last, give `V`. The gate keeps them apart.
 unsafe impl<V: Send + Sync> Sync for Slot<V> {}
 
-/// The vacant slots.
 struct Vacancies {
     emptied: Vec<u32>,
     /// The first slot that was never filled.
@@ -84,24 +78,18 @@ struct Vacancies {
     counts: Counts,
 }
 
-/// The counters of a table. Exact while no other thread uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// The number of values inserted.
     pub inserted: u64,
-    /// The number of values removed, including those that leases still keep.
+    /// Removed values, leased or not.
     pub removed: u64,
-    /// The number of values dropped.
     pub freed: u64,
-    /// The number of slots without remaining generations.
     pub retired: u64,
 }
 
-/// The result of removing a value.
 pub(crate) enum Removed<V> {
-    /// It had no leases.
     Value(V),
-    /// It is dropped with the last of this many leases.
+    /// Dropped with the last of these leases.
     Leased(u32),
 }
 
@@ -122,13 +110,12 @@ impl<V> Slots<V> {
         self.number
     }
 
-    /// Returns an error in a forked process.
     #[inline(always)]
     pub fn here(&self) -> Result<()> {
         if self.process.is_this() { Ok(()) } else { Err(forked()) }
     }
 
-    /// Returns the index of an id, if the id is of this table.
+    /// Returns the index of an id of this table.
     #[inline(always)]
     pub fn own(&self, got: u64, index: Index) -> Result<Index> {
         self.here()?;
@@ -136,7 +123,6 @@ impl<V> Slots<V> {
         if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
     }
 
-    /// Inserts a value.
     ///
     /// # Errors
     ///
@@ -156,7 +142,6 @@ impl<V> Slots<V> {
         Ok(Index { index, generation })
     }
 
-    /// Returns a vacant slot, which counts as filled.
     fn vacant(&self) -> Option<(u32, &Slot<V>)> {
         let mut vacancies = self.vacancies();
         let index = match vacancies.emptied.pop() {
@@ -197,7 +182,7 @@ impl<V> Slots<V> {
         self.hold(index, Hold::Lease)
     }
 
-    /// Returns the exclusive lease for the duration of a copy: concurrent requests wait. Drop it soon, and do not wait while holding it.
+    /// Returns the exclusive lease for the duration of a copy: concurrent requests wait. Do not wait while holding it.
     ///
     /// # Errors
     ///
@@ -212,7 +197,7 @@ impl<V> Slots<V> {
         Ok(Held::new(self, slot, index.index))
     }
 
-    /// Removes a value: at once without leases, otherwise with the last of them. Waits for a concurrent move, which is not a visible lease.
+    /// Removes a value: at once without leases, otherwise with the last of them. Waits for a concurrent move.
     ///
     /// # Errors
     ///
@@ -230,13 +215,12 @@ impl<V> Slots<V> {
         Ok(Removed::Value(unsafe { value.unwrap_unchecked() }))
     }
 
-    /// Returns whether the value exists, leased or not. Costs one load.
     #[inline]
     pub fn contains(&self, index: Index) -> bool {
         self.slot(index).is_ok_and(|slot| slot.gate.open_generation() == Some(index.generation))
     }
 
-    /// Returns the indices of the present values. Concurrent insertions and removals may or may not be included.
+    /// Returns the indices of the present values, with or without concurrent changes.
     pub fn indices(&self) -> impl Iterator<Item = Index> + '_ {
         let fresh = self.vacancies().fresh;
         (0..fresh).filter_map(|index| {
@@ -245,7 +229,7 @@ impl<V> Slots<V> {
         })
     }
 
-    /// Returns the number of leases, shared and exclusive. Visits every slot.
+    /// Visits every slot.
     pub fn leases(&self) -> u64 {
         let fresh = self.vacancies().fresh;
         (0..fresh).filter_map(|index| self.at(index)).map(|slot| u64::from(slot.gate.leases())).sum()
@@ -271,7 +255,7 @@ impl<V> Slots<V> {
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
-    /// Returns the result of a gate operation, after waiting for a concurrent move. A refusal becomes an error.
+    /// Returns the result of a gate operation, after waiting for a concurrent move.
     #[inline(always)]
     fn admitted<T>(&self, index: Index, ask: impl Fn() -> Result<T, Refusal>) -> Result<T> {
         match ask() {
@@ -297,7 +281,7 @@ impl<V> Slots<V> {
         }
         let slot = index.index;
         Err(match refusal {
-            // No value has had that id yet.
+            // Not yet given to any value.
             Refusal::Stale(expected) if expected == index.generation => self.unknown(index),
             Refusal::Stale(expected) => IdError::Stale { index: slot, expected, got: index.generation }.into(),
             Refusal::Closed(leases) => IdError::Released { index: slot, leases }.into(),
@@ -306,7 +290,6 @@ impl<V> Slots<V> {
         })
     }
 
-    /// Empties a slot and makes it vacant.
     ///
     /// # Safety
     ///
@@ -334,7 +317,7 @@ impl<V> Slots<V> {
 fn next_number() -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // The keys are random for each process. A forked process has the same keys and count, but another process id.
+    // A forked process has the same keys and count, but another process id.
     let process = KEYS.get_or_init(RandomState::new).hash_one(std::process::id());
     loop {
         let number = process.wrapping_add(NEXT.fetch_add(1, Relaxed));
@@ -348,7 +331,7 @@ fn forked() -> Error {
     Error::Unsupported { what: "a registry or manager of the parent process after fork" }
 }
 
-/// Returns the chunk of a slot, and the position in it.
+/// Returns chunk and position of a slot.
 const fn place(index: u32) -> (usize, usize) {
     // Counted from the length of the first chunk, chunks begin at powers of two.
     let from = index as u64 + (1 << FIRST_BITS);

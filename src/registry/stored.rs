@@ -30,28 +30,24 @@ impl Element {
         Self { id: TypeId::of::<T>(), name: type_name::<T>(), size: size_of::<T>(), align }
     }
 
-    /// Returns the layout of `len` elements.
     pub fn layout(&self, len: usize) -> Result<Layout> {
         let size = len.checked_mul(self.size).and_then(|size| Layout::from_size_align(size, self.align).ok());
         let asked = (len as u64).saturating_mul(self.size as u64);
         size.ok_or(Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 })
     }
 
-    /// Rejects another type.
     #[inline]
     pub fn check<T: 'static>(&self) -> Result<()> {
         if self.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name, got: type_name::<T>() }.into()) }
     }
 }
 
-/// A buffer and its original element type.
 pub struct Stored<M: Memory> {
     pub(super) buffer: Buffer<u8, M>,
     pub(super) element: Element,
     _counted: Counted,
 }
 
-/// Counts the buffer's bytes until it is dropped.
 struct Counted {
     total: Arc<AtomicU64>,
     bytes: u64,
@@ -64,7 +60,6 @@ impl Drop for Counted {
 }
 
 impl<M: Memory> Stored<M> {
-    /// Returns the buffer, counted in `total`.
     pub(super) fn new<T: DeviceBytes>(buffer: Buffer<T, M>, total: &Arc<AtomicU64>) -> Self {
         let (element, bytes) = (Element::of::<T>(), buffer.size_bytes() as u64);
         total.fetch_add(bytes, Relaxed);

@@ -1,4 +1,4 @@
-//! Frees: a block returns to the heap, waits for its last use, or stays on a central free list for the next request of its class.
+//! Frees: to the heap, to the pending frees, or to a central free list.
 
 use core::{mem, ptr};
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use crate::pool::cache::Entry;
 use crate::pool::free_list::FreeList;
 use crate::pool::local;
 
-/// Frees all entries into the heap, none of them deferred. Returns the emptied slabs, which the caller must date.
+/// Frees all entries into the heap. Returns the emptied slabs, which the caller must date.
 fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u32> {
     let mut emptied: Vec<u32> = entries.into_iter().filter_map(|entry| state.give(entry)).collect();
     emptied.extend(state.settle());
@@ -22,12 +22,11 @@ fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>)
 }
 
 impl<M: Memory> Central<M> {
-    /// Returns the maximum length of the central free list of a class.
     fn most_listed(&self, class: usize) -> usize {
         (CACHED_BYTES / self.options.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
     }
 
-    /// Frees entries: into the heap if their uses are complete, else to the pending frees.
+    /// Frees entries: to the heap if their uses are complete, else to the pending frees.
     pub fn give(&self, entries: impl IntoIterator<Item = (Uses, Entry)>) {
         let backend = self.memory.backend();
         let (over, open): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(uses, _)| uses.iter().all(|ticket| backend.reached(ticket)));
@@ -39,7 +38,6 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// Like [`give`](Self::give), for one entry.
     pub fn give_one(&self, uses: &Uses, entry: &Entry) {
         let backend = self.memory.backend();
         let is_over = uses.iter().all(|ticket| backend.reached(ticket));
@@ -55,8 +53,7 @@ impl<M: Memory> Central<M> {
         self.date(emptied.as_slice());
     }
 
-    /// Takes surplus entries of a thread, which has been moving them since it removed them from its cache. They go to the central free list
-    /// of their class, or into the heap if the list is full.
+    /// Takes surplus entries of a thread, which has been moving them: to the central free list of their class, or into the heap.
     pub fn share(&self, class: usize, mut entries: Vec<Entry>, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
         let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
@@ -71,7 +68,7 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// Adds entries without open uses to the central free list of their class. Returns how many fitted.
+    /// Adds entries without open uses to the central free list. Returns how many fitted.
     pub fn list(&self, class: usize, entries: &[Entry]) -> usize {
         let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries));
         if count > 0 {
@@ -84,14 +81,14 @@ impl<M: Memory> Central<M> {
         self.free_lists.get(class).is_some_and(FreeList::has_some)
     }
 
-    /// Takes up to `count` entries from the central free list of a class. Counts a move, so that a concurrent search retries.
+    /// Takes up to `count` entries from the central free list. Counts a move.
     pub fn unlist(&self, class: usize, count: usize, to: &mut Vec<Entry>) {
         if let Some(list) = self.free_lists.get(class) {
             list.take(count, to, || self.moved());
         }
     }
 
-    /// Records the time since which slabs are empty. Reads the clock without the lock.
+    /// Dates emptied slabs. Reads the clock without the lock.
     pub(super) fn date(&self, emptied: &[u32]) {
         if emptied.is_empty() {
             return;
@@ -108,7 +105,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Frees pending entries whose uses are complete, and releases reservations. Returns whether it did any of this.
+    /// Frees entries and releases reservations whose uses are complete. Returns whether there were any.
     pub(super) fn collect(&self) -> bool {
         let (asked, leaving, _moving): (HashSet<Ticket>, _, _) = {
             let mut state = self.lock();
@@ -121,7 +118,7 @@ impl<M: Memory> Central<M> {
         if asked.is_empty() && leaving.is_empty() {
             return false;
         }
-        // Queries the backend without the lock. The pending entries stay in place meanwhile.
+        // Queries the backend without the lock.
         let backend = self.memory.backend();
         let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
         let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
@@ -142,15 +139,15 @@ impl<M: Memory> Central<M> {
         has_moved
     }
 
-    /// Takes all blocks from thread caches and central free lists, and frees them. Returns their number.
+    /// Frees all blocks in thread caches and on central free lists. Returns their number.
     pub(super) fn empty_caches(&self) -> usize {
-        // Exact blocks have no class, so no cache holds any.
+        // Exact blocks are not cached.
         if self.options.is_exact {
             return 0;
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
-        // Central free lists last, to include blocks that threads move there meanwhile.
+        // Central free lists last, to include what threads move there meanwhile.
         let own = local::lately(self.id, ptr::from_ref);
         let mut entries: Vec<Entry> = Vec::new();
         for cache in &caches {
@@ -168,7 +165,6 @@ impl<M: Memory> Central<M> {
         count
     }
 
-    /// Frees entries that were in a cache or on a central free list.
     pub(super) fn put_back(&self, entries: Vec<Entry>) {
         if entries.is_empty() {
             return;

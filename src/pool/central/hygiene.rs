@@ -15,7 +15,6 @@ use crate::stream::Stream;
 use core::alloc::Layout;
 
 impl<M: Memory> Central<M> {
-    /// Prepares an entry for its next owner, as the hygiene option requires.
     pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
         match self.options.hygiene {
             Hygiene::Leave => Ok(entry),
@@ -24,7 +23,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Fills the requested bytes of a block. If the fill fails, the pool takes the block back.
+    /// Fills the requested bytes. If that fails, the pool takes the block back.
     #[cold]
     fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
         let block = self.block(&entry, layout);
@@ -61,13 +60,12 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Takes back an entry that could not be filled. No operation is queued on it.
+    /// Takes back an entry on which no operation is queued.
     fn refuse(&self, entry: &Entry, layout: Layout) {
         if !Tag(entry.idle.tag).is_direct() {
             self.give_one(&Uses::from(entry.used), entry);
             return;
         }
-        // The request failed, so it does not count.
         self.counts.misses.fetch_sub(1, Relaxed);
         let block = self.block(entry, layout);
         let uses = Uses::from(block.ready);

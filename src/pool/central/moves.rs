@@ -1,4 +1,4 @@
-//! Moves of memory between the upstream memory, the heap and caches, counted so that a waiting thread searches again.
+//! Moves of memory between upstream memory, heap and caches, counted so that a waiting thread searches again.
 
 use core::cell::Cell;
 use core::mem;
@@ -9,32 +9,31 @@ use super::state::State;
 use crate::memory::Memory;
 
 thread_local! {
-    /// The moves of this thread, to subtract from the moves of all threads.
     static MOVES: Cell<u64> = const { Cell::new(0) };
 }
 
 pub(in crate::pool) struct Moving<'a, M: Memory>(pub(super) &'a Central<M>);
 
 impl<M: Memory> Central<M> {
-    /// Marks that this thread may move memory, until the guard is dropped. Moves must be counted with [`moved`](Self::moved) before that.
+    /// Marks that this thread may move memory. Moves are counted with [`moved`](Self::moved) before the guard is dropped.
     pub fn moving(&self) -> Moving<'_, M> {
         self.lock().moving += 1;
         Moving(self)
     }
 
-    /// Counts a move by this thread. The synchronisation that makes the moved memory visible also makes the count visible.
+    /// Counts a move. What makes the moved memory visible also makes the count visible.
     pub(super) fn moved(&self) {
         self.moves.fetch_add(1, Relaxed);
         MOVES.set(MOVES.get().wrapping_add(1));
     }
 
-    /// Returns a number that changes only when another thread moves memory, here or in the pool `beside`.
+    /// Returns a number that changes only when another thread moves memory, here or in `beside`.
     pub fn moved_by_others(&self, beside: Option<&Self>) -> u64 {
         let moves = |pool: &Self| pool.moves.load(Relaxed);
         moves(self).wrapping_add(beside.map_or(0, moves)).wrapping_sub(MOVES.get())
     }
 
-    /// Calls the upstream memory. If it is a pool, its moves do not count as moves here.
+    /// Calls the upstream memory. If it is a pool, its moves do not count here.
     pub(super) fn below<R>(&self, call: impl FnOnce(&M) -> R) -> R {
         let moves = MOVES.get();
         let result = call(&self.memory);
@@ -44,7 +43,6 @@ impl<M: Memory> Central<M> {
 }
 
 impl<M: Memory> Moving<'_, M> {
-    /// Ends the move under the state's lock that the caller holds.
     pub(super) fn end(self, state: &mut State) {
         state.moving -= 1;
         mem::forget(self);

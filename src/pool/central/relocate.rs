@@ -1,9 +1,8 @@
 //! [`Compaction`]: moves blocks together, so that free memory is contiguous and slabs become empty.
 //!
-//! 1. A block moves towards the front: to a free part of an earlier slab, or to a lower offset in its own slab. Slabs with blocks that
-//!    cannot move come first, then the others; both from full to empty. So the emptiest slabs become empty.
-//! 2. Other threads allocate and free concurrently. A part that is no longer free is skipped; no thread waits for a copy.
-//! 3. Moves do not count as requests or returns in the statistics.
+//! 1. A block moves to a free part of an earlier slab, or to a lower offset. Slabs with blocks that cannot move come first, then the others, fullest first.
+//! 2. Other threads allocate and free concurrently. A part that was taken meanwhile is skipped.
+//! 3. Moves are neither requests nor returns.
 
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -17,7 +16,6 @@ use crate::pool::Pool;
 use crate::pool::heap::{Base, Carved, PartId};
 use crate::pool::tag::Tag;
 
-/// The position of a part in the order of the compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     /// The rank of its slab.
@@ -25,7 +23,6 @@ pub(crate) struct Place {
     offset: u64,
 }
 
-/// A part that was free when the compaction began.
 struct Hole {
     part: PartId,
     slab: u32,
@@ -34,13 +31,11 @@ struct Hole {
 }
 
 impl Hole {
-    /// Returns whether it has `bytes` bytes at an alignment.
     fn fits(&self, at: Place, bytes: u64, align: u64) -> bool {
         self.base.padding_bytes(at.offset, align).and_then(|padding| self.bytes.checked_sub(padding)).is_some_and(|usable| usable >= bytes)
     }
 }
 
-/// A compaction of a pool, with a snapshot of its slabs.
 pub(crate) struct Compaction<'a, M: Memory> {
     central: &'a Central<M>,
     /// The blocks that may move.
@@ -51,17 +46,15 @@ pub(crate) struct Compaction<'a, M: Memory> {
 }
 
 impl<M: Memory> Pool<M> {
-    /// Returns whether `other` is the same pool.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.shared.id == other.shared.id
     }
 
-    /// Returns whether a block of this pool is in a slab, so that it can move.
     pub(crate) fn is_in_a_slab(block: &Block) -> bool {
         block.layout.size() > 0 && Tag(block.tag).part().is_some()
     }
 
-    /// Begins a compaction. `movable` has the tags of the blocks that may move. Flushes all thread caches first.
+    /// Begins a compaction of the blocks with these tags. Flushes all thread caches first.
     pub(crate) fn compaction(&self, movable: impl IntoIterator<Item = u64>) -> Result<Compaction<'_, M>> {
         let central = self.here()?;
         let moving = central.moving();
@@ -98,20 +91,18 @@ impl<M: Memory> Pool<M> {
 }
 
 impl<M: Memory> Compaction<'_, M> {
-    /// Returns the position of a block; `None` if it may not move.
     pub fn place(&self, tag: u64) -> Option<Place> {
         self.places.get(&Tag(tag).part()?).copied()
     }
 
-    /// Returns a block of the same size and alignment nearer to the front, if there is room. The caller owns it; no bytes are copied yet.
-    /// Call this for the last blocks first.
+    /// Returns a block of the same layout nearer to the front, owned by the caller. Call this for the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
         let (place, bytes, align) = (self.place(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
         loop {
             let (&at, _) = self.holes.range(..place).find(|(at, hole)| hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;
             let mut state = self.central.lock();
-            // Taken or changed since the snapshot: skip it.
+            // Taken meanwhile.
             let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };
             let Carved { taken, before, after } = carved;
             let Some(Some(slab)) = state.slabs.get(hole.slab as usize) else {
@@ -130,13 +121,12 @@ impl<M: Memory> Compaction<'_, M> {
         }
     }
 
-    /// Frees a block without uses.
     pub fn give(&self, block: &Block) {
         let entry = Entry { idle: Idle::new(block.tag, block.device_address, block.host), used: None };
         self.central.put_back(std::vec![entry]);
     }
 
-    /// Frees every empty slab. Returns the number of freed slabs, and their bytes.
+    /// Frees every empty slab. Returns their number and bytes.
     pub fn finish(self) -> (u64, u64) {
         let Self { central, slabs, _moving, .. } = self;
         let bytes = central.trim(0, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! [`Remains`]: the slabs of a dropped pool, until the last uses of its blocks complete. No stream waits for another stream.
+//! [`Remains`]: the slabs of a dropped pool, until the last uses of its blocks complete.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -11,15 +11,12 @@ use crate::memory::Memory;
 
 pub(super) struct Remains<M: Memory> {
     pub memory: M,
-    /// Slabs of `memory` that no table lists any more.
     pub slabs: Vec<Block>,
-    /// Last uses that may be incomplete. No other uses exist.
     pub open: Vec<Ticket>,
 }
 
 impl<M: Memory> Remains<M> {
-    /// Frees the slabs after the uses. If [`Uses`] cannot list all streams, keeps the slabs until the listed uses complete, and then
-    /// repeats. Blocks no thread.
+    /// Frees the slabs after the uses. If [`Uses`] cannot list all streams, waits for the listed uses first, and repeats. Blocks no thread.
     pub fn go(mut self) {
         let backend = Arc::clone(self.memory.backend());
         let mut uses = Uses::NONE;
@@ -37,7 +34,7 @@ impl<M: Memory> Remains<M> {
     }
 }
 
-/// Continues with the next uses when it is dropped. Does nothing in a fork: the parent frees the slabs.
+/// Continues when it is dropped, except in a fork.
 struct Kept<M: Memory>(Option<Remains<M>>, Process);
 
 impl<M: Memory> Drop for Kept<M> {

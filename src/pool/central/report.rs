@@ -1,4 +1,4 @@
-//! The statistics of a pool, computed from all threads.
+//! The statistics of a pool.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashSet;
@@ -13,25 +13,22 @@ use crate::pool::heap::PartId;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
-/// Returns the bytes that live blocks requested, from a sum that wraps: 0 if more frees than allocations were read.
+/// Returns the live bytes of a wrapped sum: 0 if more frees than allocations were read.
 fn live_bytes(sum: u64) -> u64 {
-    // No sum of live bytes has bit 63.
     u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
-/// Counts of all threads, each read at its own instant.
 #[derive(Default)]
 struct Sums {
-    /// By class. `requested` wraps below 0 if the free of a block was read but its allocation was not.
+    /// By class. `requested` wraps if a free was read but its allocation was not.
     classes: Vec<Counted>,
     cached: Cached,
 }
 
-/// Blocks that were returned and are not in the heap.
+/// Returned blocks outside the heap.
 #[derive(Clone, Copy, Default)]
 struct Cached {
     bytes: u64,
-    /// The size of the longest one.
     largest: u64,
 }
 
@@ -50,18 +47,17 @@ impl<M: Memory> Central<M> {
         self.figures(&sums)
     }
 
-    /// Combines the sums with the state of the heap. Clamps figures that were read at different instants to possible values.
+    /// Combines the sums with the state of the heap, clamped to possible values.
     fn figures(&self, sums: &Sums) -> Statistics {
         let (classes, mut cached) = (&sums.classes, sums.cached);
         let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
         let returns = classes.iter().map(|class| class.returns).sum::<u64>() + self.counts.returns.load(Relaxed);
-        // A return may be read whose request was not.
         let returns = returns.min(requests + outside);
         let live = requests + outside - returns;
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(0_u64, |sum, class| sum.wrapping_add(class.requested));
         let state = self.settled();
-        // Under the lock: direct blocks are counted after their reservation, and no longer counted before its release.
+        // Under the lock: direct blocks count later than their reservation begins, and no longer when it ends.
         let direct = self.counts.requested.load(Relaxed);
         state.pending.iter().for_each(|(_, entry)| cached.add(&entry.idle));
         let taken = state.heap.total() - state.heap.free();
@@ -88,7 +84,6 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Returns the requests of each size class.
     pub fn classes(&self) -> Vec<ClassStatistics> {
         let sizes = (0..).map_while(|class| self.options.classes.size_of(class));
         sizes
@@ -97,9 +92,8 @@ impl<M: Memory> Central<M> {
             .collect()
     }
 
-    /// Returns every class's counts, and the bytes in caches.
     fn sums(&self) -> Sums {
-        // Held, so that a thread that ends meanwhile is counted exactly once.
+        // Held, so that a thread that ends meanwhile is counted once.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = Sums { classes: self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone(), cached: Cached::default() };
         for cache in &caches.all {
@@ -113,7 +107,6 @@ impl<M: Memory> Central<M> {
         sums
     }
 
-    /// Returns the entries on the central free lists.
     fn listed(&self) -> impl Iterator<Item = Idle> {
         self.free_lists.iter().filter(|list| list.has_some()).flat_map(FreeList::read)
     }
@@ -171,7 +164,7 @@ mod tests {
     use crate::memory::{Buffer, Device};
     use crate::pool::Pool;
 
-    /// A read may see the free on one thread without the allocation on another: the order in which it reads the caches allows that.
+    /// The order in which the caches are read allows this.
     #[test]
     fn figures_are_possible_if_a_free_is_read_without_its_allocation() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
@@ -181,7 +174,6 @@ mod tests {
         thread::spawn(move || drop(buffers)).join().expect("no panic");
         let mut torn = pool.shared.sums();
         for (sum, before) in torn.classes.iter_mut().zip(&before.classes) {
-            // The counts of this thread are not read.
             sum.requested = sum.requested.wrapping_sub(before.requested);
             sum.misses -= before.misses;
         }

@@ -1,4 +1,4 @@
-//! Allocation after a cache miss: from the heap, from the upstream memory, and after each way to make room, cheapest first.
+//! Allocation after a cache miss: the ways to make room, cheapest first.
 
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
@@ -21,11 +21,9 @@ use crate::pool::tag::Tag;
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// The polling interval of waits for frees.
 const GLANCE: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// This thread is in an out-of-memory callback.
     static IS_CALLED_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -39,12 +37,10 @@ impl Drop for CalledBack {
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
-/// Rounds bytes down to whole units, as slabs are.
 const fn whole_units(bytes: u64) -> u64 {
     bytes / UNIT * UNIT
 }
 
-/// Returns the result of the first way that finds memory.
 fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
     for way in ways {
         let found = way()?;
@@ -56,8 +52,7 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
 }
 
 impl<M: Memory> Central<M> {
-    /// Returns a part with the bytes of the class, or with at least the requested bytes if no larger part is available. If `waits`, it waits for
-    /// frees and calls the out-of-memory callback.
+    /// Returns a part of the class, or a shorter one that suffices. If `waits`, it may wait for frees and call the out-of-memory callback.
     pub fn find(&self, wanted: &Wanted, waits: bool) -> Result<Entry> {
         self.take(wanted.whole, wanted.align).map_or_else(|| self.make_room(wanted, waits), Ok)
     }
@@ -68,9 +63,8 @@ impl<M: Memory> Central<M> {
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
         let grow = || self.grow(wanted, &refused);
         let fits = || self.take(whole, align).or_else(|| self.take(requested, align));
-        // A trim also frees completed pending entries: a part may fit even if the upstream memory has none.
+        // A trim also frees completed pending entries.
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
-        // The caches are already empty here.
         let after_trim = |bytes| if self.trim_idle(bytes, Duration::ZERO) > 0 { grow_or_fit() } else { Ok(fits()) };
         let again = || match fits() {
             None => {
@@ -82,13 +76,12 @@ impl<M: Memory> Central<M> {
         let ways: [Way<'_, Entry>; 8] = [
             &|| Ok(if self.collect() { self.take(whole, align) } else { None }),
             &grow,
-            // Prefers a part shorter than the class to a flush of all caches.
             &|| Ok(if requested < whole { self.take(requested, align) } else { None }),
             &|| {
                 self.empty_caches();
                 Ok(fits())
             },
-            // To get below the limit, free the slabs that have been empty longest. For the upstream memory, free any.
+            // For the limit, the slabs that have been empty longest; for the upstream memory, any.
             &|| after_trim(self.options.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
             &|| after_trim(0),
             &|| self.wait(None, seen, &again),
@@ -97,14 +90,13 @@ impl<M: Memory> Central<M> {
                 if !self.call_back(requested) {
                     return Ok(None);
                 }
-                // The blocks that the callback freed here are in this thread's cache.
+                // What the callback freed is in this thread's cache.
                 if self.empty_caches() == 0 {
                     self.collect();
                 }
                 first(&[&again, &|| self.wait(None, seen, &again)])
             },
         ];
-        // Freeing everything does not help a request above the limit.
         let count = if requested > self.options.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         found.ok_or_else(|| {
@@ -118,7 +110,6 @@ impl<M: Memory> Central<M> {
         })
     }
 
-    /// Allocates a block outside the slabs.
     #[cold]
     pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let requested = layout.size() as u64;
@@ -153,7 +144,7 @@ impl<M: Memory> Central<M> {
         self.reused(Entry::of(&block, block.ready), layout, on)
     }
 
-    /// Calls the out-of-memory callback, and returns whether it freed memory. Returns false inside a callback.
+    /// Calls the callback, and returns whether it freed memory; false inside a callback.
     fn call_back(&self, requested: u64) -> bool {
         let Some(callback) = &self.options.out_of_memory else { return false };
         if IS_CALLED_BACK.replace(true) {
@@ -163,14 +154,13 @@ impl<M: Memory> Central<M> {
         callback(requested)
     }
 
-    /// Waits, up to `patience`, for pending frees, for moves of other threads, and for kernels that defer the free of empty slabs. Calls
-    /// `again` after each progress. `seen` is the move count before the caller's last search. Watches the pool `beside` as well.
+    /// Waits, up to `patience`, for pending frees, moves of other threads, and kernels that defer the free of empty slabs. Calls `again` after
+    /// each progress. `seen` is the move count before the last search.
     pub fn wait<T>(&self, beside: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let begun = Instant::now();
         loop {
             let (mut is_something_left, mut has_come) = (false, false);
             for pool in iter::once(self).chain(beside) {
-                // An empty slab becomes removable when a kernel ends.
                 let (going, is_put_off) = pool.removable();
                 is_something_left |= is_put_off || pool.is_something_left();
                 has_come |= !going.is_empty();
@@ -187,7 +177,7 @@ impl<M: Memory> Central<M> {
                     continue;
                 }
             }
-            // A failed use is reported to its own waiters, or by the stream's `synchronize`.
+            // A failed use is reported elsewhere.
             if is_late || !is_something_left {
                 return Ok(None);
             }
@@ -204,8 +194,7 @@ impl<M: Memory> Central<M> {
         if self.options.slab < GRAIN { UNIT } else { GRAIN }
     }
 
-    /// Allocates a slab of the usual length, or as short as needed, and returns a part of it. `None` if the limit or the memory has no
-    /// room; `refused` then has the free bytes.
+    /// Allocates a slab of the usual length, or as short as needed, and returns a part of it; or sets `refused` to the free bytes.
     fn grow(&self, wanted: &Wanted, refused: &Cell<(u64, u64)>) -> Result<Option<Entry>> {
         let Wanted { whole, requested, align } = *wanted;
         let mut tried = 0;
@@ -217,11 +206,11 @@ impl<M: Memory> Central<M> {
             }
             tried = bytes;
             let part = if bytes < whole { requested } else { whole };
-            // A slab that fits the part at any offset needs no alignment; for an aligned slab a driver may have to allocate more.
+            // A slab that fits the part at any offset needs no alignment, for which a driver may have to allocate more.
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refused));
             let slab = match slab(bytes, slab_align) {
-                // The memory does not support this alignment, but a longer slab contains an aligned address.
+                // A longer slab contains an aligned address.
                 Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
                 outcome => outcome,
             };
@@ -232,7 +221,7 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// Adds a block as a slab, and takes a part of it before other threads can.
+    /// Adds a slab, and takes a part of it before other threads can.
     fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);
@@ -268,7 +257,7 @@ impl<M: Memory> Central<M> {
         Ok(self.take_of(&mut state, bytes, align))
     }
 
-    /// Reserves room for all of the blocks or for none. After a failure or a panic, frees empty slabs down to the previously reserved bytes.
+    /// Reserves room for all of the blocks or for none.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;

@@ -12,15 +12,13 @@ use crate::memory::Memory;
 use crate::monotonic::nanoseconds;
 
 impl<M: Memory> Central<M> {
-    /// Frees slabs that have been empty for `age`, the oldest first, while more than `bytes` are reserved. Returns the freed bytes. Keeps
-    /// slabs whose free the backend would defer. Flushes all thread caches first.
+    /// Frees slabs that have been empty for `age`, oldest first, while more than `bytes` are reserved. Returns the freed bytes. Flushes all caches.
     pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.empty_caches();
         self.trim_idle(bytes, age)
     }
 
-    /// Like [`trim`](Self::trim), without a flush of the caches.
     pub(super) fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.collect();
@@ -56,7 +54,7 @@ impl<M: Memory> Central<M> {
         bytes
     }
 
-    /// Returns the empty slabs whose free the backend would not defer, and whether others exist.
+    /// Returns the empty slabs whose free the backend would not defer, and whether there are others.
     pub(super) fn removable(&self) -> (HashSet<u32>, bool) {
         let backend = self.memory.backend();
         let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });

@@ -1,4 +1,4 @@
-//! Blocks of the upstream memory: their reservation within the limit, and their frees.
+//! Blocks of the upstream memory, reserved within the limit.
 
 use core::alloc::Layout;
 use core::cell::Cell;
@@ -11,8 +11,7 @@ use crate::memory::Memory;
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Returns the free bytes and the largest contiguous ones if the error means that memory is short for now: frees may help. Returns any
-/// other error.
+/// Returns the free bytes and the largest contiguous ones, if the error means that frees may help.
 fn short(error: Error) -> Result<(u64, u64)> {
     match error {
         Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
@@ -20,14 +19,13 @@ fn short(error: Error) -> Result<(u64, u64)> {
             let left = limit.saturating_sub(used);
             Ok((left, left))
         }
-        // The system does not report free memory.
         Error::Map { .. } => Ok((0, 0)),
         error => Err(error),
     }
 }
 
 impl<M: Memory> Central<M> {
-    /// Allocates a block from the upstream memory; `None` if the limit or the memory refuses it for now: `refused` then has the free bytes.
+    /// Allocates a block; or sets `refused` to the free bytes.
     pub(super) fn upstream(&self, bytes: u64, align: usize, on: Option<&Stream>, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
         let Some(mut reserved) = self.reserve(bytes) else {
             let left = self.options.limit - self.lock().reserved;
@@ -49,7 +47,6 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Reserves bytes, if the limit allows.
     fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
         let mut state = self.lock();
         let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.options.limit) else {
@@ -71,21 +68,21 @@ impl<M: Memory> Central<M> {
         unsafe { self.forget_direct(Block { ..*block }, uses) }
     }
 
-    /// Like [`free_direct`](Self::free_direct), for a block that no caller received.
+    /// As [`free_direct`](Self::free_direct), for a block that no caller received.
     ///
     /// # Safety
     ///
     /// The promise of `Memory::free`.
     pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
-        // Before the upstream free, after which another block may have this address.
+        // Before the free, after which another block may have this address.
         block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
         self.counts.requested.fetch_sub(bytes, Relaxed);
         // SAFETY: the caller's promise, and the block has its upstream tag again.
         unsafe { self.free_below(block, uses) }
     }
 
-    /// Frees a block to the upstream memory, and updates the accounts even if that fails or panics.
+    /// Frees a block, and updates the accounts even if that fails or panics.
     ///
     /// # Safety
     ///
@@ -102,7 +99,6 @@ impl<M: Memory> Central<M> {
         outcome
     }
 
-    /// Frees a slab to the upstream memory.
     pub(super) fn give_back(&self, block: Block, uses: &Uses) {
         // SAFETY: a slab of this memory, removed from the table, and in use by `uses` at most.
         if let Err(error) = unsafe { self.free_below(block, uses) } {
@@ -110,8 +106,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Releases the reservation of a block that was freed upstream. If its uses are incomplete or its free is deferred, a later
-    /// [`collect`](Self::collect) does so; the stored block only serves for queries.
+    /// Releases the reservation of a freed block; a later [`collect`](Self::collect) does so if it is in use or deferred. The block serves queries only.
     fn left(&self, block: Block, uses: &Uses) {
         let backend = self.memory.backend();
         let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.extension().is_deferred(&block);
@@ -125,14 +120,11 @@ impl<M: Memory> Central<M> {
     }
 }
 
-/// A reservation for an upstream allocation. Counts as a move until it is dropped, so waiters wait for it.
+/// A reservation for an allocation. Counts as a move, so waiters wait for it.
 struct Reserved<'a, M: Memory> {
     bytes: u64,
-    /// The reserved bytes including these.
     sum: u64,
-    /// The number of refusals at that time.
     refusals: u64,
-    /// The allocation has succeeded.
     is_had: bool,
     moving: Moving<'a, M>,
 }
@@ -145,7 +137,7 @@ impl<M: Memory> Drop for Reserved<'_, M> {
             return;
         }
         state.reserved -= self.bytes;
-        // The limit may have refused another request because of these bytes.
+        // The limit may have refused another request because of these.
         if state.refusals != self.refusals {
             self.moving.0.moved();
         }

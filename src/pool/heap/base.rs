@@ -6,9 +6,8 @@ use crate::backend::Block;
 /// The low bits of a slab's address, which determine alignments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pool) struct Base {
-    /// The low bits, in units.
     pub(super) units: u32,
-    /// The largest alignment at which all addresses of the slab agree, in units: a power of two.
+    /// The largest alignment on which all addresses of the slab agree, in units.
     pub(super) most: u32,
 }
 
@@ -24,8 +23,7 @@ impl Base {
         Self { units: one, most: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
     }
 
-    /// Returns the units from `offset` to the next address with this alignment, a power of two. `None` if the slab's addresses disagree on
-    /// it.
+    /// Returns the units from `offset` to the next address with this alignment, if the slab's addresses agree on it.
     pub(super) const fn padding(self, offset: u32, align: u32) -> Option<u32> {
         if align > self.most {
             return None;
@@ -34,13 +32,13 @@ impl Base {
         Some(self.units.wrapping_add(offset).wrapping_neg() & (align - 1))
     }
 
-    /// Returns the bytes from `offset` to the next address with this alignment; all in bytes.
+    /// As [`padding`](Self::padding), in bytes.
     pub fn padding_bytes(self, offset: u64, align: u64) -> Option<u64> {
         Some(u64::from(self.padding((offset / UNIT) as u32, align_units(align)?)?) * UNIT)
     }
 }
 
-/// Returns an alignment in units, at least one; `None` above [`LARGEST_ALIGN`].
+/// Returns an alignment in units, if slabs serve it.
 pub(super) const fn align_units(align: u64) -> Option<u32> {
     match align {
         0..=UNIT => Some(1),

@@ -7,17 +7,15 @@ use super::PartId;
 /// Lists per octave, as a power of two.
 const STEP_BITS: u32 = 5;
 const STEPS: usize = 1 << STEP_BITS;
-/// Octaves of sizes in units, which have 32 bits.
+/// Sizes in units have 32 bits.
 const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
 const LISTS: usize = OCTAVES * STEPS;
 
-/// Unordered lists. A part is taken from the end; removal elsewhere moves the last part into the gap. Lists linked through the parts would touch one or
-/// two more records per operation.
+/// A part is taken from a list's end; removal elsewhere moves the last part into the gap. Linked parts would touch more records.
 pub(super) struct Lists {
     parts: Vec<Vec<PartId>>,
-    /// Marks lists that are not empty.
+    /// Marks lists that are not empty, and words of these marks.
     steps: [u32; OCTAVES],
-    /// Marks words of `steps` that are not 0.
     octaves: u64,
 }
 
@@ -26,10 +24,10 @@ impl Lists {
         Self { parts: std::vec![Vec::new(); LISTS], steps: [0; OCTAVES], octaves: 0 }
     }
 
-    /// Adds a part of `size` units; returns its index in the list.
+    /// Adds a part; returns its index in the list.
     pub fn add(&mut self, part: PartId, size: u32) -> u32 {
         let list = list_of(size);
-        // Fits: there are fewer parts than 2^32.
+        // There are fewer parts than 2^32.
         let place = self.parts[list].len() as u32;
         self.parts[list].push(part);
         self.steps[list / STEPS] |= 1 << (list % STEPS);
@@ -37,7 +35,7 @@ impl Lists {
         place
     }
 
-    /// Removes the part of `size` units at an index. Returns the part that moved there.
+    /// Removes a part. Returns the one that moved into its place.
     pub fn remove(&mut self, size: u32, place: u32) -> Option<PartId> {
         let list = list_of(size);
         self.parts[list].swap_remove(place as usize);
@@ -50,7 +48,7 @@ impl Lists {
         self.parts[list].get(place as usize).copied()
     }
 
-    /// Returns a part of the first list whose parts all have at least `size` units.
+    /// Returns a part of the first list whose parts are all long enough.
     #[inline(always)]
     pub fn first(&self, size: u32) -> Option<PartId> {
         let list = list_above(size)?;
@@ -59,7 +57,6 @@ impl Lists {
         if here != 0 {
             return self.parts[octave * STEPS + here.trailing_zeros() as usize].last().copied();
         }
-        // The octaves above this one.
         let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
         let steps = *self.steps.get(octave)?;
         self.parts[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
@@ -70,7 +67,7 @@ impl Lists {
         self.parts[list_of(size)].iter().rev().copied()
     }
 
-    /// Returns the parts from a size's list on, newest of each list first.
+    /// Returns the parts from a size's list on.
     pub fn from(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
         self.parts[list_of(size)..].iter().flat_map(|list| list.iter().rev().copied())
     }
@@ -87,9 +84,8 @@ impl Lists {
     }
 }
 
-/// Returns the list of a size in units.
 const fn list_of(size: u32) -> usize {
-    // Sizes below one octave of steps have a list each.
+    // Small sizes have a list each.
     if size < STEPS as u32 {
         return size as usize;
     }
@@ -98,7 +94,7 @@ const fn list_of(size: u32) -> usize {
     (shift as usize + 1) * STEPS + step
 }
 
-/// Returns the first list whose parts all have at least `size` units; `None` above the last list.
+/// Returns the first list whose parts are all long enough.
 const fn list_above(size: u32) -> Option<usize> {
     let is_least = size < STEPS as u32 || size.trailing_zeros() >= size.ilog2() - STEP_BITS;
     let list = list_of(size) + !is_least as usize;

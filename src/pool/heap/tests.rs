@@ -1,9 +1,6 @@
-//! Tests of the heap.
-
 use super::*;
 use std::collections::BTreeMap;
 
-/// Returns every free range of every slab.
 fn holes(heap: &Heap) -> BTreeMap<(u32, u64), u64> {
     heap.parts().filter(|part| part.4).map(|(_, slab, offset, size, _)| ((slab, offset), size)).collect()
 }
@@ -26,7 +23,7 @@ fn check(heap: &Heap, slabs: &[u64]) {
     assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
 }
 
-/// Returns the most bytes of a free range at an alignment, by checking each range.
+/// Checks each range.
 fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
     let usable = |((slab, offset), size): ((u32, u64), u64)| {
         let base = bases[slab as usize];
@@ -37,12 +34,10 @@ fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
     holes(heap).into_iter().map(usable).max().unwrap_or(0)
 }
 
-/// Performs all deferred frees. Returns the number of slabs that this empties.
 fn settle(heap: &mut Heap) -> usize {
     core::iter::from_fn(|| heap.free_next_deferred()).filter(|given| given.is_empty).count()
 }
 
-/// Returns the base of a slab whose address is `units` units.
 fn at(units: u32) -> Base {
     Base { units, most: Base::TOP }
 }

@@ -1,11 +1,10 @@
 //! [`Gate`]: the access word of a slot.
 //!
-//! 1. It counts any number of shared leases, or one exclusive lease. Taking one is one read-modify-write.
-//! 2. A closed gate grants no lease. Exactly one caller gets the value: the one that closed it without leases, or the last one to leave. That
-//!    caller may open it again.
-//! 3. A generation identifies one filling of the slot. A request with another generation fails and changes nothing.
+//! 1. It counts shared leases, or one exclusive lease. Taking one is one read-modify-write.
+//! 2. A closed gate grants no lease. One caller gets the value: the one that closed it without leases, or the last to leave.
+//! 3. A request with another generation than that of the present value fails and changes nothing.
 //!
-//! High half: the generation. Low half: the number of leases, and flags above it.
+//! High half: the generation. Low half: flags and the number of leases.
 
 use ringmem_layouts::RmwWord;
 
@@ -19,10 +18,8 @@ const HELD: u64 = 1 << 29;
 const MOVING: u64 = 1 << 28;
 const LEASES: u64 = MOVING - 1;
 
-/// The word of a slot. Written by every lease.
 pub(crate) struct Gate<W>(W);
 
-/// The duration of exclusive access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// A lease: concurrent requests fail.
@@ -40,16 +37,14 @@ impl Hold {
     }
 }
 
-/// The reason why a gate does not grant a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The slot has another generation, or is empty and its next filling has this one.
+    /// The generation of the present value, or of the next one.
     Stale(u32),
-    /// The gate is closed, with this many leases left, an exclusive one included.
+    /// The leases left.
     Closed(u32),
-    /// There are this many shared leases; 0 for an exclusive one.
+    /// The shared leases; 0 for an exclusive one.
     Taken(u32),
-    /// The value is being moved: try again.
     Moving,
 }
 
@@ -61,7 +56,6 @@ const fn leases(word: u64) -> u32 {
     (word & LEASES) as u32 + (word & HELD != 0) as u32
 }
 
-/// Returns whether a word is that of a filled, open slot of this generation.
 fn is_open(word: u64, asked: u32) -> Result<(), Refusal> {
     if generation(word) != asked || word & VACANT != 0 {
         return Err(Refusal::Stale(generation(word)));
@@ -73,40 +67,34 @@ fn is_open(word: u64, asked: u32) -> Result<(), Refusal> {
 }
 
 impl<W: RmwWord> Gate<W> {
-    /// Returns the gate of an empty slot whose first filling has the generation `generation`.
     pub fn vacant(generation: u32) -> Self {
         Self(W::new((generation as u64) << 32 | VACANT))
     }
 
-    /// Returns the generation of the present or next value.
     pub fn generation(&self) -> u32 {
         generation(self.0.load())
     }
 
-    /// Returns the generation of the present value; `None` if there is none, or if it was removed.
     pub fn open_generation(&self) -> Option<u32> {
         let word = self.0.load();
         (word & (VACANT | CLOSED) == 0).then_some(generation(word))
     }
 
-    /// Returns the number of leases, shared and exclusive.
     pub fn leases(&self) -> u32 {
         leases(self.0.load())
     }
 
-    /// Opens the gate for its generation. The caller has filled the slot, which was its own.
+    /// Opens the gate of a slot that the caller has filled.
     pub fn open(&self, generation: u32) {
         // SYNC POINT: slot filled. Pairs with share and hold.
         self.0.store_release((generation as u64) << 32);
     }
 
-    /// Makes the slot vacant. The caller got the value from the gate and has taken it out.
+    /// Makes the slot vacant; the caller has taken the value out.
     pub fn vacate(&self, next: u32) {
-        // The lock of the vacancies passes the slot to its next user.
         self.0.store((next as u64) << 32 | VACANT);
     }
 
-    /// Takes a shared lease.
     #[inline(always)]
     pub fn share(&self, asked: u32) -> Result<(), Refusal> {
         let mut word = self.0.load();
@@ -126,7 +114,7 @@ impl<W: RmwWord> Gate<W> {
         }
     }
 
-    /// Ends a shared lease. Returns whether the gate is closed and this was the last, so that the value is the caller's.
+    /// Ends a shared lease. Returns whether the value is the caller's.
     #[inline(always)]
     pub fn leave(&self) -> bool {
         // SYNC POINT: value left. Pairs with hold, close and the last lease.
@@ -134,7 +122,6 @@ impl<W: RmwWord> Gate<W> {
         before & (CLOSED | HELD | LEASES) == CLOSED | 1
     }
 
-    /// Takes the exclusive lease.
     pub fn hold(&self, asked: u32, hold: Hold) -> Result<(), Refusal> {
         let mut word = self.0.load();
         loop {
@@ -150,19 +137,19 @@ impl<W: RmwWord> Gate<W> {
         }
     }
 
-    /// Ends the exclusive lease. Returns whether the gate was closed meanwhile, so that the value is the caller's.
+    /// Ends the exclusive lease. Returns whether the value is the caller's.
     pub fn let_go(&self, hold: Hold) -> bool {
         // SYNC POINT: value left. Pairs with share and hold.
         let before = self.0.fetch_add(hold.bits().wrapping_neg());
         before & CLOSED != 0
     }
 
-    /// Closes the gate; returns the number of leases left. Without leases the value is the caller's.
+    /// Closes the gate; returns the leases left. Without any, the value is the caller's.
     pub fn close(&self, asked: u32) -> Result<u32, Refusal> {
         self.close_unless(MOVING, asked)
     }
 
-    /// As [`close`](Self::close), for the holder of the exclusive lease, which is the one that is left.
+    /// As [`close`](Self::close), for the exclusive lease, which is the one left.
     pub fn close_alone(&self, asked: u32) -> Result<u32, Refusal> {
         self.close_unless(0, asked)
     }

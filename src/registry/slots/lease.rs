@@ -1,4 +1,4 @@
-//! [`Held`]: a lease of a slot's value, which borrows the table or owns a handle of it.
+//! [`Held`]: a lease of a slot's value.
 
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
@@ -11,20 +11,17 @@ use super::gate::{Gate, Hold};
 use super::{Index, Slot, Slots};
 use crate::{HostWord, Result};
 
-/// The kind of a lease, as a type.
 pub(crate) trait Mode {
     /// Ends the lease; returns whether the gate gave the value to the caller.
     fn end(gate: &Gate<HostWord>) -> bool;
 }
 
-/// An exclusive lease.
 pub(crate) trait Alone: Mode {}
 
-/// One of several shared leases.
 pub(crate) enum Read {}
-/// An exclusive lease: concurrent requests fail.
+/// Concurrent requests fail.
 pub(crate) enum Write {}
-/// An exclusive lease for the time of a copy: concurrent requests wait.
+/// For the time of a copy: concurrent requests wait.
 pub(crate) enum Move {}
 
 impl Mode for Read {
@@ -50,13 +47,12 @@ pub(crate) type Shared<'a, V> = Held<'a, V, Read>;
 pub(crate) type Exclusive<'a, V> = Held<'a, V, Write>;
 pub(crate) type Moved<'a, V> = Held<'a, V, Move>;
 
-/// The table of a lease.
 enum Table<'a, V> {
     Borrowed(&'a Arc<Slots<V>>),
     Owned(Arc<Slots<V>>),
 }
 
-/// A lease: the value stays in place until this is dropped.
+/// A lease: the value stays in place meanwhile.
 // INVARIANT: `slot` is the table's slot of this index; slots never move, and the lease is counted there.
 pub(crate) struct Held<'a, V, K: Mode> {
     table: Table<'a, V>,
@@ -71,7 +67,7 @@ unsafe impl<V: Send + Sync, K: Mode> Send for Held<'_, V, K> {}
 unsafe impl<V: Send + Sync, K: Mode> Sync for Held<'_, V, K> {}
 
 impl<'a, V, K: Mode> Held<'a, V, K> {
-    /// Returns a lease that the slot's gate has counted.
+    /// Returns a lease that the gate has counted.
     #[inline(always)]
     pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
         Self { table: Table::Borrowed(table), slot: NonNull::from(slot), index, _mode: PhantomData }
@@ -93,14 +89,13 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
         Index { index: self.index, generation: self.slot().gate.generation() }
     }
 
-    /// Makes the lease own a handle of the table, so that the table outlives it even if it is forgotten.
+    /// Makes the lease own a handle of the table, which then outlives it even if it is forgotten.
     pub fn hold(&mut self) {
         if let Table::Borrowed(slots) = self.table {
             self.table = Table::Owned(Arc::clone(slots));
         }
     }
 
-    /// Converts to a lease that owns a handle of the table.
     pub fn into_owned(self) -> Held<'static, V, K> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its table not used again.
@@ -127,7 +122,7 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
 }
 
 impl<V, K: Alone> Held<'_, V, K> {
-    /// Takes the value out of the table, and returns whether it was still present, not removed meanwhile.
+    /// Takes the value out of the table, and returns whether it had not been removed meanwhile.
     ///
     /// # Errors
     ///
@@ -136,7 +131,7 @@ impl<V, K: Alone> Held<'_, V, K> {
         self.table().here()?;
         let mut this = ManuallyDrop::new(self);
         let gate = &this.slot().gate;
-        // Fails if it was removed meanwhile: then it was counted, and this caller still gets the value.
+        // Fails if it was removed meanwhile, and counted then.
         let was_there = gate.close_alone(gate.generation()).is_ok();
         if was_there {
             this.table().removed.fetch_add(1, Relaxed);

@@ -17,7 +17,6 @@ fn id_error<T>(outcome: Result<T>) -> IdError {
     }
 }
 
-/// Counts its drops, and has an identity.
 struct Counted {
     number: usize,
     drops: Arc<AtomicUsize>,
@@ -126,7 +125,7 @@ fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
     assert_eq!(*slots.share(index).expect("live"), 2);
     assert_eq!(slots.exclusive(index).expect("live").into_owned().remove().ok(), Some((2, true)));
     assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
-    // Removed by another thread meanwhile: the lease still gets the value, and it is counted once.
+    // Removed meanwhile: the lease still gets the value, which is counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
@@ -200,7 +199,6 @@ fn who_removes_what_is_being_moved_waits_and_has_it() {
     assert_eq!((moved.remove().ok(), slots.counts().removed, slots.counts().freed), (Some((3, true)), 2, 2));
 }
 
-/// Eight threads insert, look up, lease exclusively and remove shared values.
 #[test]
 fn eight_threads_never_find_another_value_and_drop_each_once() {
     const THREADS: usize = 8;
@@ -209,7 +207,6 @@ fn eight_threads_never_find_another_value_and_drop_each_once() {
     let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
     let known: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
     let (next, removed, leased) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicUsize::new(0));
-    // The number of the value inserted at an index, to check lookups.
     let numbers: Mutex<std::collections::HashMap<Index, usize>> = Mutex::default();
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -227,7 +224,7 @@ fn eight_threads_never_find_another_value_and_drop_each_once() {
                             numbers.lock().expect("no panic").insert(index, number);
                             let old = Index::from_bits(place.swap(index.bits(), Relaxed));
                             if old != Index::default() {
-                                // From here on only threads that looked it up before can remove this index.
+                                // Only threads that looked it up before can remove this index.
                                 removed.fetch_add(usize::from(slots.remove(old).is_ok()), Relaxed);
                             }
                         }
@@ -282,7 +279,6 @@ mod model {
     struct Scene<const WEAK: u8> {
         gate: Gate<LoomWord<WEAK>>,
         value: LoomCell<u64>,
-        /// How often a caller was given the value.
         reclaimed: AtomicUsize,
     }
 
@@ -376,7 +372,7 @@ mod model {
         assert_eq!(scene.reclaimed.load(Relaxed), 1);
     }
 
-    /// The reader knows the index before the slot is filled: it came in a message without ordering.
+    /// The reader has the index from a message without ordering.
     fn a_filler_and_a_reader<const WEAK: u8>() {
         let scene = Arc::new(Scene::<WEAK> { gate: Gate::vacant(GENERATION), value: LoomCell::new(0), reclaimed: AtomicUsize::new(0) });
         let filler = Arc::clone(&scene);
