@@ -1,6 +1,6 @@
 //! [`MemoryManager`]: named buffers that grow.
 //!
-//! A [`registry`](crate::registry) has buffers whose numbers travel in messages; a manager has buffers with names and growth policies.
+//! A [`registry`] has buffers whose numbers travel in messages; a manager has buffers with names and growth policies.
 //!
 //! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating it twice, or finding it as another type, is an error.
 //! 2. Growing copies the live elements on the device. If anything fails, the buffer is unchanged; in a group, every buffer.
@@ -66,7 +66,7 @@ use statistics::Counts;
 
 use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
 use crate::monotonic::Clock;
-use crate::registry::lease;
+use crate::registry;
 use crate::registry::slots::{Exclusive, Removed, Slots};
 use crate::registry::stored::Element;
 use crate::stream::Stream;
@@ -103,7 +103,7 @@ pub struct MemoryManager<M: Memory> {
 /// assert!(manager.lease_mut(id).is_err());
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-pub type Lease<'a, T, M> = lease::Lease<'a, T, Entry<M>>;
+pub type Lease<'a, T, M> = registry::Lease<'a, T, M, Entry<M>>;
 /// The exclusive lease of a managed buffer, for writing and resizing.
 ///
 /// ```
@@ -122,7 +122,7 @@ pub type Lease<'a, T, M> = lease::Lease<'a, T, Entry<M>>;
 /// assert_eq!(manager.lease(id)?.to_vec()?, [1, 2, 3, 4, 5]);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-pub type LeaseMut<'a, T, M> = lease::LeaseMut<'a, T, Entry<M>>;
+pub type LeaseMut<'a, T, M> = registry::LeaseMut<'a, T, M, Entry<M>>;
 
 struct Shared<M: Memory> {
     memory: M,
@@ -170,7 +170,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](Error::NotFound); [`IdError::Elements`] with both type names if it has another element type.
+    /// [`NotFound`](Error::NotFound); [`IdError::Elements`](crate::error::IdError::Elements) with both type names if it has another element type.
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
         self.slots.here()?;
         match self.shared.names.find(name, |named| named.metadata.element.check::<T>().map(|()| named.index)) {

@@ -63,12 +63,12 @@ pub trait Leased: Send + Sync + 'static {
 /// # drop(two);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-pub struct Lease<'a, T, V: Leased> {
+pub struct Lease<'a, T, M: Memory, V: Leased<Memory = M> = Stored<M>> {
     // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     pub(crate) value: ManuallyDrop<Shared<'a, V>>,
     /// The last operation queued with this lease, ordered after the others.
     used: Option<Ticket>,
-    _elements: PhantomData<T>,
+    _elements: PhantomData<(T, fn() -> M)>,
 }
 
 /// The exclusive lease of a buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that work.
@@ -87,27 +87,27 @@ pub struct Lease<'a, T, V: Leased> {
 /// assert_eq!((buffer.to_vec()?, registry.contains(id)), (vec![1, 7], false));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-pub struct LeaseMut<'a, T, V: Leased> {
+pub struct LeaseMut<'a, T, M: Memory, V: Leased<Memory = M> = Stored<M>> {
     // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     pub(crate) value: ManuallyDrop<Exclusive<'a, V>>,
-    _elements: PhantomData<T>,
+    _elements: PhantomData<(T, fn() -> M)>,
 }
 
 impl<V: Leased> Slots<V> {
     #[inline]
-    pub(crate) fn lease<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<Lease<'_, T, V>> {
+    pub(crate) fn lease<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<Lease<'_, T, V::Memory, V>> {
         let shared = self.share(self.own(id.registry(), id.index())?)?;
         // SAFETY: no other table has this number, so this one created the id, for a buffer of `T` in this generation.
         Ok(unsafe { Lease::new(shared) })
     }
 
-    pub(crate) fn lease_mut<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<LeaseMut<'_, T, V>> {
+    pub(crate) fn lease_mut<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<LeaseMut<'_, T, V::Memory, V>> {
         let value = ManuallyDrop::new(self.exclusive(self.own(id.registry(), id.index())?)?);
         Ok(LeaseMut { value, _elements: PhantomData })
     }
 }
 
-impl<'a, T, V: Leased> Lease<'a, T, V> {
+impl<'a, T, M: Memory, V: Leased<Memory = M>> Lease<'a, T, M, V> {
     /// # Safety
     ///
     /// The buffer has elements `T`.
@@ -118,7 +118,7 @@ impl<'a, T, V: Leased> Lease<'a, T, V> {
 
     /// Converts to a lease that owns a handle of the registry or manager.
     #[must_use]
-    pub fn into_owned(self) -> Lease<'static, T, V> {
+    pub fn into_owned(self) -> Lease<'static, T, M, V> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its value not used again.
         let value = unsafe { ManuallyDrop::take(&mut this.value) };
@@ -158,7 +158,7 @@ impl<'a, T, V: Leased> Lease<'a, T, V> {
     }
 }
 
-impl<T, V: Leased> Drop for Lease<'_, T, V> {
+impl<T, M: Memory, V: Leased<Memory = M>> Drop for Lease<'_, T, M, V> {
     #[inline]
     fn drop(&mut self) {
         self.value.was_read();
@@ -171,10 +171,10 @@ impl<T, V: Leased> Drop for Lease<'_, T, V> {
     }
 }
 
-impl<T: DeviceBytes, V: Leased> LeaseMut<'_, T, V> {
+impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> LeaseMut<'_, T, M, V> {
     /// Returns the live elements for writing.
     #[must_use]
-    pub fn view_mut(&mut self) -> SliceMut<'_, T, V::Memory> {
+    pub fn view_mut(&mut self) -> SliceMut<'_, T, M> {
         // SAFETY: the invariants; the exclusive lease is borrowed mutably.
         unsafe { SliceMut::new(self.value.buffer().view(), self.len()) }
     }
@@ -184,15 +184,15 @@ impl<T: DeviceBytes, V: Leased> LeaseMut<'_, T, V> {
     /// # Errors
     ///
     /// [`Range`](crate::Error::Range).
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, V::Memory>> {
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
         self.view_mut().slice(range)
     }
 }
 
-impl<'a, T, V: Leased> LeaseMut<'a, T, V> {
+impl<'a, T, M: Memory, V: Leased<Memory = M>> LeaseMut<'a, T, M, V> {
     /// Converts to a lease that owns a handle of the registry or manager.
     #[must_use]
-    pub fn into_owned(self) -> LeaseMut<'static, T, V> {
+    pub fn into_owned(self) -> LeaseMut<'static, T, M, V> {
         LeaseMut { value: ManuallyDrop::new(self.into_value().into_owned()), _elements: PhantomData }
     }
 
@@ -221,7 +221,7 @@ impl<'a, T, V: Leased> LeaseMut<'a, T, V> {
     }
 }
 
-impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, Stored<M>> {
+impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// Removes the buffer from the registry and returns it.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, Stored<M>> {
     }
 }
 
-impl<T, V: Leased> Drop for LeaseMut<'_, T, V> {
+impl<T, M: Memory, V: Leased<Memory = M>> Drop for LeaseMut<'_, T, M, V> {
     fn drop(&mut self) {
         self.value.was_written();
         // SAFETY: only here, or in `into_value`, which does not drop.
@@ -244,10 +244,10 @@ impl<T, V: Leased> Drop for LeaseMut<'_, T, V> {
 
 macro_rules! says_of_its_buffer {
     ($lease:ident) => {
-        impl<T: DeviceBytes, V: Leased> $lease<'_, T, V> {
+        impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> $lease<'_, T, M, V> {
             /// Returns the live elements for reading.
             #[must_use]
-            pub fn view(&self) -> Slice<'_, T, V::Memory> {
+            pub fn view(&self) -> Slice<'_, T, M> {
                 // SAFETY: the invariants.
                 unsafe { Slice::new(self.value.buffer().view(), self.len()) }
             }
@@ -257,7 +257,7 @@ macro_rules! says_of_its_buffer {
             /// # Errors
             ///
             /// [`Range`](crate::Error::Range).
-            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, V::Memory>> {
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
                 self.view().slice(range)
             }
 
@@ -271,7 +271,7 @@ macro_rules! says_of_its_buffer {
             }
         }
 
-        impl<T, V: Leased> $lease<'_, T, V> {
+        impl<T, M: Memory, V: Leased<Memory = M>> $lease<'_, T, M, V> {
             /// Returns the buffer's id.
             #[must_use]
             pub fn id(&self) -> BufferId<T> {
@@ -306,13 +306,13 @@ macro_rules! says_of_its_buffer {
             #[must_use]
             pub fn device_address(&self) -> Option<DeviceAddress>
             where
-                <V::Memory as Memory>::Visibility: DeviceReadable,
+                M::Visibility: DeviceReadable,
             {
                 self.value.buffer().device_address()
             }
         }
 
-        impl<T, V: Leased> fmt::Debug for $lease<'_, T, V> {
+        impl<T, M: Memory, V: Leased<Memory = M>> fmt::Debug for $lease<'_, T, M, V> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($lease)).field("id", &self.id()).field("len", &self.len()).finish_non_exhaustive()
             }

@@ -53,6 +53,7 @@ use std::sync::Arc;
 
 pub use crate::error::IdError;
 pub use id::BufferId;
+pub use lease::{Lease, LeaseMut};
 pub use relocate::Relocated;
 
 use slots::{Removed, Slots};
@@ -60,11 +61,6 @@ use stored::Stored;
 
 use crate::memory::{Buffer, Memory};
 use crate::{DeviceBytes, Rejected, Result};
-
-/// A shared lease of a registered buffer.
-pub type Lease<'a, T, M> = lease::Lease<'a, T, Stored<M>>;
-/// The exclusive lease of a registered buffer.
-pub type LeaseMut<'a, T, M> = lease::LeaseMut<'a, T, Stored<M>>;
 
 /// Numbered buffers of one memory. Clones share the same registry.
 pub struct Registry<M: Memory> {
@@ -138,7 +134,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// The buffer, with [`IdError::Full`], or [`Error::Unsupported`] in a forked process.
+    /// The buffer, with [`IdError::Full`], or [`Unsupported`](crate::Error::Unsupported) in a forked process.
     pub fn register<T: DeviceBytes>(&self, buffer: Buffer<T, M>) -> Result<BufferId<T>, Rejected<Buffer<T, M>>> {
         let inserted = self.slots.insert(Stored::new(buffer, &self.bytes));
         // SAFETY: created from a buffer of `T` above.
@@ -150,7 +146,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with the fault of the id, [`Error::Busy`] while the buffer has an exclusive lease.
+    /// [`Id`](crate::Error::Id) with the fault of the id, [`Busy`](crate::Error::Busy) while the buffer has an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
         self.slots.lease(id)
@@ -160,7 +156,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// As [`lease`](Self::lease), and [`Error::Busy`] while the buffer has any lease.
+    /// As [`lease`](Self::lease), and [`Busy`](crate::Error::Busy) while the buffer has any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
         self.slots.lease_mut(id)
     }
@@ -175,7 +171,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for a buffer that does not exist or was released. The driver's error if it was freed now; it is freed anyway.
+    /// [`Id`](crate::Error::Id) for a buffer that does not exist or was released. The driver's error if it was freed now; it is freed anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
         match self.slots.remove(self.slots.own(id.registry(), id.index())?)? {
             Removed::Leased(leases) => Ok(leases),

@@ -1,21 +1,20 @@
 //! Leases that queued operations take or list.
 
 use super::lease::{Lease, LeaseMut, Leased};
-use super::stored::Stored;
 use crate::backend::Ticket;
 use crate::double_buffer::{Lists, Resident};
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 use crate::{DeviceBytes, Result};
 
-impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, Stored<M>> {
+impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, M> {
     type Element = T;
     type Memory = M;
 }
-impl<T: DeviceBytes, M: Memory> Source for Lease<'static, T, Stored<M>> {}
-impl<T: DeviceBytes, M: Memory> Queued for Lease<'static, T, Stored<M>> {}
+impl<T: DeviceBytes, M: Memory> Source for Lease<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Queued for Lease<'static, T, M> {}
 
-impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, Stored<M>> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
@@ -28,7 +27,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, Stored<M>> 
     }
 }
 
-impl<T, M: Memory> Settle for Lease<'static, T, Stored<M>> {
+impl<T, M: Memory> Settle for Lease<'static, T, M> {
     fn settled(&mut self, ticket: Ticket) {
         Lease::settled(self, ticket);
     }
@@ -37,22 +36,22 @@ impl<T, M: Memory> Settle for Lease<'static, T, Stored<M>> {
     }
 }
 
-impl<T: DeviceBytes, M: Memory> Operand for LeaseMut<'static, T, Stored<M>> {
+impl<T: DeviceBytes, M: Memory> Operand for LeaseMut<'static, T, M> {
     type Element = T;
     type Memory = M;
 }
-impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, Stored<M>> {}
-impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, Stored<M>> {}
-impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, Stored<M>> {}
+impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, M> {}
 
-impl<T: DeviceBytes, V: Leased> Elements<T, V::Memory> for LeaseMut<'_, T, V> {
-    fn elements(&self) -> Slice<'_, T, V::Memory> {
+impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> Elements<T, M> for LeaseMut<'_, T, M, V> {
+    fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
 }
 
 /// The buffer lists the work.
-impl<T, V: Leased> Settle for LeaseMut<'_, T, V> {
+impl<T, M: Memory, V: Leased<Memory = M>> Settle for LeaseMut<'_, T, M, V> {
     fn settled(&mut self, ticket: Ticket) {
         self.value.buffer_mut().settled(ticket);
     }
@@ -61,10 +60,10 @@ impl<T, V: Leased> Settle for LeaseMut<'_, T, V> {
     }
 }
 
-impl<T: DeviceBytes, V: Leased> Resident<T> for LeaseMut<'_, T, V> {}
+impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> Resident<T> for LeaseMut<'_, T, M, V> {}
 
-impl<T: DeviceBytes, V: Leased> Lists<T> for LeaseMut<'_, T, V> {
-    type Memory = V::Memory;
+impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> Lists<T> for LeaseMut<'_, T, M, V> {
+    type Memory = M;
 
     fn may_queue(&self) -> Result<()> {
         self.value.may_queue()

@@ -5,7 +5,7 @@
 use core::ops::{Range, RangeBounds};
 
 use super::slots::Index;
-use super::{BufferId, Lease, Registry, lease};
+use super::{BufferId, Lease, Registry};
 use crate::memory::{Memory, range};
 use crate::message::BufferReference;
 use crate::{DeviceBytes, Error, Layout, Result};
@@ -32,7 +32,7 @@ impl<M: Memory> Registry<M> {
         let stored = self.slots.share(index)?;
         stored.element.check::<T>()?;
         // SAFETY: the type was checked above.
-        let lease = unsafe { lease::Lease::<T, _>::new(stored) };
+        let lease = unsafe { Lease::new(stored) };
         if part.end > lease.len() as u64 {
             return Err(Error::Range { offset: reference.offset, len: reference.length, size: lease.size_bytes() as u64 });
         }
