@@ -25,7 +25,7 @@ pub(crate) struct Element {
 
 impl Element {
     pub fn of<T: DeviceBytes>() -> Self {
-        const { assert!(size_of::<T>() > 0, "registered and managed elements have bytes") };
+        const { assert!(size_of::<T>() > 0, "a registry takes elements that have bytes") };
         let align = layout::<T>(1).map_or(align_of::<T>(), |layout| layout.align());
         Self { id: TypeId::of::<T>(), name: type_name::<T>(), size: size_of::<T>(), align }
     }
