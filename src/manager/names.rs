@@ -59,14 +59,12 @@ impl Names {
         self.read(name).get(name)?.as_ref().map(look)
     }
 
-    /// Frees the name of this buffer; returns whether it did.
-    pub fn free(&self, name: &str, index: Index) -> bool {
+    /// Frees the name, if it is this buffer's.
+    pub fn free(&self, name: &str, index: Index) {
         let mut shard = self.write(name);
-        let is_its = matches!(shard.get(name), Some(Some(named)) if named.index == index);
-        if is_its {
+        if matches!(shard.get(name), Some(Some(named)) if named.index == index) {
             shard.remove(name);
         }
-        is_its
     }
 
     pub fn free_of(&self, index: Index) {

@@ -195,59 +195,56 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    #[test]
-    fn what_is_idle_of_one_kind_goes_before_frees_of_the_other_are_waited_for() {
+    /// A pool whose requests wait for an hour, and a stream whose operations wait for the first one on another.
+    fn waiting(budget: u64) -> (PinnedPool, Stream, Stream) {
         let backend = HostBackend::builder().build().expect("a backend");
-        let memory = Pinned::new(&backend, 0);
         let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
-        let pool = PinnedPool::with(memory, 2 << 20, patient).expect("a pool");
-        // `used` waits for the first operation on `other`.
+        let pool = PinnedPool::with(Pinned::new(&backend, 0), budget, patient).expect("a pool");
         let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
         backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
-        let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a layout");
-        let [short, long] = [1000, MIB].map(|bytes| pool.alloc(layout(bytes), None).expect("the budget"));
-        let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
-        // SAFETY: each is freed once; no operation uses `short`, and `uses` lists the uses of `long`.
-        unsafe { pool.free(&short, &Uses::NONE).and_then(|()| pool.free(&long, &uses)) }.expect("its own");
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn({
-            let pool = pool.clone();
-            move || sender.send(pool.alloc(layout(MIB), None))
-        });
-        let got = receiver.recv_timeout(Duration::from_secs(60));
-        backend.mark(other.id()).expect("a stream");
+        (pool, used, other)
+    }
+
+    fn block(pool: &PinnedPool, bytes: usize) -> Result<Block> {
+        pool.alloc(Layout::from_size_align(bytes, 1).expect("a layout"), None)
+    }
+
+    /// Frees a block that only `uses` use.
+    fn free(pool: &PinnedPool, block: &Block, uses: &Uses) {
+        // SAFETY: each block is freed once, and no other operation uses it.
+        unsafe { pool.free(block, uses) }.expect("its own");
+    }
+
+    fn requested(pool: &PinnedPool, bytes: usize) -> mpsc::Receiver<Result<Block>> {
+        let ((sender, receiver), pool) = (mpsc::channel(), pool.clone());
+        thread::spawn(move || sender.send(block(&pool, bytes)));
+        receiver
+    }
+
+    #[test]
+    fn what_is_idle_of_one_kind_goes_before_frees_of_the_other_are_waited_for() {
+        let (pool, used, other) = waiting(2 << 20);
+        let [short, long] = [1000, MIB].map(|bytes| block(&pool, bytes).expect("the budget"));
+        free(&pool, &short, &Uses::NONE);
+        free(&pool, &long, &Uses::of(used.mark().expect("a stream")));
+        let got = requested(&pool, MIB).recv_timeout(Duration::from_secs(60));
+        other.mark().expect("a stream");
         used.synchronize().expect("both are executed");
-        let block = got.expect("nobody is waited for").expect("what the other kind had");
-        // SAFETY: freed once, with no uses.
-        unsafe { pool.free(&block, &Uses::NONE) }.expect("its own");
+        free(&pool, &got.expect("nobody is waited for").expect("what the other kind had"), &Uses::NONE);
     }
 
     #[test]
     fn frees_of_one_kind_are_waited_for_by_the_other() {
         for (first, second) in [(1000, MIB), (MIB, 1000)] {
-            let backend = HostBackend::builder().build().expect("a backend");
-            let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
-            let pool = PinnedPool::with(Pinned::new(&backend, 0), 1 << 20, patient).expect("a pool");
-            let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
-            // `used` waits for the first operation on `other`.
-            backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
-            let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a layout");
-            let block = pool.alloc(layout(first), None).expect("the budget");
-            let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
-            // SAFETY: freed once; `uses` lists its uses.
-            unsafe { pool.free(&block, &uses) }.expect("its own");
-            let (sender, receiver) = mpsc::channel();
-            thread::spawn({
-                let pool = pool.clone();
-                move || sender.send(pool.alloc(layout(second), None))
-            });
+            let (pool, used, other) = waiting(1 << 20);
+            let given = block(&pool, first).expect("the budget");
+            free(&pool, &given, &Uses::of(used.mark().expect("a stream")));
+            let receiver = requested(&pool, second);
             // Enough time to fail, if the request does not wait.
             let early = receiver.recv_timeout(Duration::from_millis(50));
-            backend.mark(other.id()).expect("a stream");
+            other.mark().expect("a stream");
             let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
-            let block = got.expect("what the other kind had");
-            // SAFETY: freed once, with no uses.
-            unsafe { pool.free(&block, &Uses::NONE) }.expect("its own");
+            free(&pool, &got.expect("what the other kind had"), &Uses::NONE);
         }
     }
 }

@@ -161,13 +161,12 @@ fn an_owned_lease_keeps_the_table() {
     assert_eq!(drops.load(Relaxed), 1);
 }
 
-#[test]
-fn who_asks_for_what_is_being_moved_waits() {
-    let slots = table();
-    let index = put(&slots, 1);
+/// Moves a value and returns the outcome of `ask`, which waits for the move on another thread.
+fn during_a_move<R: Send>(slots: &Arc<Slots<i32>>, ask: impl FnOnce(Index) -> R + Send) -> R {
+    let index = put(slots, 1);
     let mut moved = slots.briefly(index).expect("live");
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| slots.share(index).map(|lease| *lease));
+        let waiting = scope.spawn(move || ask(index));
         let deadline = Instant::now() + Duration::from_millis(20);
         while Instant::now() < deadline {
             assert!(!waiting.is_finished(), "it did not wait");
@@ -175,26 +174,20 @@ fn who_asks_for_what_is_being_moved_waits() {
         }
         *moved = 2;
         drop(moved);
-        assert_eq!(waiting.join().expect("no panic").expect("live"), 2);
-    });
+        waiting.join().expect("no panic")
+    })
+}
+
+#[test]
+fn who_asks_for_what_is_being_moved_waits() {
+    let slots = table();
+    assert_eq!(during_a_move(&slots, |index| slots.share(index).map(|lease| *lease)).expect("live"), 2);
 }
 
 #[test]
 fn who_removes_what_is_being_moved_waits_and_has_it() {
     let slots = table();
-    let index = put(&slots, 1);
-    let mut moved = slots.briefly(index).expect("live");
-    thread::scope(|scope| {
-        let waiting = scope.spawn(|| slots.remove(index));
-        let deadline = Instant::now() + Duration::from_millis(20);
-        while Instant::now() < deadline {
-            assert!(!waiting.is_finished(), "it did not wait");
-            thread::yield_now();
-        }
-        *moved = 2;
-        drop(moved);
-        assert!(matches!(waiting.join().expect("no panic").expect("live"), Removed::Value(2)));
-    });
+    assert!(matches!(during_a_move(&slots, |index| slots.remove(index)).expect("live"), Removed::Value(2)));
     let moved = slots.briefly(put(&slots, 3)).expect("live");
     assert_eq!((moved.remove().ok(), slots.counts().removed, slots.counts().freed), (Some((3, true)), 2, 2));
 }
@@ -329,61 +322,49 @@ mod model {
         }
     }
 
+    /// Runs `others` on threads of their own beside `here`.
+    fn race<const WEAK: u8, const N: usize>(scene: &Arc<Scene<WEAK>>, others: [fn(&Scene<WEAK>); N], here: fn(&Scene<WEAK>)) {
+        let threads = others.map(|other| {
+            let scene = Arc::clone(scene);
+            thread::spawn(move || other(&scene))
+        });
+        here(scene);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
     fn readers_and_a_remover<const WEAK: u8>() {
         let scene = Scene::<WEAK>::new();
-        let threads = [(); 2].map(|()| {
-            let scene = Arc::clone(&scene);
-            thread::spawn(move || scene.read())
-        });
-        scene.remove();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        race(&scene, [Scene::read, Scene::read], Scene::remove);
         assert_eq!(scene.reclaimed.load(Relaxed), 1);
     }
 
     fn a_reader_a_writer_and_a_remover<const WEAK: u8>() {
         let scene = Scene::<WEAK>::new();
-        let (reader, writer) = (Arc::clone(&scene), Arc::clone(&scene));
-        let reader = thread::spawn(move || reader.read());
-        let writer = thread::spawn(move || writer.write(Hold::Move));
-        scene.remove();
-        reader.join().unwrap();
-        writer.join().unwrap();
+        race(&scene, [Scene::read, |scene| scene.write(Hold::Move)], Scene::remove);
         assert_eq!(scene.reclaimed.load(Relaxed), 1);
     }
 
     fn a_reader_and_two_writers<const WEAK: u8>() {
-        let scene = Scene::<WEAK>::new();
-        let (reader, writer) = (Arc::clone(&scene), Arc::clone(&scene));
-        let reader = thread::spawn(move || reader.read());
-        let writer = thread::spawn(move || writer.write(Hold::Lease));
-        scene.write(Hold::Move);
-        reader.join().unwrap();
-        writer.join().unwrap();
+        race(&Scene::<WEAK>::new(), [Scene::read, |scene| scene.write(Hold::Lease)], |scene| scene.write(Hold::Move));
     }
 
     fn two_removers<const WEAK: u8>() {
         let scene = Scene::<WEAK>::new();
-        let other = Arc::clone(&scene);
-        let other = thread::spawn(move || other.remove());
-        scene.remove();
-        other.join().unwrap();
+        race(&scene, [Scene::remove], Scene::remove);
         assert_eq!(scene.reclaimed.load(Relaxed), 1);
     }
 
     /// The reader has the index from a message without ordering.
     fn a_filler_and_a_reader<const WEAK: u8>() {
-        let scene = Arc::new(Scene::<WEAK> { gate: Gate::vacant(GENERATION), value: LoomCell::new(0), reclaimed: AtomicUsize::new(0) });
-        let filler = Arc::clone(&scene);
-        let filler = thread::spawn(move || {
+        let gate = Gate::vacant(GENERATION);
+        let scene = Arc::new(Scene::<WEAK> { gate, value: LoomCell::new(0), reclaimed: AtomicUsize::new(0) });
+        let fill = |scene: &Scene<WEAK>| {
             take_side(Side::Writer);
             // SAFETY: the model checks this access.
-            filler.value.with_mut(|value| unsafe { *value = 8 });
-            filler.gate.open(GENERATION);
-        });
-        scene.read();
-        filler.join().unwrap();
+            scene.value.with_mut(|value| unsafe { *value = 8 });
+            scene.gate.open(GENERATION);
+        };
+        race(&scene, [fill], Scene::read);
     }
 
     #[test]
