@@ -35,7 +35,7 @@ static POOLS: OnceLock<Pools> = OnceLock::new();
 /// # Errors
 ///
 /// [`AlreadyExists`](Error::AlreadyExists), with both configurations, if the pools exist with other arguments. Those of
-/// [`PoolsBuilder::build`](super::PoolsBuilder::build), after which the pools are not configured.
+/// [`Pools::new`], after which the pools are not configured.
 pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<&'static Pools> {
     let pools = match POOLS.get() {
         Some(pools) => pools,

@@ -53,7 +53,7 @@ pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
 pub use global::{configure, global};
 pub use pinned::PinnedPool;
-pub use pools::{Pools, PoolsBuilder};
+pub use pools::Pools;
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
 /// A pool over an upstream memory. Clones refer to the same pool. Buffers are allocated from it as from any [`Memory`].

@@ -52,40 +52,32 @@ pub struct Pools {
     looked: AtomicU64,
 }
 
-/// Options of [`Pools`], with a default for each.
-///
-/// ```
-/// use ringmem::config::Config;
-/// use ringmem::pool::Pools;
-///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
-/// let pools = Pools::builder(&backend, 0).config(&Config::host().with_pool_bytes(64 << 20)).build()?;
-/// assert_eq!(pools.device().statistics().reserved_bytes, 0); // nothing is allocated yet
-/// # Ok::<(), ringmem::Error>(())
-/// ```
-#[must_use]
-pub struct PoolsBuilder {
-    backend: Arc<dyn Backend>,
-    device: u32,
-    config: Config,
-    host_memory: Option<u64>,
-    clock: Clock,
-}
-
 impl Pools {
-    /// Creates the pools of a device.
+    /// Creates the pools of a device. Allocates nothing yet.
     ///
     /// # Errors
     ///
-    /// As [`PoolsBuilder::build`].
+    /// [`Config`](Error::Config) for an invalid configuration, [`NoDevice`](Error::NoDevice).
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<Self> {
-        Self::builder(backend, device).config(config).build()
+        Self::with(backend, device, config, host::host_memory(), monotonic())
     }
 
-    /// Returns a builder for the pools of a device.
-    pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> PoolsBuilder {
-        PoolsBuilder { backend: Arc::clone(backend).erased(), device, config: Config::default(), host_memory: None, clock: monotonic() }
+    /// Creates the pools of a device, for a machine with `ram` bytes of memory.
+    fn with<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config, ram: Option<u64>, clock: Clock) -> Result<Self> {
+        config.validate()?;
+        backend.capabilities(device)?;
+        let Pooling { enabled, max_bytes, .. } = config.pooling;
+        let (budget, limit) = (config.pinning.budget(ram.unwrap_or(u64::MAX)), if enabled { max_bytes } else { u64::MAX });
+        let pinned = PinnedPool::with(Pinned::new(backend, device), budget, |builder| set(builder, enabled, &clock))?;
+        Ok(Self {
+            config: *config,
+            device: set(Pool::builder(Device::new(backend, device)), enabled, &clock).limit(limit).build()?,
+            unified: set(Pool::builder(Unified::new(backend, device)), enabled, &clock).limit(limit).build()?,
+            pinned,
+            host: Host::new(backend, device),
+            looked: AtomicU64::new(clock()),
+            clock,
+        })
     }
 
     /// Returns the configuration.
@@ -212,50 +204,6 @@ impl Pools {
     }
 }
 
-impl PoolsBuilder {
-    /// Sets the configuration. Default: [`Config::default`].
-    pub const fn config(mut self, config: &Config) -> Self {
-        self.config = *config;
-        self
-    }
-
-    /// Sets the machine's memory in bytes, of which at most a quarter is page-locked. Default: as the system reports.
-    pub const fn host_memory(mut self, bytes: u64) -> Self {
-        self.host_memory = Some(bytes);
-        self
-    }
-
-    /// Sets a monotonic clock in nanoseconds, which dates idle memory.
-    pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        self.clock = Arc::new(clock);
-        self
-    }
-
-    /// Builds the pools. Allocates nothing yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Config`](Error::Config) for an invalid configuration, [`NoDevice`](Error::NoDevice).
-    pub fn build(self) -> Result<Pools> {
-        let Self { backend, device, config, host_memory, clock } = self;
-        config.validate()?;
-        backend.capabilities(device)?;
-        let ram = host_memory.or_else(host::host_memory).unwrap_or(u64::MAX);
-        let Pooling { enabled, max_bytes, .. } = config.pooling;
-        let (budget, limit) = (config.pinning.budget(ram), if enabled { max_bytes } else { u64::MAX });
-        let pinned = PinnedPool::with(Pinned::new(&backend, device), budget, |builder| set(builder, enabled, &clock))?;
-        Ok(Pools {
-            config,
-            device: set(Pool::builder(Device::new(&backend, device)), enabled, &clock).limit(limit).build()?,
-            unified: set(Pool::builder(Unified::new(&backend, device)), enabled, &clock).limit(limit).build()?,
-            pinned,
-            host: Host::new(&backend, device),
-            looked: AtomicU64::new(clock()),
-            clock,
-        })
-    }
-}
-
 fn set<M: Memory>(builder: Builder<M>, enabled: bool, clock: &Clock) -> Builder<M> {
     let clock = Arc::clone(clock);
     builder.enabled(enabled).clock(move || clock())
@@ -268,8 +216,64 @@ impl fmt::Debug for Pools {
     }
 }
 
-impl fmt::Debug for PoolsBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolsBuilder").field("device", &self.device).field("config", &self.config).finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+    use crate::backend::host::HostBackend;
+
+    const MIB: u64 = 1 << 20;
+    const KINDS: [MemoryLocation; 3] = [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
+
+    #[test]
+    fn what_is_idle_for_the_interval_goes_and_what_is_not_stays() {
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        let clock = Arc::clone(&now);
+        let backend = HostBackend::builder().device_memory(128 * MIB).build().expect("a backend");
+        let config = Config::host().with_managed(true).with_trim_interval(Duration::from_millis(10));
+        let pools = Pools::with(&backend, 0, &config, None, Arc::new(move || clock.load(Relaxed))).expect("pools");
+        let held = || {
+            let counters = backend.counters();
+            [counters.device_live, counters.pinned_live, counters.unified_live].map(|live| live.bytes > 0)
+        };
+        let maintain_after = |milliseconds: u64| {
+            now.fetch_add(milliseconds * 1_000_000, Relaxed);
+            pools.maintain()
+        };
+        for location in KINDS {
+            drop(pools.buffer_in::<u8>(location, 100_000).expect("room"));
+        }
+        let in_use = pools.buffer_in::<u8>(MemoryLocation::Device, 100_000).expect("room");
+        assert_eq!((maintain_after(9), maintain_after(0)), (0, 0), "the interval has not passed");
+        // The first trim flushes this thread's cache, whose blocks are idle from then on.
+        assert_eq!((maintain_after(1), held()), (0, [true; 3]));
+        assert_eq!((maintain_after(9), held()), (0, [true; 3]), "within the interval");
+        let pinned = pools.pinned().locked();
+        assert!(maintain_after(1) > pinned);
+        assert_eq!((held(), pools.pinned().locked()), ([true, false, false], 0), "a live block holds its slab");
+        drop(in_use);
+        assert_eq!(maintain_after(10), 0);
+        assert!(maintain_after(10) > 0);
+        assert_eq!(held(), [false; 3]);
+    }
+
+    #[test]
+    fn no_more_is_pinned_than_configured_or_than_a_quarter_of_the_machine_s_memory() {
+        for (ram, budget) in [(1 << 40, MIB), (4 * MIB, MIB), (2 * MIB, MIB / 2)] {
+            let backend = HostBackend::builder().build().expect("a backend");
+            let config = Config::host().with_pinned_bytes(MIB);
+            let pools = Pools::with(&backend, 0, &config, Some(ram), monotonic()).expect("pools");
+            assert_eq!((pools.pinned().budget(), pools.pinned().left()), (budget, budget));
+            let all = pools.buffer_in::<u8>(MemoryLocation::Pinned, budget as usize).expect("all of it");
+            assert_eq!((backend.counters().pinned_live.bytes, pools.pinned().left()), (budget, 0));
+            match pools.buffer_in::<u8>(MemoryLocation::Pinned, 1) {
+                Err(Error::Limit { of: LimitOf::Pinned, requested, used, limit }) => {
+                    assert_eq!((requested, used, limit), (1, budget, budget))
+                }
+                more => panic!("{more:?}"),
+            }
+            drop(all);
+        }
     }
 }
