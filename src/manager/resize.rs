@@ -56,10 +56,7 @@ impl<'a, M: Memory> Step<'a, M> {
     }
 }
 
-///
-/// # Errors
-///
-/// [`Limit`](crate::Error::Limit), the memory's error, the error of a use or of the copy. Every buffer is unchanged.
+/// If anything fails, every buffer is unchanged.
 pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_, M>], on: Option<&Stream>) -> Result<()> {
     let mut total = 0_u64;
     for step in steps.iter().filter(|step| step.is_new()) {

@@ -19,7 +19,7 @@ use crate::stream::Stream;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub idle: Idle,
-    /// Its last use, if that may be incomplete.
+    /// If that may be incomplete.
     pub used: Option<Ticket>,
 }
 
@@ -62,7 +62,6 @@ impl Idle {
     }
 }
 
-/// A thread's entries and counts of one class.
 #[derive(Default)]
 pub(super) struct Bin {
     /// Oldest first.
@@ -90,15 +89,14 @@ impl Bin {
         has_room
     }
 
-    /// Returns the number of entries that fit, after allocating the capacity.
+    /// Returns the remaining capacity, after allocating it.
     pub fn room(&mut self) -> usize {
         let room = self.most.saturating_sub(self.entries.len());
         self.entries.reserve_exact(room);
         room
     }
 
-    /// Makes room in a full bin: `list` takes entries without open uses from the older half, and the rest of that half is returned. An empty bin
-    /// only gets its capacity.
+    /// Makes room in a full bin: `list` takes entries without open uses from the older half; returns the rest of that half.
     pub fn make_room(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
@@ -112,14 +110,14 @@ impl Bin {
     }
 }
 
-/// The counts of a class. Counts that change together are not adjacent: a merged load of words stored one by one blocks store forwarding.
+/// Counts that change together are not adjacent: a merged load of words stored one by one blocks store forwarding.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Counted {
     pub hits: u64,
     pub returns: u64,
     pub misses: u64,
-    /// Requested minus freed bytes; wraps if a thread frees blocks of another.
+    /// Wraps if a thread frees blocks of another.
     pub requested: u64,
 }
 
@@ -167,7 +165,6 @@ pub(super) struct Kept {
 unsafe impl Sync for Cache {}
 
 impl Cache {
-    /// Creates an empty cache with the maximum of entries of each class.
     pub fn new(most: impl Iterator<Item = usize>, handles: Share) -> Self {
         let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
         Self { lock: BiasedLock::new(), revokers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
@@ -195,7 +192,7 @@ impl Cache {
         drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Runs `f` with the contents on another thread, while the owner is locked out. `None` if the bias cannot be revoked.
+    /// Runs `f` with the contents on another thread. `None` if the bias cannot be revoked.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {

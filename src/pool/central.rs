@@ -39,12 +39,12 @@ use crate::fork::Process;
 use crate::memory::{Memory, raised};
 use crate::{CacheLineAligned, Result};
 
-/// The unit of slab sizes, if the limit allows.
+/// Of slab sizes, if the limit allows.
 const GRAIN: u64 = 2 << 20;
 /// Limits per class and thread.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
-/// The maximum of blocks on a central free list: enough for blocks in transit between two threads. Others pass through the heap.
+/// Enough for blocks in transit between two threads. Others pass through the heap.
 const LISTED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
@@ -56,12 +56,12 @@ pub(super) struct Central<M: Memory> {
     device: u32,
     pub options: Options,
     pub least_align: usize,
-    /// Requests up to this size may use any cached block of their class; 0 disables this.
+    /// Up to this size, any cached block of the class serves; 0 disables this.
     plain: u64,
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
-    /// By class: the counts of ended threads, and of operations on threads without a cache.
+    /// By class, of ended threads and of operations without a cache.
     ended: Mutex<Vec<Counted>>,
     counts: CacheLineAligned<Counts>,
     /// By class: surplus blocks without open uses.
@@ -69,7 +69,6 @@ pub(super) struct Central<M: Memory> {
     moves: CacheLineAligned<AtomicU64>,
 }
 
-/// A request for a part of a slab.
 pub(super) struct Wanted {
     /// The block size of the class.
     pub whole: u64,
@@ -131,7 +130,7 @@ impl<M: Memory> Central<M> {
     /// Returns the class whose cached blocks serve a request without further checks.
     #[inline(always)]
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
-        // One comparison rejects both empty and too large requests.
+        // Rejects both empty and too large requests.
         let last = (layout.size() as u64).wrapping_sub(1);
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.options.classes.class_to(last)) } else { None }
     }
@@ -199,7 +198,7 @@ impl<M: Memory> Central<M> {
         Entry { idle: Idle::new(Tag::new(taken.part, class, taken.size, block).0, device_address, host), used: None }
     }
 
-    /// Closes every thread's share, and returns the sum of their counts. `None` in a fork, or if a cache cannot be accessed: then the pool leaks.
+    /// Closes every thread's share, and returns their sum. `None` in a fork, or if a cache cannot be accessed: then the pool leaks.
     #[cold]
     pub fn close_shares(&self) -> Option<u64> {
         if !self.process.is_this() {
@@ -273,7 +272,6 @@ impl<M: Memory> Drop for Central<M> {
         if !self.process.is_this() {
             return;
         }
-        // Every block was freed, but the last use of some may be incomplete.
         let mut open: Vec<Ticket> = Vec::new();
         for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)).all {
             // SAFETY: only holders of the pool access its caches, and none are left.

@@ -1,9 +1,9 @@
 //! The free and taken parts of slabs, split and coalesced in constant time. All metadata is outside the pooled memory.
 //!
 //! 1. Free parts are in [`Lists`] by size.
-//! 2. A request searches the first list whose parts are all long enough, then its own list. So it fails only if no free part is long enough.
-//! 3. A freed part coalesces at once with its free neighbours; a [deferred](Heap::free_deferred) free counts as taken until then.
-//! 4. A request above one unit of alignment first searches for a part that fits at any offset, then checks every free part.
+//! 2. A request searches the first list whose parts are all long enough, then its own list: it fails only if no free part is long enough.
+//! 3. A freed part coalesces with its free neighbours at once, or [deferred](Heap::free_deferred), and counts as taken until then.
+//! 4. A larger alignment than one unit is searched at sufficient length, then in every free part.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004).
 
@@ -25,13 +25,13 @@ pub(super) const UNIT: u64 = 256;
 /// Part numbers have 24 bits.
 const PARTS: usize = 1 << 24;
 
-/// From this table size on, frees are deferred: the records of a smaller table mostly stay in the processor's caches.
+/// From this table size on, frees are deferred: a smaller table mostly stays in the processor's caches.
 const FAR: usize = 1 << 14;
 
-/// The largest alignment that slabs serve, in bytes: the largest that backends provide.
+/// In bytes: the largest that backends provide.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
-/// The longest slab in bytes: offsets and sizes in units have 32 bits.
+/// Offsets and sizes in units have 32 bits.
 pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
 
 /// The number of a part. Numbers are reused.
@@ -40,7 +40,6 @@ pub(super) struct PartId(NonZeroU32);
 
 impl PartId {
     const fn new(index: usize) -> Self {
-        // Index 0 belongs to no part.
         match NonZeroU32::new(index as u32) {
             Some(number) => Self(number),
             None => Self(NonZeroU32::MIN),
@@ -91,7 +90,6 @@ pub(super) struct Taken {
     pub size: u64,
 }
 
-/// A taken part, and the free parts left around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carved {
     pub taken: Taken,
@@ -101,7 +99,7 @@ pub(super) struct Carved {
 
 #[derive(Clone, Copy, Debug)]
 struct Ground {
-    /// At offset 0. It keeps its number, because it only coalesces with parts after it.
+    /// It keeps its number, because it only coalesces with parts after it.
     first: PartId,
     base: Base,
 }
@@ -161,7 +159,7 @@ impl Heap {
         self.pieces
     }
 
-    /// Adds a free slab, rounded down to units. Returns false without a part number, or for less than a unit or more than [`LONGEST`].
+    /// Adds a free slab, rounded down to units. Returns false without a part number, or for a length out of range.
     pub fn add(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
         let size = u32::try_from(bytes / UNIT).unwrap_or(0);
         if size == 0 || !self.has_numbers(1) {
@@ -199,7 +197,7 @@ impl Heap {
         Some(self.carve_after(part, padding, size).taken)
     }
 
-    /// Allocates at the first aligned address of a part, if the part is free, still at that offset and long enough.
+    /// Allocates at the first aligned address of a part, if the part has not changed.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
@@ -208,19 +206,18 @@ impl Heap {
         self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
 
-    /// Returns the padding before `size` aligned units of a part, if they fit.
+    /// Returns the padding before aligned units of a part, if they fit.
     fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
         let padding = self.padding(part, align)?;
         (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
     }
 
-    /// Returns the units before the first address of a part with an alignment.
     fn padding(&self, part: PartId, align: u32) -> Option<u32> {
         let Part { slab, offset, .. } = self.parts[part.index()];
         self.slabs[slab as usize]?.base.padding(offset, align)
     }
 
-    /// Allocates units of a free part after some padding. The rest before and after stays free.
+    /// Allocates units of a free part after some padding.
     fn carve_after(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
         if padding == 0 {
             let (taken, after) = self.carve(part, size);
@@ -249,7 +246,7 @@ impl Heap {
         (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
-    /// Splits a part, and returns the second part. Neither is listed.
+    /// Splits a part; returns the second part. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
@@ -281,7 +278,7 @@ impl Heap {
         Given { slab, is_empty: before.is_none() && after.is_none() }
     }
 
-    /// Frees a part, now or after some later frees. Returns the result of the free that this performs.
+    /// Frees a part, now or after some later frees. Returns the free that this performs.
     pub fn free_deferred(&mut self, part: PartId) -> Option<Given> {
         if self.parts.len() < self.far {
             return Some(self.give(part));
@@ -320,7 +317,6 @@ impl Heap {
             .collect()
     }
 
-    /// Returns the most free bytes of a part at an alignment.
     pub fn largest_at(&self, align: u64) -> u64 {
         let Some(align) = align_units(align) else { return 0 };
         if align == 1 {
@@ -335,7 +331,7 @@ impl Heap {
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
-    /// Returns number, slab, offset, size in bytes and freeness of every part, unordered.
+    /// Returns number, slab, offset, size in bytes and freeness of every part.
     pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
         let numbered = (0..).map(PartId::new).zip(&self.parts);
         let bytes = |units| u64::from(units) * UNIT;
@@ -364,7 +360,7 @@ impl Heap {
         self.free_parts.alike(size).find(|part| self.parts[part.index()].size >= size)
     }
 
-    /// Returns a free part with aligned units, and the padding before them.
+    /// Returns a free part that fits, and the padding.
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
         let sure = size.checked_add(align - 1).and_then(|sure| self.free_parts.first(sure));

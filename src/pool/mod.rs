@@ -141,7 +141,6 @@ impl<M: Memory> Pool<M> {
         self.here().map_or(0, |shared| shared.trim(0, age))
     }
 
-    /// Allocates a block. If `waits`, it may wait for frees and call the callback.
     #[track_caller]
     #[inline(always)]
     fn take_or_make(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
@@ -162,7 +161,7 @@ impl<M: Memory> Pool<M> {
         Origin::current_or(caller, || self.allocate(layout, on, waits))
     }
 
-    /// Adds `more`, possibly a wrapped -1, to this thread's share. Returns whether the share is open.
+    /// Adds `more` to this thread's share, and returns whether it is open.
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
         // SAFETY: `local::lately` passes the calling thread's cache.
@@ -175,7 +174,6 @@ impl<M: Memory> Pool<M> {
         unsafe { ManuallyDrop::drop(&mut self.shared) };
     }
 
-    /// Returns the shared state, except in a forked process.
     fn here(&self) -> Result<&Central<M>> {
         if self.shared.process.is_this() {
             Ok(&self.shared)

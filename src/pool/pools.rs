@@ -62,7 +62,6 @@ impl Pools {
         Self::with(backend, device, config, host::host_memory(), monotonic())
     }
 
-    /// Creates the pools of a device, for a machine with `ram` bytes of memory.
     fn with<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config, ram: Option<u64>, clock: Clock) -> Result<Self> {
         config.validate()?;
         backend.capabilities(device)?;
@@ -246,7 +245,7 @@ mod tests {
         }
         let in_use = pools.buffer_in::<u8>(MemoryLocation::Device, 100_000).expect("room");
         assert_eq!((maintain_after(9), maintain_after(0)), (0, 0), "the interval has not passed");
-        // The first trim flushes this thread's cache, whose blocks are idle from then on.
+        // This flushes the thread's cache, whose blocks are idle from then on.
         assert_eq!((maintain_after(1), held()), (0, [true; 3]));
         assert_eq!((maintain_after(9), held()), (0, [true; 3]), "within the interval");
         let pinned = pools.pinned().locked();

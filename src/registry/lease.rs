@@ -16,7 +16,7 @@ use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-/// A value of a table, with a buffer of erased elements.
+/// A buffer of erased elements in a table.
 pub trait Leased: Send + Sync + 'static {
     type Memory: Memory;
 
@@ -36,11 +36,9 @@ pub trait Leased: Send + Sync + 'static {
     fn was_read(&self) {}
     fn was_written(&self) {}
 
-    /// Returns an error if transfers of the buffer must not be queued.
     fn may_queue(&self) -> Result<()> {
         Ok(())
     }
-    /// Counts a queued transfer.
     fn has_queued(&self) {}
 }
 
@@ -125,7 +123,6 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> Lease<'a, T, M, V> {
         Lease { value: ManuallyDrop::new(value.into_owned()), used: this.used, _elements: PhantomData }
     }
 
-    /// Records a queued operation, ordered after the earlier ones.
     pub(super) fn use_by(&mut self, ticket: Ticket) {
         self.used = Some(ticket);
     }
@@ -134,7 +131,6 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> Lease<'a, T, M, V> {
         self.used = self.used.filter(|&used| used != ticket);
     }
 
-    /// Returns the operation that the next one must be ordered after.
     pub(super) fn used(&self) -> Option<Ticket> {
         self.used
     }

@@ -129,7 +129,6 @@ fn is_idle<M: Memory>(buffer: &Buffer<u8, M>) -> bool {
     buffer.uses().iter().all(|ticket| backend.reached(ticket))
 }
 
-///
 /// # Safety
 ///
 /// Both have the length of `from`'s layout and do not overlap. Nothing writes to `from` or uses `to` meanwhile.

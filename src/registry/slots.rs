@@ -4,7 +4,7 @@
 //! 2. Values are accessed through leases: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one read-modify-write of the slot's word.
 //! 3. A removed value grants no new lease and is dropped with its last one.
 //! 4. Slots are in chunks that never move. Only filling and emptying a slot takes a lock, and no value is dropped under it.
-//! 5. A lease that is forgotten, or dropped in a forked process, keeps its value as long as the table.
+//! 5. A lease that is forgotten, or dropped in a forked process, keeps its value.
 
 mod gate;
 mod lease;
@@ -61,8 +61,8 @@ pub(crate) struct Slots<V> {
     removed: AtomicU64,
 }
 
-/// INVARIANT: the value exists unless the gate is vacant. Leases access it, the caller that the gate gave it to, and in a vacant slot the caller that took
-/// the number.
+/// INVARIANT: the value exists unless the gate is vacant. It is accessed by leases, by the caller that the gate gave it to, and in a vacant slot by the
+/// caller that took the number.
 struct Slot<V> {
     gate: Gate<HostWord>,
     value: UnsafeCell<Option<V>>,
@@ -123,10 +123,7 @@ impl<V> Slots<V> {
         if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
     }
 
-    ///
-    /// # Errors
-    ///
-    /// The value, with [`IdError::Full`], or [`Error::Unsupported`] in a forked process.
+    /// Gives the value back with [`IdError::Full`], or in a forked process.
     #[allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
     pub fn insert(&self, value: V) -> Result<Index, Rejected<V>> {
         if let Err(error) = self.here() {
@@ -161,11 +158,6 @@ impl<V> Slots<V> {
         Some((index, slots.get(offset)?))
     }
 
-    /// Returns a shared lease.
-    ///
-    /// # Errors
-    ///
-    /// [`IdError`] for a value that does not exist, [`Error::Busy`] while it has an exclusive lease.
     #[inline]
     pub fn share(self: &Arc<Self>, index: Index) -> Result<Shared<'_, V>> {
         let slot = self.slot(index)?;
@@ -173,20 +165,11 @@ impl<V> Slots<V> {
         Ok(Shared::new(self, slot, index.index))
     }
 
-    /// Returns the exclusive lease.
-    ///
-    /// # Errors
-    ///
-    /// As [`share`](Self::share), and [`Error::Busy`] while it has any lease.
     pub fn exclusive(self: &Arc<Self>, index: Index) -> Result<Exclusive<'_, V>> {
         self.hold(index, Hold::Lease)
     }
 
     /// Returns the exclusive lease for the duration of a copy: concurrent requests wait. Do not wait while holding it.
-    ///
-    /// # Errors
-    ///
-    /// As [`exclusive`](Self::exclusive).
     pub fn briefly(self: &Arc<Self>, index: Index) -> Result<Moved<'_, V>> {
         self.hold(index, Hold::Move)
     }
@@ -197,11 +180,7 @@ impl<V> Slots<V> {
         Ok(Held::new(self, slot, index.index))
     }
 
-    /// Removes a value: at once without leases, otherwise with the last of them. Waits for a concurrent move.
-    ///
-    /// # Errors
-    ///
-    /// [`IdError`] for a value that does not exist.
+    /// Removes a value, at once or with the last of its leases. Waits for a concurrent move.
     pub fn remove(&self, index: Index) -> Result<Removed<V>> {
         let slot = self.slot(index)?;
         let leases = self.admitted(index, || slot.gate.close(index.generation))?;
@@ -220,7 +199,6 @@ impl<V> Slots<V> {
         self.slot(index).is_ok_and(|slot| slot.gate.open_generation() == Some(index.generation))
     }
 
-    /// Returns the indices of the present values, with or without concurrent changes.
     pub fn indices(&self) -> impl Iterator<Item = Index> + '_ {
         let fresh = self.vacancies().fresh;
         (0..fresh).filter_map(|index| {
@@ -255,7 +233,7 @@ impl<V> Slots<V> {
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
-    /// Returns the result of a gate operation, after waiting for a concurrent move.
+    /// Waits for a concurrent move.
     #[inline(always)]
     fn admitted<T>(&self, index: Index, ask: impl Fn() -> Result<T, Refusal>) -> Result<T> {
         match ask() {
@@ -290,7 +268,6 @@ impl<V> Slots<V> {
         })
     }
 
-    ///
     /// # Safety
     ///
     /// The slot is `index`'s, and its gate gave the value to the caller.
@@ -331,7 +308,6 @@ fn forked() -> Error {
     Error::Unsupported { what: "a registry or manager of the parent process after fork" }
 }
 
-/// Returns chunk and position of a slot.
 const fn place(index: u32) -> (usize, usize) {
     // Counted from the length of the first chunk, chunks begin at powers of two.
     let from = index as u64 + (1 << FIRST_BITS);
