@@ -25,7 +25,7 @@
 //! manager.lease_mut(positions)?.extend_from_slice(&[[2.0; 3]; 5])?;
 //!
 //! let found = manager.find::<[f32; 3]>("positions")?;
-//! let lease = manager.lease(found)?; // nobody moves or frees it meanwhile
+//! let lease = manager.lease(found)?; // not moved or freed meanwhile
 //! assert_eq!((lease.len(), lease.slice(999..1000)?.to_vec()?, lease.slice(2004..)?.to_vec()?), (2005, vec![[1.0; 3]], vec![[2.0; 3]]));
 //! # Ok(())
 //! # }

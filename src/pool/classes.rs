@@ -44,7 +44,7 @@ impl Classes {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Bytes`] for a least block outside 256 bytes to 4 GiB. [`Error::Unsupported`] for one that is not a power of two, and for steps
+    /// [`ConfigError::Bytes`] for a least block outside 256 bytes to 4 GiB. [`Error::Unsupported`] for no power of two, and for steps
     /// other than 1, 2, 4 or 8. [`Error::Size`] for less than 256 bytes times the steps, a largest block above 64 GiB, and more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
         if !(UNIT..=LEAST_MOST).contains(&least) {

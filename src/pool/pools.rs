@@ -174,7 +174,7 @@ impl Pools {
         self.buffer_in(MemoryLocation::Host, len)
     }
 
-    /// Returns a [batch size](config::batch_size_hint) in bytes, of what the device pool may still allocate and the device reports as free.
+    /// Returns a [batch size](config::batch_size_hint) in bytes, within the free bytes of the pool and of the device.
     ///
     /// # Errors
     ///

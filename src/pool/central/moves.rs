@@ -27,10 +27,10 @@ impl<M: Memory> Central<M> {
         MOVES.set(MOVES.get().wrapping_add(1));
     }
 
-    /// Returns a number that changes only when another thread moves memory, here or in `beside`.
-    pub fn moved_by_others(&self, beside: Option<&Self>) -> u64 {
+    /// Returns a number that changes only when another thread moves memory, here or in the other pool.
+    pub fn moved_by_others(&self, other: Option<&Self>) -> u64 {
         let moves = |pool: &Self| pool.moves.load(Relaxed);
-        moves(self).wrapping_add(beside.map_or(0, moves)).wrapping_sub(MOVES.get())
+        moves(self).wrapping_add(other.map_or(0, moves)).wrapping_sub(MOVES.get())
     }
 
     /// Calls the upstream memory. If it is a pool, its moves do not count here.

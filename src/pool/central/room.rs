@@ -156,17 +156,17 @@ impl<M: Memory> Central<M> {
 
     /// Waits, up to `patience`, for pending frees, moves of other threads, and kernels that defer the free of empty slabs. Calls `again` after
     /// each progress. `seen` is the move count before the last search.
-    pub fn wait<T>(&self, beside: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
+    pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let begun = Instant::now();
         loop {
             let (mut is_something_left, mut has_come) = (false, false);
-            for pool in iter::once(self).chain(beside) {
+            for pool in iter::once(self).chain(other) {
                 let (going, is_put_off) = pool.removable();
                 is_something_left |= is_put_off || pool.is_something_left();
                 has_come |= !going.is_empty();
                 has_come |= pool.collect();
             }
-            let moved = self.moved_by_others(beside);
+            let moved = self.moved_by_others(other);
             let is_late = begun.elapsed() >= self.options.patience;
             if has_come || moved != seen {
                 seen = moved;

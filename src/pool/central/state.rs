@@ -1,4 +1,4 @@
-//! [`State`]: what the lock of a pool protects.
+//! [`State`]: the data under the lock of a pool.
 
 use std::collections::HashMap;
 use std::vec::Vec;

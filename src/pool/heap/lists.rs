@@ -35,7 +35,7 @@ impl Lists {
         place
     }
 
-    /// Removes a part. Returns the one that moved into its place.
+    /// Removes a part. Returns the part that took its place.
     pub fn remove(&mut self, size: u32, place: u32) -> Option<PartId> {
         let list = list_of(size);
         self.parts[list].swap_remove(place as usize);
