@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
 use ringmem::control::Command;
-use ringmem::memory::{Device, GpuBuffer};
+use ringmem::memory::{Buffer, Device, GpuBuffer};
+use ringmem::pool::Pool;
 use ringmem::stream::{Module, Stream};
 use ringmem_kernels::echo::{ECHO, Echo};
 use tracing::field::{Field, Visit};
@@ -105,4 +106,24 @@ fn a_channel_reports_states_and_faults() {
         channel.check().unwrap_err();
     });
     assert!(found.iter().any(|line| line.starts_with("WARN kernel does not continue")), "{found:?}");
+}
+
+#[test]
+fn a_pool_reports_growth_trims_and_exhaustion() {
+    let backend = HostBackend::builder().build().unwrap();
+    let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).limit(2 << 20).build().unwrap();
+    let found = lines(|| {
+        drop(Buffer::<u8, _>::new(pool.clone(), 1000).unwrap());
+        assert!(pool.trim_to(0) > 0);
+        Buffer::<u8, _>::new(pool.clone(), 3 << 20).unwrap_err();
+    });
+    for wanted in ["SPAN upstream allocation bytes=2097152", "SPAN trim keep=0", "DEBUG trimmed bytes=2097152"] {
+        assert!(found.iter().any(|line| line == wanted), "{wanted} in {found:?}");
+    }
+    let exhausted = "WARN out of memory requested=3145728 reserved=0 limit=2097152";
+    assert!(found.iter().any(|line| line == exhausted), "{found:?}");
+    // A block of a cache is no event: that path has no instruction for it.
+    let held = Buffer::<u8, _>::new(pool.clone(), 1000).unwrap();
+    drop(held);
+    assert_eq!(lines(|| drop(Buffer::<u8, _>::new(pool.clone(), 1000).unwrap())), [""; 0]);
 }

@@ -19,6 +19,7 @@ use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
 use crate::stream::Stream;
+use crate::trace::event;
 use crate::{Error, Result};
 
 const GLANCE: Duration = Duration::from_micros(50);
@@ -101,6 +102,7 @@ impl<M: Memory> Central<M> {
         let found = first(&ways[..count])?;
         found.ok_or_else(|| {
             let (state, (free, largest)) = (self.settled(), refused.get());
+            event!(warn, requested, reserved = state.reserved, limit = self.options.limit, "out of memory");
             if requested > self.options.limit {
                 return Error::Limit { of: LimitOf::Memory, requested, used: state.reserved, limit: self.options.limit };
             }
@@ -133,9 +135,13 @@ impl<M: Memory> Central<M> {
         let count = if requested > self.options.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
-        let mut block = found.ok_or_else(|| match requested > self.options.limit {
-            true => Error::Limit { of: LimitOf::Memory, requested, used: self.lock().reserved, limit: self.options.limit },
-            false => Error::OutOfMemory { requested, free, largest },
+        let mut block = found.ok_or_else(|| {
+            let (used, limit) = (self.lock().reserved, self.options.limit);
+            event!(warn, requested, reserved = used, limit, "out of memory");
+            match requested > limit {
+                true => Error::Limit { of: LimitOf::Memory, requested, used, limit },
+                false => Error::OutOfMemory { requested, free, largest },
+            }
         })?;
         self.lock().direct.insert(block.address(), block.tag);
         block.tag = Tag::direct(&block).0;

@@ -10,6 +10,7 @@ use crate::backend::panic::each;
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
 use crate::monotonic::nanoseconds;
+use crate::trace::{event, span};
 
 impl<M: Memory> Central<M> {
     /// Frees slabs that have been empty for `age`, oldest first, while more than `bytes` are reserved. Returns the freed bytes. Flushes all caches.
@@ -20,7 +21,7 @@ impl<M: Memory> Central<M> {
     }
 
     pub(super) fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
-        let _moving = self.moving();
+        let (_moving, _span) = (self.moving(), span!("trim", keep = bytes));
         self.collect();
         let now = (self.options.clock)();
         let (going, _) = self.removable();
@@ -51,6 +52,7 @@ impl<M: Memory> Central<M> {
             bytes += slab.block.layout.size() as u64;
             self.give_back(slab.block, &Uses::NONE);
         });
+        event!(debug, bytes, "trimmed");
         bytes
     }
 

@@ -9,6 +9,7 @@ use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
 use crate::stream::Stream;
+use crate::trace::span;
 use crate::{Error, Result};
 
 /// Returns the free bytes and the largest contiguous ones, if the error means that frees may help.
@@ -34,6 +35,7 @@ impl<M: Memory> Central<M> {
         };
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
         let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: isize::MAX as u64 })?;
+        let _span = span!("upstream allocation", bytes = bytes);
         match self.below(|memory| memory.alloc(layout, on)) {
             Ok(block) => {
                 reserved.is_had = true;
