@@ -33,7 +33,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
 }
 
 pub(super) fn show(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;
     let mut value = bytes as f64;
     while value >= 1024.0 && unit + 1 < UNITS.len() {
@@ -61,6 +61,9 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_in_the_unit_that_fits() {
-        assert_eq!((show(0), show(1023), show(4 << 20), show(1536)), ("0 B".into(), "1023 B".into(), "4 MiB".into(), "1.50 KiB".into()));
+        assert_eq!(
+            (show(0), show(1023), show(4 << 20), show(1536)),
+            ("0 bytes".into(), "1023 bytes".into(), "4 MiB".into(), "1.50 KiB".into())
+        );
     }
 }

@@ -64,7 +64,7 @@ fn arguments_that_make_no_sense_are_named() {
         (&["stream", path, "--chunk-size", "18446744073709551615"], &["--chunk-size"]),
         (&["stream", path, "--device-memory", "0"], &["--device-memory", "zero"]),
         (&["stream", path, "--device-memory", "-5"], &["--device-memory", "-5"]),
-        (&["stream", path, "--device-memory", "1"], &["--device-memory", "1 B", "44 KiB"]),
+        (&["stream", path, "--device-memory", "1"], &["--device-memory", "1 bytes", "44 KiB"]),
         (&["stream", path, "--device-memory", "45055"], &["--device-memory", "44 KiB"]),
         (&["stream", path, "--device-memory", "2TiB"], &["--device-memory", "2 TiB", "1 TiB"]),
         (&["stream", path, "--device-memory", "16777215TiB"], &["--device-memory"]),
