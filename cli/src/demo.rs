@@ -16,7 +16,13 @@ use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
 use super::place::Selection;
+use super::progress::Bar;
 use super::{Failure, Outcome, counted, nanoseconds, percentile, percentiles, size};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem demo
+  ringmem demo --messages 1000 --backend host --json";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -27,7 +33,7 @@ pub(super) struct Arguments {
     place: Selection,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 const ALONE: u64 = 1000;
@@ -47,17 +53,20 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     // SAFETY: `echo` takes no own arguments.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&place.backend, 0, &module, &Options::new("echo"))? };
 
+    let bar = Bar::new(!arguments.json, Some(arguments.messages), "{wide_bar} {pos} of {len} messages");
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
     let mut round_trips = Vec::new();
     let begun = Instant::now();
     let together = arguments.messages - ALONE.min(arguments.messages.div_ceil(10));
-    exchange(&mut channel, &mut tally, together, together)?;
+    exchange(&mut channel, &mut tally, together, together, Some(&bar))?;
     while tally.sent < arguments.messages {
+        // Drawing is not measured.
+        bar.set(tally.sent);
         let sent = Instant::now();
         channel.try_send(message(tally.sent)).map_err(unsent)?;
         tally.sent += 1;
         let answered = tally.expected + 1;
-        exchange(&mut channel, &mut tally, answered, answered)?;
+        exchange(&mut channel, &mut tally, answered, answered, None)?;
         round_trips.push(nanoseconds(sent.elapsed()));
     }
     let elapsed = begun.elapsed();
@@ -66,6 +75,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         tally.account(&answer);
     }
     channel.close()?;
+    drop(bar);
     round_trips.sort_unstable();
 
     let elapsed_ns = nanoseconds(elapsed);
@@ -102,8 +112,12 @@ fn message(id: u64) -> Echo {
     Echo { words }
 }
 
-fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64) -> Outcome {
+/// Sends messages up to `send_to`, and receives until `answer_to` answers are accounted for.
+fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64, bar: Option<&Bar>) -> Outcome {
     while tally.expected < answer_to {
+        if let Some(bar) = bar {
+            bar.set(tally.expected);
+        }
         let mut has_moved = false;
         let mut sender = channel.send_batch(64);
         while tally.sent < send_to {

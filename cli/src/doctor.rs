@@ -13,13 +13,21 @@ use serde_json::{Value, json};
 use super::place::Selection;
 use super::{Outcome, counted, gpu, plain, size};
 
+pub(super) const EXAMPLES: &str = "\
+RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command
+
+Examples:
+  ringmem doctor
+  ringmem doctor --backend cuda --json
+  RINGMEM_VISIBILITY=dma ringmem doctor";
+
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     place: Selection,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 struct Limit {
@@ -82,7 +90,12 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), size::show);
         writeln!(out, "{:<11} {bytes}{}", limit.name, limit.advice.map(|advice| format!(": {advice}")).unwrap_or_default())?;
     }
-    writeln!(out, "bandwidth   of a {} device, copies of {} MiB", if backend.is_simulated() { "simulated" } else { "real" }, BYTES >> 20)?;
+    writeln!(
+        out,
+        "bandwidth   of a {} device, copies of {}",
+        if backend.is_simulated() { "simulated" } else { "real" },
+        size::show(BYTES as u64)
+    )?;
     for Way { name, rate, diagnosis } in &ways {
         let figure = rate.gb_per_s().map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.1} GB/s"));
         writeln!(out, "  {name:<18} {figure}")?;

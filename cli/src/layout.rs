@@ -1,6 +1,9 @@
-//! `ringmem layout`: prints the layout of every shared struct.
+//! `ringmem layout`: prints the layout of every shared struct, or compares a C header with them.
 
-use std::io::Write;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use ringmem::backend::host::HostBackend;
@@ -8,7 +11,13 @@ use ringmem::stream::Module;
 use ringmem::{Abi, Image, describe};
 
 use super::place::Wanted;
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, shown};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem layout ControlBlock
+  ringmem layout --format c > ringmem.h
+  ringmem layout --check ringmem.h";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -23,6 +32,15 @@ pub(super) struct Arguments {
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
+    /// Compare this C header with the output of --format c; fail with the first line that differs
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["format", "json"])]
+    check: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(super) fn prints_text(&self) -> bool {
+        self.check.is_some() || !self.json && matches!(self.format, Format::Table)
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -50,6 +68,10 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
             Abi { layouts: std::slice::from_ref(layout), hash: image.abi.hash }
         }
     };
+    if let Some(path) = &arguments.check {
+        check(path, &describe::c(&abi).to_string())?;
+        return Ok(writeln!(out, "{} matches the layouts of this program", shown(path))?);
+    }
     match if arguments.json { Format::Json } else { arguments.format } {
         Format::Table => write!(out, "{}", describe::table(&abi)),
         Format::Json => write!(out, "{}", describe::json(&abi)),
@@ -58,6 +80,38 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         Format::C => write!(out, "{}", describe::c(&abi)),
     }
     .map_err(Failure::Print)
+}
+
+/// Compares a file with a header, line by line.
+fn check(path: &Path, header: &str) -> Outcome {
+    let of_file = |error: &dyn Display| Failure::Fact(format!("cannot read {}: {error}", path.display()));
+    // Opening a named pipe would wait.
+    if !path.metadata().map_err(|error| of_file(&error))?.is_file() {
+        return Err(of_file(&"it is not a regular file"));
+    }
+    let (file, mut bytes) = (File::open(path).map_err(|error| of_file(&error))?, Vec::new());
+    // A line more than the header with any line ends, also of a file that is too long.
+    file.take(2 * header.len() as u64 + LINE).read_to_end(&mut bytes).map_err(|error| of_file(&error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (mut found, mut expected) = (text.lines(), header.lines());
+    for number in 1_u64.. {
+        let fact = match (found.next(), expected.next()) {
+            (None, None) => break,
+            (found, expected) if found == expected => continue,
+            (Some(found), Some(expected)) => format!("found `{}`, expected `{expected}`", short(found)),
+            (Some(found), None) => format!("found `{}`, expected the end of the file", short(found)),
+            (None, expected) => format!("found the end of the file, expected `{}`", expected.unwrap_or_default()),
+        };
+        return Err(Failure::Fact(format!("{}:{number}: {fact}", path.display())));
+    }
+    Ok(())
+}
+
+/// Maximum length of a foreign line in a message.
+const LINE: u64 = 200;
+
+fn short(line: &str) -> String {
+    line.chars().take(LINE as usize).collect()
 }
 
 fn unknown(name: &str, abi: &Abi) -> Failure {

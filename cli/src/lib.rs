@@ -14,11 +14,14 @@ mod gpu;
 #[path = "no_gpu.rs"]
 mod gpu;
 mod layout;
+mod manual;
 mod new;
 mod place;
+mod progress;
 mod replay;
 mod size;
 mod stream;
+mod terminal;
 mod view;
 
 use std::ffi::OsString;
@@ -31,9 +34,13 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use ringmem::Image;
 use ringmem::streaming::Cause;
+use terminal::Fit;
+
+pub use terminal::Terminal;
 
 #[derive(Parser)]
 #[command(name = "ringmem", version, about = "Checks and measures shared memory, rings, pools and persistent kernels on this machine")]
+#[command(after_help = "Exit codes: 0 success, 1 failure, 2 invalid arguments")]
 struct Arguments {
     #[command(subcommand)]
     command: Verb,
@@ -42,24 +49,50 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Verb {
     /// Stream a file through device memory and a persistent kernel; print its histogram and checksum, or write the result to a file
+    #[command(after_help = stream::EXAMPLES)]
     Stream(stream::Arguments),
     /// Send messages to a persistent kernel and check its answers
+    #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Arguments),
     /// Print the layout of every shared struct
+    #[command(after_help = layout::EXAMPLES)]
     Layout(layout::Arguments),
     /// Report drivers, devices, memory visibility and limits, with suggested fixes
-    #[command(
-        after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrides the detected memory visibility, for every command"
-    )]
+    #[command(after_help = doctor::EXAMPLES)]
     Doctor(doctor::Arguments),
     /// Measure copies, pools and messages on this machine, each against a baseline
+    #[command(after_help = bench::EXAMPLES)]
     Bench(bench::Arguments),
     /// Replay a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
+    #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
     /// Show a snapshot of memory as an HTML page: slabs, timeline, fragmentation, holders, leaks; or convert it for PyTorch's viewer or Perfetto
     View(view::Arguments),
     /// Create a package with a shared struct, a kernel, a host program and a test
+    #[command(after_help = new::EXAMPLES)]
     New(new::Arguments),
+    /// Print the completion script of a shell
+    #[command(after_help = manual::COMPLETIONS)]
+    Completions(manual::Shell),
+    /// Print the manual page, or write a page for each command to a folder
+    #[command(after_help = manual::PAGES)]
+    Man(manual::Pages),
+}
+
+impl Verb {
+    /// Whether the output is text for people, which fits the terminal.
+    fn prints_text(&self) -> bool {
+        match self {
+            Self::Stream(arguments) => !arguments.json,
+            Self::Demo(arguments) => !arguments.json,
+            Self::Layout(arguments) => arguments.prints_text(),
+            Self::Doctor(arguments) => !arguments.json,
+            Self::Bench(arguments) => !arguments.json,
+            Self::Replay(arguments) => !arguments.json,
+            Self::New(_) | Self::View(_) => true,
+            Self::Completions(_) | Self::Man(_) => false,
+        }
+    }
 }
 
 /// Why a command failed.
@@ -106,21 +139,31 @@ impl fmt::Display for Failure {
 }
 
 /// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+///
+/// If `out` is a terminal, text fits its width.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    image: &Image,
+    terminal: Option<Terminal>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> u8 {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let outcome = match Arguments::try_parse_from(&arguments) {
-        Ok(Arguments { command }) => match command {
-            Verb::Stream(arguments) => stream::run(&arguments, image, out, err),
-            Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
-            Verb::Layout(arguments) => layout::run(&arguments, image, out, err),
-            Verb::Doctor(arguments) => doctor::run(&arguments, out),
-            Verb::Bench(arguments) => bench::run(&arguments, image, out, err),
-            Verb::Replay(arguments) => replay::run(&arguments, out),
-            Verb::View(arguments) => view::run(&arguments, out),
-            Verb::New(arguments) => new::run(&arguments, out),
+        Ok(Arguments { command }) => match terminal.filter(|_| command.prints_text()) {
+            Some(Terminal { columns, .. }) => {
+                let mut fit = Fit::new(out, columns);
+                perform(command, image, Some(columns), &mut fit, err).and_then(|()| Ok(fit.flush()?))
+            }
+            None => perform(command, image, None, out, err),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            write!(out, "{}", error.render()).map_err(Failure::Print)
+            let text = error.render();
+            match terminal {
+                Some(Terminal { has_colours: true, .. }) => write!(out, "{}", text.ansi()),
+                _ => write!(out, "{text}"),
+            }
+            .map_err(Failure::Print)
         }
         Err(error) => {
             let _ = write!(err, "{}", usage(&error, &arguments));
@@ -136,6 +179,21 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
             let _ = writeln!(err, "ringmem: {}", plain(&failure.to_string().replace('\n', " ")));
             if matches!(failure, Failure::Usage(_)) { 2 } else { 1 }
         }
+    }
+}
+
+fn perform(command: Verb, image: &Image, columns: Option<usize>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    match command {
+        Verb::Stream(arguments) => stream::run(&arguments, image, columns, out, err),
+        Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
+        Verb::Layout(arguments) => layout::run(&arguments, image, out, err),
+        Verb::Doctor(arguments) => doctor::run(&arguments, out),
+        Verb::Bench(arguments) => bench::run(&arguments, image, columns, out, err),
+        Verb::Replay(arguments) => replay::run(&arguments, out),
+        Verb::View(arguments) => view::run(&arguments, out),
+        Verb::New(arguments) => new::run(&arguments, out),
+        Verb::Completions(shell) => manual::complete(&shell, out),
+        Verb::Man(pages) => manual::run(&pages, out),
     }
 }
 
@@ -192,7 +250,7 @@ fn failed(path: &Path, cause: Cause) -> Failure {
 fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     let text = error.render();
     let is_plain = arguments.iter().all(|argument| !argument.to_string_lossy().contains(char::is_control));
-    if is_plain && std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+    if is_plain && std::io::stderr().is_terminal() && terminal::has_colours() {
         return text.ansi().to_string();
     }
     text.to_string().lines().map(|line| plain(line) + "\n").collect()
@@ -219,7 +277,27 @@ fn percentiles(sorted: &[u64]) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use super::percentile;
+    use clap::{CommandFactory, Parser};
+
+    use super::{Arguments, percentile};
+
+    #[test]
+    fn every_command_has_examples_that_parse() {
+        for command in Arguments::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().skip_while(|line| *line != "Examples:").skip(1).collect();
+            assert!(!lines.is_empty(), "{} has no examples", command.get_name());
+            for line in lines {
+                assert!(line.len() <= 60, "{line}");
+                let words: Vec<&str> = line.split_whitespace().skip_while(|word| *word != "ringmem").collect();
+                assert_eq!(words.get(1), Some(&command.get_name()), "{line}");
+                let end = words.iter().position(|word| [">", "|", "<"].contains(word)).unwrap_or(words.len());
+                if let Err(error) = Arguments::try_parse_from(&words[..end]) {
+                    panic!("{line}: {error}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {

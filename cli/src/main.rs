@@ -22,7 +22,9 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     signals();
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
-    let code = ringmem_cli::run(std::env::args_os(), &ringmem_kernels::IMAGE, &mut out, &mut err);
+    let terminal = ringmem_cli::Terminal::of_stdout();
+    let code = ringmem_cli::run(std::env::args_os(), &ringmem_kernels::IMAGE, terminal, &mut out, &mut err);
+    // A reader that has closed the pipe needs no more output.
     let _ = out.flush();
     ExitCode::from(code)
 }

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::{Failure, Outcome, shown};
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem new particles
+  ringmem new particles --path ../ringmem";
+
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// The folder to create; its last part is the name of the package

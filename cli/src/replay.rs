@@ -22,7 +22,14 @@ use ringmem::snapshot::Snapshot;
 use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
 
+use super::progress::Bar;
 use super::{Failure, Outcome as Done, absurd, chain, failed, size};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem replay app.trace --pool-limit 1GiB --slab 2MiB
+  ringmem replay app.trace --no-pool --json
+  ringmem replay app.trace --svg slabs.svg";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -57,7 +64,7 @@ pub(super) struct Arguments {
     backend: Backend,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 /// Where the memory is. A replay uses the simulated device, because the backend counts its allocations.
@@ -97,6 +104,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let trace = read(&mut source)?;
     let mut tally = Tally::default();
 
+    let bar = Bar::new(!arguments.json, Some(trace.events().len() as u64), "{wide_bar} {pos} of {len} events, {msg}");
+    bar.say("timed pass");
     let rig = Rig::new(arguments, &trace)?;
     let begun = Instant::now();
     let outcomes = trace.replay(&rig.pool, &rig.streams)?;
@@ -106,7 +115,9 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     }
     drop(rig);
 
-    let seen = observe(arguments, &trace, tally.peak_after)?;
+    bar.say("counted pass");
+    let seen = observe(arguments, &trace, tally.peak_after, &bar)?;
+    drop(bar);
     if let Some(path) = &arguments.svg {
         let picture = describe::slabs(&seen.slabs).to_string();
         std::fs::write(path, picture).map_err(|error| of_file(path, &error))?;
@@ -239,13 +250,14 @@ struct Seen {
     snapshot: Snapshot,
 }
 
-fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<Seen, Failure> {
+fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {
     let rig = Rig::new(arguments, trace)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
     let log = arguments.snapshot.is_some().then(|| Logged::new(rig.pool.clone()));
     let stride = last.div_ceil(SAMPLES).max(1);
     let after = |_| {
         events += 1;
+        bar.set(events);
         if events == peak_after {
             (seen.peak, seen.slabs) = (rig.pool.statistics(), rig.pool.snapshot());
         }

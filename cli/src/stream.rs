@@ -24,6 +24,13 @@ use super::place::Selection;
 use super::{Failure, Outcome, absurd, size};
 use input::Input;
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem stream data.bin
+  ringmem stream data.bin --backend host --json
+  ringmem stream data.bin --out data.xor --transform xor:255
+  tar c src | ringmem stream -";
+
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A regular file of any length, or - for standard input
@@ -50,7 +57,7 @@ pub(super) struct Arguments {
     place: Selection,
     /// Print one JSON object
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 const PAGE: u64 = 4096;
@@ -128,7 +135,7 @@ struct Answer {
     checksum: u64,
 }
 
-pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     let mut source = Input::open(&arguments.file)?;
     if let Some(path) = &arguments.out {
         return copy::run(arguments, path, &mut source, image, out, err);
@@ -147,8 +154,17 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
 
     let (reference, length, reference_time) = straight.finish();
     let verified = run.answer == reference && run.bytes == length;
-    let report =
-        report::Report { name: source.name(), arguments, place: &place, shape: &shape, run: &run, reference_time, verified, length };
+    let report = report::Report {
+        name: source.name(),
+        arguments,
+        columns,
+        place: &place,
+        shape: &shape,
+        run: &run,
+        reference_time,
+        verified,
+        length,
+    };
     report.print(out)?;
     if verified {
         return Ok(());

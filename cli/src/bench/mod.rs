@@ -20,7 +20,13 @@ use ringmem::stream::Module;
 use table::{Subject, Table, Workload};
 
 use super::place::{Calls, Selection};
+use super::progress::Bar;
 use super::{Failure, Outcome, absurd, size};
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem bench h2d d2h
+  ringmem bench --seconds 1 --json > figures.json";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -37,7 +43,7 @@ pub(super) struct Arguments {
     seconds: u64,
     /// Print one JSON object per row
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 const NAMES: [&str; 21] = [
@@ -73,7 +79,7 @@ struct Rig {
     driver: Option<Box<dyn Calls>>,
 }
 
-pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+pub(super) fn run(arguments: &Arguments, image: &Image, columns: Option<usize>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     if !BYTES.contains(&arguments.bytes) {
         let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
         return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
@@ -92,11 +98,15 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         driver.bind()?;
     }
     let rig = Rig { device: 0, module, bytes: arguments.bytes as usize, backend: place.backend, driver: place.driver };
-    let mut table = Table { out, json: arguments.json, source: &source };
+    let is_wanted = |name: &&str| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name);
+    let names: Vec<&str> = NAMES.into_iter().filter(is_wanted).collect();
+    let bar = Bar::new(!arguments.json, Some(100 * names.len() as u64), "{wide_bar} {percent} % {msg}");
+    let mut table = Table { out, json: arguments.json, source: &source, columns, bar, done: 0 };
     table.head(rig.backend.name(), &place.why)?;
     let time = Duration::from_secs(arguments.seconds);
     let mut failed = Vec::new();
-    for name in NAMES.into_iter().filter(|name| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name)) {
+    for (done, name) in (0..).zip(names) {
+        table.done = done;
         let run = |workload: Workload<'_>| table.run(workload, time);
         let measured = match name {
             "h2d" | "d2h" | "d2d" => copies::large(&rig, name, run),

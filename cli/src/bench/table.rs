@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::Failure;
+use crate::progress::Bar;
 
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
@@ -42,27 +43,50 @@ pub(super) struct Table<'a> {
     pub json: bool,
     /// `host`, `double` or `gpu:NAME`.
     pub source: &'a str,
+    /// Width of the terminal.
+    pub columns: Option<usize>,
+    /// A hundred steps for each workload.
+    pub bar: Bar,
+    /// Number of workloads before this one.
+    pub done: u64,
 }
+
+/// Width of the table with all columns.
+const WIDE: usize = 107;
 
 impl Table<'_> {
     pub fn head(&mut self, backend: &str, why: &str) -> Result<(), Failure> {
         if !self.json {
+            let is_wide = self.is_wide();
             let Self { out, .. } = self;
             writeln!(out, "on the backend {backend}: {why}")?;
-            writeln!(
-                out,
-                "{:16} {:22} {:>13} {:>13} {:>13} {:>6} {:>6}  unit",
-                "workload", "subject", "median", "low", "high", "ratio", "aim"
-            )?;
+            match is_wide {
+                true => writeln!(
+                    out,
+                    "{:16} {:22} {:>13} {:>13} {:>13} {:>6} {:>6}  unit",
+                    "workload", "subject", "median", "low", "high", "ratio", "aim"
+                )?,
+                false => writeln!(out, "workload, unit\n  {:22} {:>13} {:>13} {:>6}", "subject", "median", "high", "ratio")?,
+            }
         }
         Ok(())
     }
 
+    /// Whether each row names its workload, unit and aim. A narrow table has a line above the rows for them, and no column for the minimum.
+    fn is_wide(&self) -> bool {
+        self.columns.is_none_or(|columns| columns >= WIDE)
+    }
+
+    /// Runs a workload for about `time` and prints its rows, the fastest first.
     pub fn run(&mut self, workload: Workload<'_>, time: Duration) -> Result<(), Failure> {
         let Workload { name, unit, aim, mut subjects } = workload;
         let mut samples = vec![Vec::new(); subjects.len()];
+        self.bar.say(name);
         let begun = Instant::now();
         for round in 0..*TURNS.end() {
+            // Between turns, so that drawing is not measured.
+            let part = begun.elapsed().div_duration_f64(time).max(round as f64 / *TURNS.end() as f64);
+            self.bar.set(self.done * 100 + (100.0 * part.min(1.0)) as u64);
             if round >= *TURNS.start() && begun.elapsed() > time {
                 break;
             }
@@ -75,19 +99,25 @@ impl Table<'_> {
         rows.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
         let is_limit = |name: &str| !name.starts_with("ringmem") && !name.starts_with("alone:");
         let best = rows.iter().find(|(name, _)| is_limit(name)).map(|(_, row)| row.median);
+        let mut lines = String::new();
+        if !self.json && !self.is_wide() {
+            let aim = aim.map_or_else(String::new, |aim| format!(", aim {aim:.2}"));
+            lines = format!("{name}, {unit}{aim}\n");
+        }
         for (subject, Row { median, low, high }) in rows {
             let (ratio, source) = (best.map(|best| median / best), self.source);
-            if self.json {
-                let object = json!({
+            let [shown, aimed] = [ratio, aim].map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
+            lines += &match (self.json, self.is_wide()) {
+                (true, _) => json!({
                     "bench": "ringmem", "workload": name, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
                     "ratio": ratio, "aim": aim, "limit": best, "source": source, "class": "",
-                });
-                writeln!(self.out, "{object}")?;
-            } else {
-                let [ratio, aim] = [ratio, aim].map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
-                writeln!(self.out, "{name:16} {subject:22} {median:13.1} {low:13.1} {high:13.1} {ratio:>6} {aim:>6}  {unit}")?;
-            }
+                })
+                .to_string(),
+                (false, true) => format!("{name:16} {subject:22} {median:13.1} {low:13.1} {high:13.1} {shown:>6} {aimed:>6}  {unit}"),
+                (false, false) => format!("  {subject:22} {median:13.1} {high:13.1} {shown:>6}"),
+            };
+            lines.push('\n');
         }
-        Ok(())
+        Ok(self.bar.around(|| self.out.write_all(lines.as_bytes()))?)
     }
 }

@@ -1,11 +1,10 @@
 //! Output of a run: progress, then text or one JSON object.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use ringmem::TelemetryBuffer;
 use ringmem::streaming::{self, Interrupted, Job, Stage, Streamed, Streamer};
 use serde_json::{Value, json};
@@ -13,10 +12,11 @@ use serde_json::{Value, json};
 use super::count::Run;
 use super::{Arguments, Shape};
 use crate::place::Place;
+use crate::progress::Bar;
 use crate::{chart, counted, nanoseconds, percentile, percentiles, shown, size};
 
 pub(super) struct Progress {
-    bar: Option<ProgressBar>,
+    bar: Bar,
     lines: bool,
     /// A closed output does not end a run that writes a file.
     writes: bool,
@@ -26,15 +26,8 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(length: Option<u64>, Arguments { json, out, .. }: &Arguments) -> Self {
-        let terminal = io::stderr().is_terminal() && !*json;
-        let bar = terminal.then(|| {
-            let (bar, template) = match length {
-                Some(length) => (ProgressBar::new(length), "{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec}"),
-                None => (ProgressBar::new_spinner(), "{spinner} {bytes} {binary_bytes_per_sec}"),
-            };
-            bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
-        });
-        Self { lines: bar.is_none() && !*json, bar, writes: out.is_some(), length, shown: Instant::now() }
+        let bar = Bar::new(!*json, length, length.map_or("{spinner} {size} {rate}", |_| "{wide_bar} {size} of {sizes} {rate}"));
+        Self { lines: !bar.is_shown() && !*json, bar, writes: out.is_some(), length, shown: Instant::now() }
     }
 
     pub(super) fn watch<S: Stage>(&mut self, streamer: &mut Streamer, job: Job<'_>, stage: &mut S, out: &mut dyn Write) -> Watched {
@@ -51,9 +44,8 @@ impl Progress {
     }
 
     fn show(&mut self, done: u64, out: &mut dyn Write) -> io::Result<()> {
-        if let Some(bar) = &self.bar {
-            bar.set_position(done);
-        } else if self.lines && self.shown.elapsed() > Duration::from_secs(1) {
+        self.bar.set(done);
+        if self.lines && self.shown.elapsed() > Duration::from_secs(1) {
             self.shown = Instant::now();
             let of = self.length.map_or_else(String::new, |length| format!(" of {}", size::show(length)));
             match writeln!(out, "{}{of}", size::show(done)) {
@@ -65,15 +57,7 @@ impl Progress {
     }
 
     pub(super) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        self.finish();
+        self.bar.clear();
     }
 }
 
@@ -82,6 +66,8 @@ type Watched = io::Result<Result<Streamed, Interrupted>>;
 pub(super) struct Report<'a> {
     pub(super) name: &'a Path,
     pub(super) arguments: &'a Arguments,
+    /// Width of the terminal.
+    pub(super) columns: Option<usize>,
     pub(super) place: &'a Place,
     pub(super) shape: &'a Shape,
     pub(super) run: &'a Run,
@@ -122,7 +108,7 @@ impl Report<'_> {
         let (throughput, reference) = (rate(run.bytes, run.elapsed), rate(self.length, self.reference_time));
         let chunks = counted(run.chunks, "chunk");
         writeln!(out, "{}: {} in {chunks} of {}", shown(name), size::show(run.bytes), size::show(shape.chunk))?;
-        chart::draw(&run.answer.histogram, out)?;
+        chart::draw(&run.answer.histogram, self.columns, out)?;
         writeln!(out, "  checksum    {:016x}, {}", run.answer.checksum, if self.verified { "verified" } else { "WRONG" })?;
         writeln!(out, "  entropy     {:.4} bits a byte", chart::entropy(&run.answer.histogram))?;
         writeln!(out, "  time        {:.3} ms", run.elapsed.as_secs_f64() * 1e3)?;

@@ -122,3 +122,44 @@ fn a_struct_or_a_format_that_there_is_not_is_refused_by_name() {
         ran.refuses(2, &[fact]);
     }
 }
+
+#[test]
+fn a_header_is_compared_and_the_first_difference_is_named() {
+    let header = call(&IMAGE, ["layout", "--format", "c"]).out;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ringmem.h");
+    let name = path.to_str().expect("text");
+    let check = |text: &str| {
+        std::fs::write(&path, text).expect("a file");
+        call(&IMAGE, ["layout", "--check", name])
+    };
+    let same = check(&header);
+    assert_eq!((same.code, same.err.as_str(), same.out), (0, "", format!("{name} matches the layouts of this program\n")));
+    assert_eq!(check(&header.replace('\n', "\r\n")).code, 0, "line ends of another system");
+    let last = header.lines().count();
+    let number = 1 + header.lines().position(|line| line.contains("typedef struct RingHeader")).expect("a struct");
+    let at = |number: usize, fact: &str| format!("{name}:{number}: {fact}");
+    for (text, fact) in [
+        (
+            header.replace("typedef struct RingHeader", "typedef struct Ring"),
+            at(number, "found `typedef struct Ring {`, expected `typedef struct RingHeader {`"),
+        ),
+        (format!("{header}\n"), at(last + 1, "found ``, expected the end of the file")),
+        (format!("{header}{}", "x".repeat(100_000)), at(last + 1, &format!("found `{}`, expected the end", "x".repeat(200)))),
+        (
+            header.lines().take(last - 1).fold(String::new(), |text, line| text + line + "\n"),
+            at(last, "found the end of the file, expected `static_assert"),
+        ),
+        (String::new(), at(1, "found the end of the file, expected `/*")),
+        ("\u{1b}[31m".to_owned(), at(1, "found `\\u{1b}[31m`")),
+    ] {
+        let ran = check(&text);
+        assert_eq!(ran.out, "");
+        ran.refuses(1, &[&fact]);
+    }
+    std::fs::write(&path, call(&IMAGE, ["layout", "Chunk", "--format", "c"]).out).expect("a file");
+    assert_eq!(call(&IMAGE, ["layout", "Chunk", "--check", name]).code, 0);
+    call(&IMAGE, ["layout", "--check", folder.path().to_str().expect("text")]).refuses(1, &["not a regular file"]);
+    call(&IMAGE, ["layout", "--check", "/nowhere/x.h"]).refuses(1, &["cannot read /nowhere/x.h", "No such file"]);
+    call(&IMAGE, ["layout", "--check", name, "--json"]).refuses(2, &["--check", "--json"]);
+}

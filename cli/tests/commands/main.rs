@@ -7,10 +7,13 @@ mod demo;
 mod doctor;
 mod kernels;
 mod layout;
+mod manners;
 mod new;
 mod out;
 mod planted;
 mod program;
+#[cfg(target_os = "linux")]
+mod pty;
 mod refusals;
 mod replay;
 #[cfg(target_os = "linux")]

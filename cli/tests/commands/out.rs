@@ -251,7 +251,7 @@ fn a_file_is_written_though_nobody_listens_any_more() {
     let arguments = place.arguments(&["--transform", "add:7", "--chunk-size", "4096", "--staging", "1"]);
     let arguments = std::iter::once("ringmem").chain(arguments).map(Into::into);
     let mut err = Vec::new();
-    assert_eq!(ringmem_cli::run(arguments, &image("transform", slow), &mut Closed, &mut err), 0);
+    assert_eq!(ringmem_cli::run(arguments, &image("transform", slow), None, &mut Closed, &mut err), 0);
     assert_eq!((String::from_utf8_lossy(&err).as_ref(), place.others()), ("", vec!["to".to_owned()]));
     assert!(fs::read(&place.to).expect("it is there") == transformed(&noise(CHUNK * CHUNKS), Some("add:7")));
 }

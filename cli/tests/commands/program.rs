@@ -21,7 +21,7 @@ pub struct Ran {
 pub fn call<S: Into<OsString>>(image: &Image, arguments: impl IntoIterator<Item = S>) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let arguments = std::iter::once("ringmem".into()).chain(arguments.into_iter().map(Into::into));
-    let code = ringmem_cli::run(arguments, image, &mut out, &mut err);
+    let code = ringmem_cli::run(arguments, image, None, &mut out, &mut err);
     Ran { code, out: String::from_utf8(out).expect("text"), err: String::from_utf8(err).expect("text") }
 }
 

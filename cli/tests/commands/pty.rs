@@ -1,0 +1,110 @@
+//! The program on a pseudo-terminal.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::ptr;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use crate::program::until;
+
+/// A pseudo-terminal with a program on it, which is killed when this is dropped.
+pub struct Pty {
+    /// Keeps the terminal open after the program has ended.
+    slave: File,
+    child: Child,
+    shown: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Pty {
+    /// Starts the program with these streams on a terminal of this size.
+    pub fn start<S: Into<OsString>>(columns: u16, arguments: impl IntoIterator<Item = S>) -> Self {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+        program.args(arguments.into_iter().map(Into::into)).env_remove("NO_COLOR").env("TERM", "xterm");
+        Self::run(columns, program)
+    }
+
+    /// Starts a program; its streams are the terminal unless they are set.
+    pub fn run(columns: u16, mut program: Command) -> Self {
+        let (mut terminal, mut slave) = (-1, -1);
+        let size = winsize(columns);
+        // SAFETY: writes two descriptors; no name and no modes are given.
+        let said = unsafe { libc::openpty(&raw mut terminal, &raw mut slave, ptr::null_mut(), ptr::null(), &raw const size) };
+        assert_eq!(said, 0, "openpty: {}", std::io::Error::last_os_error());
+        // SAFETY: both were just opened, and nothing else owns them.
+        let (terminal, slave) = unsafe { (OwnedFd::from_raw_fd(terminal), OwnedFd::from_raw_fd(slave)) };
+        let stream = || Stdio::from(slave.try_clone().expect("a descriptor"));
+        program.stdin(stream()).stdout(stream()).stderr(stream());
+        // SAFETY: both calls may be made between fork and exec. The session's terminal is standard input.
+        unsafe {
+            program.pre_exec(|| match libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 {
+                true => Err(std::io::Error::last_os_error()),
+                false => Ok(()),
+            })
+        };
+        let child = program.spawn().expect("the program starts");
+        let (terminal, slave) = (File::from(terminal), File::from(slave));
+        let shown = Arc::new(Mutex::new(Vec::new()));
+        let (mut from, to) = (terminal, Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                to.lock().expect("no panic").extend_from_slice(&bytes[..count]);
+            }
+        });
+        Self { slave, child, shown }
+    }
+
+    /// Returns all that was shown so far.
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().expect("no panic")).into_owned()
+    }
+
+    /// Waits until this was shown.
+    pub fn until(&self, text: &str) {
+        until(text, || self.shown().contains(text));
+    }
+
+    /// Waits for the end of the program.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        until("the program ends", || {
+            status = self.child.try_wait().expect("a child");
+            status.is_some()
+        });
+        status.expect("it has ended")
+    }
+
+    /// Waits for the success of the program and for the last of its output. Returns the lines without control sequences.
+    pub fn lines(mut self) -> Vec<String> {
+        let status = self.wait();
+        // Written after the program's output, so it is read after it.
+        self.slave.write_all(b"\nend of output").expect("a terminal");
+        self.until("end of output");
+        let text = plain(&self.shown().replace("\r\n", "\n"));
+        assert!(status.success(), "{text}");
+        text.strip_suffix("\nend of output").expect("the last line").lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const fn winsize(columns: u16) -> libc::winsize {
+    libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// Returns the text without control sequences (ECMA-48, CSI).
+fn plain(text: &str) -> String {
+    let mut pieces = text.split("\x1b[");
+    let first = pieces.next().unwrap_or_default().to_owned();
+    pieces.fold(first, |text, piece| text + piece.split_once(|c: char| ('@'..='~').contains(&c)).map_or("", |(_, rest)| rest))
+}
