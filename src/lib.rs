@@ -12,6 +12,7 @@
 //! | `copy`, `mirror`, `double_buffer`, `streaming`, `peer` | merged and chunked copies; a copy on each side; frames; data larger than device memory; between devices |
 //! | `manager`, `registry` | named buffers that grow; numbered buffers for messages |
 //! | `wait`, `shared` | waiting at rings; rings between processes |
+//! | `monitor` | figures of running channels for other processes |
 //! | `config`, `visibility`, `describe`, `snapshot`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; figures for Prometheus; an LRU cache |
 //!
 //! The feature `testing` adds `conformance`, the test suite for backends. The guide is in `docs/guide`.
@@ -77,6 +78,9 @@ pub mod manager;
 pub mod memory;
 #[cfg(feature = "std")]
 pub mod mirror;
+// Needs locks that die with their owner.
+#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+pub mod monitor;
 #[cfg(feature = "std")]
 mod monotonic;
 #[cfg(feature = "std")]

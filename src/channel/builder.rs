@@ -1,6 +1,7 @@
 //! [`Builder`]: opens a channel with other settings than the defaults.
 
 use core::time::Duration;
+use std::boxed::Box;
 use std::sync::Arc;
 
 use super::{Channel, Options};
@@ -35,12 +36,13 @@ use crate::{Error, Result, RingMessage};
 pub struct Builder<I, O> {
     kernel: Persistent<I, O>,
     options: Options<'static>,
+    name: Option<Box<str>>,
 }
 
 impl<I: RingMessage, O: RingMessage> Builder<I, O> {
     pub(super) fn new(kernel: Persistent<I, O>) -> Self {
         let strategy = kernel.is_flagged().then_some(TransferStrategy::Flagged);
-        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel }
+        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel, name: None }
     }
 
     /// Sets the slots towards the kernel, a power of two.
@@ -91,13 +93,23 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Loads the image, launches the kernel and waits until it is active.
+    /// Publishes the channel's figures under this name, of 1 to 64 ASCII letters, digits, dots, hyphens and underscores: other processes of this user can
+    /// watch them with `ringmem top`. Linux only; see the module `monitor`.
+    ///
+    /// Opening fails with [`Error::System`] for another name, if a channel of this process has it, or if the file cannot be created.
+    pub fn publish(mut self, name: impl Into<Box<str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Loads the kernel's image, launches the kernel and waits until it is active.
     ///
     /// # Errors
     ///
     /// As [`Channel::open`].
     pub fn open<B: Backend + ?Sized>(self, backend: &Arc<B>, device: u32) -> Result<Channel<I, O>> {
-        let Self { kernel, options } = self;
+        let Self { kernel, options, name } = self;
+        let options = Options { publish: name.as_deref(), ..options };
         let is_flagged = options.strategy == Some(TransferStrategy::Flagged);
         if is_flagged != kernel.is_flagged() {
             return Err(Error::Unsupported {

@@ -61,6 +61,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Returns whether the heartbeat has changed since the last call, [`dump`](Self::dump), or launch.
     pub fn watch(&mut self) -> Verdict {
+        event!(debug, kernel = &*self.launch.kernel, command = ?command, state = ?self.state(), "command acknowledged");
+        self.sample();
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
@@ -72,6 +74,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// The dump without the kernel's rings, and why they could not be read.
     #[allow(clippy::result_large_err, reason = "the dump is as large without the kernel's rings")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
+        self.sample();
         let control = self.control.snapshot();
         let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
         // First the host's: the kernel's can only be further on.
@@ -98,7 +101,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let _ = self.flush();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())?;
-        event!(debug, kernel = &*self.launch.kernel, command = ?command, state = ?self.state(), "command acknowledged");
+        self.sample();
         Ok(())
     }
 

@@ -54,12 +54,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             },
             pushed => pushed,
         };
-        match pushed {
+        let sent = match pushed {
             Ok(()) if self.bridge.moves() => self.bridge.flush_sent().map_err(|error| SendError::Flush { error, message: None }),
             Ok(()) => Ok(()),
             Err(PushError::Full(message)) => Err(SendError::Full(message)),
             Err(PushError::Corrupt(message)) => Err(SendError::Corrupt(message)),
-        }
+        };
+        self.count();
+        sent
     }
 
     /// Pops an answer; waits until the kernel has left.
@@ -117,6 +119,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
             popped => popped,
         };
+        self.count();
         popped.map_err(|error| match error {
             PopError::Empty => ReceiveError::Empty,
             PopError::Corrupt(corrupt) => ReceiveError::Corrupt(corrupt),
@@ -149,7 +152,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// The backend's error; the next flush repeats what failed.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
-        if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) }
+        let moved = if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) };
+        self.count();
+        moved
     }
 
     /// Returns the next indices to send and to receive.

@@ -39,6 +39,7 @@ mod error;
 mod kernel;
 mod messages;
 mod options;
+mod published;
 
 use core::mem::take;
 use core::ptr::NonNull;
@@ -65,6 +66,7 @@ pub use builder::Builder;
 pub use error::{ReceiveError, SendError};
 pub use kernel::Closed;
 pub use options::Options;
+use published::Published;
 
 /// A running kernel that pops messages `I` and pushes answers `O`.
 ///
@@ -99,6 +101,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     launch: Relaunch,
     kernel: Option<Pending<()>>,
     kept: Vec<Box<dyn Send>>,
+    published: Published,
     region: PinnedBuffer<Page>,
     stream: Stream,
 }
@@ -212,6 +215,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), arguments, prepared },
             kernel: None,
             kept: Vec::new(),
+            published: Published::new(options)?,
             region,
             stream: Stream::new(backend, device)?,
         };

@@ -48,6 +48,8 @@ pub struct Options<'a> {
     pub stuck_after: Duration,
     /// How long to wait for the kernel's start, acknowledgement or end.
     pub timeout: Duration,
+    /// Publishes the channel's figures under this name, for `ringmem top`: see [`Builder::publish`](super::Builder::publish).
+    pub publish: Option<&'a str>,
 }
 
 impl<'a> Options<'a> {
@@ -66,6 +68,7 @@ impl<'a> Options<'a> {
             placement: [Placement::DEVICE; 2],
             stuck_after: Duration::from_nanos(STUCK_AFTER_NS),
             timeout: Duration::from_secs(10),
+            publish: None,
         }
     }
 }

@@ -11,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::{Error, HostWord, Result, RingHeader};
 
-/// Accessed atomically only.
-pub(super) struct Mapping {
+/// Owns a shared mapping. Its bytes are accessed atomically only.
+pub(crate) struct Mapping {
     place: NonNull<u8>,
     /// INVARIANT: the mapped length, at least 1.
     len: usize,
@@ -25,9 +25,17 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     pub fn new(fd: BorrowedFd<'_>, len: u64) -> Result<Self> {
+        Self::with(fd, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// As [`new`](Self::new), for relaxed loads alone: Rust guarantees no other atomic operation on read-only memory.
+    pub fn read_only(fd: BorrowedFd<'_>, len: u64) -> Result<Self> {
+        Self::with(fd, len, ProtFlags::READ)
+    }
+
+    fn with(fd: BorrowedFd<'_>, len: u64, access: ProtFlags) -> Result<Self> {
         let refused = |source| Error::Map { bytes: len, source };
         let size = usize::try_from(len).map_err(|_| refused(io::ErrorKind::OutOfMemory.into()))?;
-        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: no address is requested, so no existing mapping is replaced.
         let place = unsafe { mmap(ptr::null_mut(), size, access, MapFlags::SHARED, fd, 0) }.map_err(|errno| refused(errno.into()))?;
         let place = NonNull::new(place.cast()).ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;

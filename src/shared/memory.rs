@@ -206,8 +206,8 @@ impl AsFd for Memory {
     }
 }
 
-/// The ring's own ABI covers its messages.
-const fn region_abi() -> u64 {
+/// The layouts of a region; the ring's own ABI covers its messages.
+pub(super) const fn region_abi() -> u64 {
     set_hash(LAYOUTS)
 }
 

@@ -40,12 +40,16 @@
 //! ```
 
 mod end;
-mod mapping;
+pub(crate) mod mapping;
 mod memory;
+pub(crate) mod private;
 mod seat;
+mod view;
 
 pub use end::{Consumer, Producer};
 pub use memory::Memory;
+pub(crate) use seat::lock;
+pub use view::{Figures, View};
 
 /// The error of a wait for a peer until the deadline.
 ///

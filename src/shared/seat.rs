@@ -49,7 +49,7 @@ impl Side {
         }
     }
 
-    const fn owner(self, header: &RingHeader<HostWord>) -> &HostWord {
+    pub(super) const fn owner(self, header: &RingHeader<HostWord>) -> &HostWord {
         match self {
             Self::Producer => &header.producer.owner,
             Self::Consumer => &header.consumer.owner,
@@ -63,7 +63,7 @@ impl Seat {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let fd = opened.map_err(|errno| Error::of_file("open", path.as_ref(), errno))?;
-        match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side) {
+        match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side.byte()) {
             Ok(_) => Ok(Self { fd, side }),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(Error::Busy { what: side.taken() }),
             Err(source) => Err(Error::System { call: "fcntl(F_OFD_SETLK)", path: None, answer: source }),
@@ -75,8 +75,8 @@ impl Seat {
     }
 
     pub fn give_up(&self) {
-        // Closing also unlocks, except while a child is between `fork` and `exec`.
-        let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side);
+        // Closing also releases it, except while a child is between `fork` and `exec`. If unlocking fails, closing remains.
+        let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side.byte());
     }
 }
 
@@ -88,20 +88,25 @@ impl Drop for Seat {
 
 pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
-    let mut word = owner.load_acquire();
+    state_by(|| owner.load_acquire(), side, file)
+}
+
+/// As [`state`], with a function that loads the owner word.
+pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
+    let mut word = load();
     for _ in 0..8 {
         match word & STATE {
             NOBODY => return (word, OwnerState::NotYet),
             CLOSED => return (word, OwnerState::Left),
             _ => {}
         }
-        // Without an answer, the owner counts as slow, not as dead.
-        match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side) {
+        // If the lock cannot be queried, the owner counts as slow, not as dead.
+        match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side.byte()) {
             Ok(libc::F_UNLCK) => {}
             _ => return (word, OwnerState::Alive),
         }
-        // It may have closed the end meanwhile, or a successor may have attached.
-        let now = owner.load_acquire();
+        // It may have closed the end and unlocked after the word was read, or a successor may have attached.
+        let now = load();
         if now == word {
             return (word, OwnerState::Died);
         }
@@ -130,13 +135,14 @@ pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<Ow
     (word, said)
 }
 
-fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, side: Side) -> io::Result<libc::c_int> {
+/// Calls a lock operation on one byte of a file; returns the kind of lock in the result.
+pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::c_int> {
     // SAFETY: integers, for which zero is valid. The process id must be 0.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
-    (lock.l_start, lock.l_len) = (side.byte(), 1);
-    // SAFETY: the descriptor is open while it is borrowed, and these commands take this structure.
+    (lock.l_start, lock.l_len) = (byte, 1);
+    // SAFETY: the descriptor is open while it is borrowed, and these commands take such a structure.
     let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut lock) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type.into()) }
 }

@@ -28,6 +28,7 @@ mod host_sim;
 mod loom_wait;
 mod manager;
 mod mirror;
+mod monitor;
 mod openmetrics;
 mod own_kernels;
 mod peers;

@@ -1,0 +1,107 @@
+//! The figures of a channel for other processes: what each call adds to its [page](crate::monitor::Page).
+
+use super::{Channel, Options};
+use crate::memory::Memory;
+use crate::pool::Pool;
+use crate::{Result, RingMessage};
+
+/// The page of a channel, if it is published.
+pub(super) struct Published(Option<system::Page>);
+
+impl Published {
+    pub fn new(options: &Options<'_>) -> Result<Self> {
+        options.publish.map(|name| system::create(name, options)).transpose().map(Self)
+    }
+}
+
+impl<I: RingMessage, O: RingMessage> Channel<I, O> {
+    /// Shows the use of a pool with the channel's published figures, until the channel is dropped. Without [`publish`](super::Builder::publish) it does nothing.
+    ///
+    /// The channel keeps a handle of the pool, and reads its statistics at most five times a second.
+    pub fn publish_pool<M: Memory>(&mut self, pool: &Pool<M>) {
+        if let Some(page) = &mut self.published.0 {
+            let pool = pool.clone();
+            system::show(page, move || pool.statistics());
+        }
+        self.sample();
+    }
+
+    /// Publishes the counts after a call, if the channel is published.
+    #[inline(always)]
+    pub(super) fn count(&mut self) {
+        if self.published.0.is_some() {
+            self.publish_counts();
+        }
+    }
+
+    #[cold]
+    fn publish_counts(&mut self) {
+        let (tail, head) = (self.sender.tail(), self.receiver.head());
+        if self.published.0.as_mut().is_some_and(|page| system::count(page, tail, head)) {
+            self.sample();
+        }
+    }
+
+    /// Publishes all figures, if the channel is published.
+    pub(super) fn sample(&mut self) {
+        let Some(page) = &mut self.published.0 else { return };
+        system::sample(page, &self.control.snapshot(), self.telemetry.snapshot().ok(), self.bridge.indices());
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod system {
+    use std::boxed::Box;
+
+    use super::Options;
+    use crate::dump::Indices;
+    use crate::monitor::Publisher;
+    use crate::pool::Statistics;
+    use crate::{ControlBlock, Result, TelemetryBuffer};
+
+    pub type Page = Box<Publisher>;
+
+    pub fn create(name: &str, options: &Options<'_>) -> Result<Page> {
+        Publisher::create(name, options.kernel, options.start, super::super::nanoseconds(options.stuck_after)).map(Box::new)
+    }
+
+    pub fn show(page: &mut Page, pool: impl Fn() -> Statistics + Send + 'static) {
+        page.pool = Some(Box::new(pool));
+    }
+
+    pub fn count(page: &mut Page, tail: u64, head: u64) -> bool {
+        page.count(tail, head)
+    }
+
+    pub fn sample(page: &mut Page, control: &ControlBlock<u64>, telemetry: Option<TelemetryBuffer<u64>>, rings: [Indices; 2]) {
+        page.sample(control, telemetry, rings);
+    }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod system {
+    use core::convert::Infallible;
+
+    use super::Options;
+    use crate::dump::Indices;
+    use crate::pool::Statistics;
+    use crate::{ControlBlock, Error, Result, TelemetryBuffer};
+
+    pub type Page = Infallible;
+
+    pub fn create(_: &str, _: &Options<'_>) -> Result<Page> {
+        Err(Error::Unsupported { what: "the publication of a channel's figures, except on Linux" })
+    }
+
+    pub fn show(page: &mut Page, _: impl Fn() -> Statistics + Send + 'static) {
+        match *page {}
+    }
+
+    pub fn count(page: &mut Page, _: u64, _: u64) -> bool {
+        match *page {}
+    }
+
+    pub fn sample(page: &mut Page, _: &ControlBlock<u64>, _: Option<TelemetryBuffer<u64>>, _: [Indices; 2]) {
+        match *page {}
+    }
+}

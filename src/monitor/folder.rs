@@ -1,0 +1,144 @@
+//! [`list`]: the folders of a user's published pages, and the files in them.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::string::{String, ToString};
+use std::sync::{Mutex, PoisonError};
+use std::vec::Vec;
+use std::{env, format, io};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::shared::{lock, private};
+use crate::{Error, Result};
+
+/// A published page. Its process may have ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Published {
+    /// Process id, as the file's name says.
+    pub pid: u32,
+    /// The name that the channel was published under.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Returns the pages that this user's processes have published, in order of process and name.
+///
+/// # Errors
+///
+/// [`Error::System`] if a folder of this user cannot be read.
+pub fn list() -> Result<Vec<Published>> {
+    let mut found = Vec::new();
+    for folder in candidates() {
+        // Other users' folders are not read.
+        if open(&folder).is_ok() {
+            found.extend(entries(&folder).map_err(|error| Error::of_file("read", &folder, error))?);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The folders in which pages may be, the best first. `XDG_RUNTIME_DIR` may differ between processes of a user.
+fn candidates() -> Vec<PathBuf> {
+    let user = geteuid().as_raw();
+    let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let mut folders: Vec<_> = given.into_iter().chain([format!("/run/user/{user}").into()]).map(|path| path.join("ringmem")).collect();
+    folders.dedup();
+    folders.push(format!("/tmp/ringmem-{user}").into());
+    folders
+}
+
+/// Opens a folder that belongs to this user alone.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let folder = fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    private::check(&fs::fstat(&folder)?)?;
+    Ok(folder)
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<Published>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let parts = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once('-'));
+        if let Some((pid, name)) = parts
+            && let (Ok(pid), true) = (pid.parse(), is_name(name))
+        {
+            found.push(Published { pid, name: name.to_string(), path });
+        }
+    }
+    Ok(found)
+}
+
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// Creates and locks the file of a page, and removes those whose processes have ended.
+pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> {
+    static CLEANED: Mutex<()> = Mutex::new(());
+    if !is_name(name) {
+        let answer = io::Error::new(io::ErrorKind::InvalidInput, "a name has 1 to 64 ASCII letters, digits, dots, hyphens and underscores");
+        return Err(Error::of_file("publish", name.as_ref(), answer));
+    }
+    let (path, folder) = made()?;
+    // No other thread of this process creates a file that was stale when it was tested.
+    let _cleaned = CLEANED.lock().unwrap_or_else(PoisonError::into_inner);
+    for stale in entries(&path).unwrap_or_default() {
+        // A file that cannot be removed is a nuisance, not a reason to publish nothing.
+        let _ = remove_stale(&folder, &stale.path);
+    }
+    let path = path.join(format!("{}-{name}", std::process::id()));
+    let failed = |errno: Errno| Error::of_file("create", &path, errno);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = fs::openat(&folder, path.file_name().unwrap_or_default(), flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+    // Before it has a size: an empty file counts as live.
+    let written = lock(&file, libc::F_OFD_SETLK, libc::F_WRLCK, 0).and_then(|_| {
+        let file = File::from(file);
+        // Written, not only reserved: a full disk is an error here, and no signal later.
+        std::os::unix::fs::FileExt::write_all_at(&file, contents, 0).map(|()| file)
+    });
+    match written {
+        Ok(file) => Ok((path, file.into())),
+        Err(error) => {
+            let _ = fs::unlink(&path);
+            Err(Error::of_file("write", &path, error))
+        }
+    }
+}
+
+/// Returns the first folder that exists or can be created.
+fn made() -> Result<(PathBuf, OwnedFd)> {
+    let mut failed = None;
+    for path in candidates() {
+        let made = match fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => open(&path),
+            Err(errno) => Err(errno.into()),
+        };
+        match made {
+            Ok(folder) => return Ok((path, folder)),
+            Err(error) => failed = Some(Error::of_file("create", &path, error)),
+        }
+    }
+    Err(failed.unwrap_or(Error::Unsupported { what: "publication without a folder" }))
+}
+
+fn remove_stale(folder: &OwnedFd, path: &Path) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default();
+    let file = fs::openat(folder, name, OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size > 0 && !is_locked(&file) {
+        fs::unlinkat(folder, name, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Returns whether a process holds the lock of a page, which its creator does as long as it lives.
+pub(super) fn is_locked(file: &impl AsFd) -> bool {
+    // If the lock cannot be queried, the file counts as live.
+    !matches!(lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, 0), Ok(libc::F_UNLCK))
+}

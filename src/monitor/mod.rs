@@ -1,0 +1,119 @@
+//! Figures of running channels, for other processes of the same user: what `ringmem top` shows.
+//!
+//! Use it to watch a channel from outside. Inside the program, [`Channel::dump`](crate::channel::Channel::dump) and
+//! [`Channel::telemetry`](crate::channel::Channel::telemetry) show the same and more.
+//!
+//! 1. A channel that was [named](crate::channel::Builder::publish) writes its figures to a [`Page`] in a file. The channel's own calls write it: there is
+//!    no thread, and a channel that makes no calls leaves the page unchanged.
+//! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, a call stores all
+//!    figures. The high-water marks are those of these samples.
+//! 3. The round trip is the time from the send of a message to the receipt of its answer, measured for one message at a time. It needs a kernel that answers
+//!    each message once, in order.
+//! 4. Only the user who published it can read the file. [`View`] maps it read-only and trusts no word in it.
+//! 5. The file is removed when the channel is dropped. The files of processes that were killed are removed when another channel of the user is published.
+//!
+//! A channel that is not published has no page and reads no clock: one branch a call remains.
+//!
+//! Linux only.
+//!
+//! ```
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::channel::Channel;
+//! use ringmem::monitor;
+//! use ringmem_kernels::echo::{ECHO, Echo};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let backend = HostBackend::builder().build()?;
+//! let mut channel = Channel::builder(ECHO).publish("prices").open(&backend, 0)?;
+//! channel.send(Echo { words: [7; 8] })?;
+//! channel.recv()?;
+//! // Here, or in another process:
+//! let published = monitor::list()?;
+//! let published = published.iter().find(|one| one.name == "prices" && one.pid == std::process::id()).expect("it was published");
+//! let figures = monitor::View::open(&published.path)?.read()?;
+//! assert_eq!((figures.kernel.as_str(), figures.sent, figures.received), ("echo", 1, 1));
+//! # Ok(())
+//! # }
+//! ```
+
+mod folder;
+mod publisher;
+mod round_trips;
+mod view;
+
+use ringmem_layouts::SharedLayout;
+
+use crate::HostWord;
+
+pub use folder::{Published, list};
+pub(crate) use publisher::Publisher;
+pub use round_trips::RoundTrips;
+pub use view::{Figures, PoolUse, View};
+
+/// The first word of a page.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.page\0");
+/// The version of the format.
+pub const VERSION: u64 = 1;
+
+/// The file of a published channel: words, each written by the channel alone. Zeroed is valid, and so are any bytes.
+#[derive(SharedLayout)]
+#[repr(C, align(64))]
+pub struct Page {
+    /// [`MAGIC`]. Stored last.
+    pub magic: HostWord,
+    /// [`VERSION`].
+    pub version: HostWord,
+    /// Size of the page in bytes.
+    pub size: HostWord,
+    /// Process id.
+    pub pid: HostWord,
+    /// Time of the publication. This and all times: nanoseconds of `CLOCK_MONOTONIC`.
+    pub created_ns: HostWord,
+    /// How long the heartbeat may stand still before the kernel counts as stuck, nanoseconds.
+    pub stuck_after_ns: HostWord,
+    /// Messages sent, counted from the start index. Stored by each call.
+    pub sent: HostWord,
+    /// Answers received, counted likewise.
+    pub received: HostWord,
+    /// Name of the kernel: UTF-8, filled with zeros.
+    pub kernel: [HostWord; 8],
+    /// Odd while the figures from here to `pool` are being written: a seqlock.
+    pub sequence: HostWord,
+    /// Time of these figures.
+    pub sampled_ns: HostWord,
+    /// Time when the heartbeat was first seen at its value.
+    pub heartbeat_ns: HostWord,
+    /// 1 if the figures in `pool` are those of a pool.
+    pub has_pool: HostWord,
+    /// High-water marks of the input and the output ring, in messages.
+    pub high_water: [HostWord; 2],
+    /// Zero.
+    pub _reserved: [HostWord; 2],
+    /// The words of the `ControlBlock`.
+    pub control: [HostWord; 16],
+    /// The words of the last complete `TelemetryBuffer`.
+    pub telemetry: [HostWord; 8],
+    /// Head, tail and capacity of the host's input ring, then of its output ring.
+    pub rings: [HostWord; 6],
+    /// Of a pool: bytes reserved, their peak, bytes of live blocks, live blocks, hits, misses.
+    pub pool: [HostWord; 6],
+    /// Zero.
+    pub _reserved_too: [HostWord; 4],
+    /// Round trips by duration: see [`RoundTrips`].
+    pub round_trips: [HostWord; RoundTrips::BUCKETS],
+}
+
+/// Size of a page in bytes.
+const BYTES: usize = size_of::<Page>();
+
+const _: () = assert!(BYTES <= 4096, "a page of the system");
+
+/// Returns the time of the system's monotonic clock, nanoseconds.
+fn now() -> u64 {
+    time_of(rustix::time::ClockId::Monotonic)
+}
+
+fn time_of(clock: rustix::time::ClockId) -> u64 {
+    let time = rustix::time::clock_gettime(clock);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}

@@ -1,0 +1,214 @@
+//! [`View`]: the reading side of a page.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::string::String;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::fence;
+
+use ringmem_layouts::attach::AttachError;
+use zerocopy::transmute;
+
+use super::{BYTES, MAGIC, Page, RoundTrips, VERSION, folder, now};
+use crate::control::State;
+use crate::dump::{Conclusion, Dump, Indices, Twins};
+use crate::shared::mapping::Mapping;
+use crate::shared::private;
+use crate::telemetry::TRIES;
+use crate::watchdog::Verdict;
+use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
+
+/// A published page, mapped read-only.
+///
+/// A process that truncates the file while it is read, which needs the rights of the same user, ends this process by `SIGBUS`.
+pub struct View {
+    file: OwnedFd,
+    mapping: Mapping,
+}
+
+/// The figures of a page. Each is what the file says, which may be anything.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Process id.
+    pub pid: u64,
+    /// Name of the kernel; characters that are not printable are replaced.
+    pub kernel: String,
+    /// Time since the publication, nanoseconds. `None` for this and other times in the future.
+    pub open_for_ns: Option<u64>,
+    /// Time since the last sample, nanoseconds.
+    pub age_ns: Option<u64>,
+    /// Time from the change of the heartbeat to the last sample, nanoseconds.
+    pub quiet_for_ns: Option<u64>,
+    /// How long the heartbeat may stand still, nanoseconds.
+    pub stuck_after_ns: u64,
+    /// Messages sent.
+    pub sent: u64,
+    /// Answers received.
+    pub received: u64,
+    /// The control block at the last sample.
+    pub control: ControlBlock<u64>,
+    /// The telemetry at the last sample.
+    pub telemetry: TelemetryBuffer<u64>,
+    /// The host's rings at the last sample: to the kernel, and from it.
+    pub rings: [Indices; 2],
+    /// The most messages that a sample found in each ring.
+    pub high_water: [u64; 2],
+    /// Measured round trips.
+    pub round_trips: RoundTrips,
+    /// The pool that the channel shows, if any.
+    pub pool: Option<PoolUse>,
+}
+
+/// A part of a pool's [`Statistics`](crate::pool::Statistics).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolUse {
+    /// Bytes of slabs and of blocks outside slabs.
+    pub reserved_bytes: u64,
+    /// The high-water mark of `reserved_bytes`.
+    pub reserved_peak: u64,
+    /// Allocated bytes of the live blocks.
+    pub held_bytes: u64,
+    /// Blocks that were allocated and not freed.
+    pub live: u64,
+    /// Requests that a cached block served.
+    pub hits: u64,
+    /// Requests that the slabs or the upstream memory served.
+    pub misses: u64,
+}
+
+impl View {
+    /// Maps a page. Symbolic links are not followed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if it cannot be opened, is no regular file, or if another user owns it or has access; [`Error::Attach`] with the
+    /// values found; [`Error::Map`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let (file, _) = private::open(path.as_ref())?;
+        let mapping = Mapping::read_only(file.as_fd(), BYTES as u64)?;
+        let view = Self { file, mapping };
+        view.page()?;
+        Ok(view)
+    }
+
+    /// Returns the page, if it is one.
+    fn page(&self) -> Result<&Page> {
+        let (needed, got) = (BYTES as u64, private::len(&self.file));
+        // An access beyond the end of a file raises a signal.
+        if got < needed {
+            return Err(AttachError::TooSmall { needed, got }.into());
+        }
+        // SAFETY: mapped with this length, at the start of a system page, as long as `self`. A page consists of words, valid for any bytes.
+        let page: &Page = unsafe { self.mapping.place().cast().as_ref() };
+        let magic = page.magic.load(Relaxed);
+        // SYNC POINT: page seen. Pairs with Publisher::create.
+        fence(Acquire);
+        let [version, size] = [page.version.load(Relaxed), page.size.load(Relaxed)];
+        if magic != MAGIC {
+            return Err(AttachError::Magic { expected: MAGIC, got: magic }.into());
+        }
+        if version != VERSION {
+            return Err(AttachError::Version { expected: VERSION, got: version }.into());
+        }
+        if size != needed {
+            return Err(AttachError::TooSmall { needed, got: size }.into());
+        }
+        Ok(page)
+    }
+
+    /// Returns whether the channel still exists, in a process that lives.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        folder::is_locked(&self.file)
+    }
+
+    /// Reads the figures.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Attach`] if the file has been changed to another, [`Error::Busy`] if a sample was being written at each attempt.
+    pub fn read(&self) -> Result<Figures> {
+        let page = self.page()?;
+        for _ in 0..TRIES {
+            let sequence = page.sequence.load(Relaxed);
+            fence(Acquire);
+            let figures = figures(page);
+            // SYNC POINT: figures read. Pairs with Publisher::sample.
+            fence(Acquire);
+            if sequence & 1 == 0 && page.sequence.load(Relaxed) == sequence {
+                return Ok(figures);
+            }
+            core::hint::spin_loop();
+        }
+        Err(Error::Busy { what: "the page is being written, or its writer stopped in the middle" })
+    }
+}
+
+fn load<const N: usize>(words: &[HostWord; N]) -> [u64; N] {
+    core::array::from_fn(|at| words[at].load(Relaxed))
+}
+
+fn figures(page: &Page) -> Figures {
+    let time = now();
+    let since = |at: u64, to: u64| to.checked_sub(at).filter(|_| at != 0);
+    let sampled = page.sampled_ns.load(Relaxed);
+    let text = load(&page.kernel).map(u64::to_le_bytes).concat();
+    let [head, tail, capacity, output_head, output_tail, output_capacity] = load(&page.rings);
+    let [reserved_bytes, reserved_peak, held_bytes, live, hits, misses] = load(&page.pool);
+    let pool = PoolUse { reserved_bytes, reserved_peak, held_bytes, live, hits, misses };
+    Figures {
+        pid: page.pid.load(Relaxed),
+        kernel: printable(&text),
+        open_for_ns: since(page.created_ns.load(Relaxed), time),
+        age_ns: since(sampled, time),
+        quiet_for_ns: since(page.heartbeat_ns.load(Relaxed), sampled),
+        stuck_after_ns: page.stuck_after_ns.load(Relaxed),
+        sent: page.sent.load(Relaxed),
+        received: page.received.load(Relaxed),
+        control: transmute!(load(&page.control)),
+        telemetry: transmute!(load(&page.telemetry)),
+        rings: [Indices { head, tail, capacity }, Indices { head: output_head, tail: output_tail, capacity: output_capacity }],
+        high_water: load(&page.high_water),
+        round_trips: RoundTrips(load(&page.round_trips)),
+        pool: (page.has_pool.load(Relaxed) == 1).then_some(pool),
+    }
+}
+
+/// Returns text up to its first zero.
+fn printable(bytes: &[u8]) -> String {
+    let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    let shown = |c: char| if c.is_alphanumeric() || c.is_ascii_graphic() { c } else { '?' };
+    String::from_utf8_lossy(text).chars().map(shown).collect()
+}
+
+impl Figures {
+    /// Returns the state of the kernel and its heartbeat at the last sample.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let quiet = self.quiet_for_ns.unwrap_or(0);
+        match self.control.kernel_state() {
+            _ if u64::from(self.control.kernel_epoch()) != self.control.epoch => Verdict::OtherEpoch,
+            Some(state @ (State::Terminated | State::Faulted)) => Verdict::Ended(state),
+            _ if quiet > self.stuck_after_ns => Verdict::Stuck { for_ns: quiet },
+            _ if quiet > 0 => Verdict::Quiet { for_ns: quiet },
+            _ => Verdict::Alive,
+        }
+    }
+
+    /// Returns the kernel's condition at the last sample, as far as the host's rings show it.
+    #[must_use]
+    pub fn conclusion(&self) -> Conclusion {
+        let [input, output] = self.rings;
+        Dump { control: self.control, telemetry: Ok(self.telemetry), input, output, twins: Twins::Unseen, verdict: self.verdict() }
+            .conclusion()
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("file", &self.file).finish_non_exhaustive()
+    }
+}

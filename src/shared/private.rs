@@ -1,0 +1,38 @@
+//! Files and folders that belong to one user alone.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{self, FileType, Mode, OFlags, Stat};
+use rustix::process::geteuid;
+
+use crate::{Error, Result};
+
+/// Checks that this user owns the file and that no other has access.
+pub(crate) fn check(stat: &Stat) -> io::Result<()> {
+    match (stat.st_uid == geteuid().as_raw(), Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)) {
+        (true, false) => Ok(()),
+        (false, _) => Err(io::Error::other("it belongs to another user")),
+        (true, true) => Err(io::Error::other("other users have access to it")),
+    }
+}
+
+/// Opens a regular file for reading, if it belongs to this user alone; returns it and its size. Symbolic links are not followed.
+pub(crate) fn open(path: &Path) -> Result<(OwnedFd, u64)> {
+    // A named pipe would wait for its writer.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let failed = |error| Error::of_file("open", path, error);
+    let file = fs::open(path, flags, Mode::empty()).map_err(|errno| failed(io::Error::from(errno)))?;
+    let stat = fs::fstat(&file).map_err(|errno| failed(errno.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(failed(io::Error::other("it is not a regular file")));
+    }
+    check(&stat).map_err(failed)?;
+    Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
+}
+
+/// Returns the size of an open file; 0 if it cannot be read.
+pub(crate) fn len(file: &OwnedFd) -> u64 {
+    fs::fstat(file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
+}

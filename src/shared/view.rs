@@ -1,0 +1,151 @@
+//! [`View`]: an observer of a ring between other processes.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::fence;
+
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::region::{self, MAX_ENTRIES, Plan, RegionEntry, kind};
+
+use super::mapping::{Mapping, Place};
+use super::memory::region_abi;
+use super::{OwnerState, Side, private, seat};
+use crate::dump::Indices;
+use crate::{HostWord, RegionHeader, Result, Word};
+
+/// The ring of a [`Memory`](super::Memory) in a file, mapped read-only.
+///
+/// It takes no end and disturbs neither. Its figures are what the file says, which may be anything.
+///
+/// A process that truncates the file while it is read, which needs the rights of the same user, ends this process by `SIGBUS`.
+///
+/// ```
+/// use ringmem::shared::{Memory, OwnerState, View};
+///
+/// # let folder = std::env::temp_dir().join(format!("ringmem-view-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let path = folder.join("ring");
+/// let memory = Memory::create_at::<u64>(&path, 64)?;
+/// let mut producer = memory.producer::<u64>()?;
+/// producer.push(7).unwrap();
+/// // In another process of the same user:
+/// let view = View::open(&path)?;
+/// let figures = view.read()?;
+/// assert_eq!((figures.indices.fill(), figures.producer, figures.consumer), (Ok(1), (OwnerState::Alive, 1), (OwnerState::NotYet, 0)));
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+pub struct View {
+    file: OwnedFd,
+    len: u64,
+    ring: Place,
+}
+
+/// The figures of a ring. Each is what the file says, which may be anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Figures {
+    /// Consumer's and producer's index, and the capacity.
+    pub indices: Indices,
+    /// Size of a slot in bytes.
+    pub slot_size: u64,
+    /// State of the producer's owner, and the number of owners that this end has had.
+    pub producer: (OwnerState, u64),
+    /// The same of the consumer.
+    pub consumer: (OwnerState, u64),
+}
+
+impl View {
+    /// Maps the region of a file. Symbolic links are not followed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`](crate::Error::System) if it cannot be opened, is no regular file, or if another user owns it or has access;
+    /// [`Error::Attach`](crate::Error::Attach) with the values found; [`Error::Map`](crate::Error::Map).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let (file, len) = private::open(path.as_ref())?;
+        let needed = Plan::new().size();
+        if len < needed {
+            return Err(AttachError::TooSmall { needed, got: len }.into());
+        }
+        let mapping = Arc::new(Mapping::read_only(file.as_fd(), len)?);
+        let entry = entry(&mapping)?;
+        let ring = Place::new(mapping, &entry)?;
+        Ok(Self { file, len, ring })
+    }
+
+    /// Reads the figures of the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Attach`](crate::Error::Attach) if the file has been truncated.
+    pub fn read(&self) -> Result<Figures> {
+        let got = private::len(&self.file);
+        // An access beyond the end of a file raises a signal.
+        if got < self.len {
+            return Err(AttachError::TooSmall { needed: self.len, got }.into());
+        }
+        let header = self.ring.header();
+        let [capacity, slot_size, mut head] =
+            [&header.constants.capacity, &header.constants.slot_size, &header.consumer.head].map(Word::load);
+        fence(Acquire);
+        let tail = Word::load(&header.producer.tail);
+        if tail.wrapping_sub(head) > capacity {
+            // The consumer may have popped in between.
+            fence(Acquire);
+            head = Word::load(&header.consumer.head);
+        }
+        let owner = |side: Side| {
+            let (word, state) = seat::state_by(|| Word::load(side.owner(header)), side, self.file.as_fd());
+            (state, seat::generation_of(word))
+        };
+        let (producer, consumer) = (owner(Side::Producer), owner(Side::Consumer));
+        Ok(Figures { indices: Indices { head, tail, capacity }, slot_size, producer, consumer })
+    }
+}
+
+/// Returns the entry of the first shared ring, as [`region::entries`] does, with relaxed loads.
+fn entry(mapping: &Mapping) -> Result<RegionEntry<u64>, AttachError> {
+    // SAFETY: at least the table is mapped, at the start of a system page. It consists of words, valid for any bytes.
+    let header = unsafe { mapping.place().cast::<RegionHeader<HostWord>>().as_ref() };
+    // SAFETY: as above; the entries follow the header.
+    let table: &[RegionEntry<HostWord>; MAX_ENTRIES] = unsafe { mapping.place().add(size_of::<RegionHeader<HostWord>>()).cast().as_ref() };
+    let magic = Word::load(&header.magic);
+    // SYNC POINT: region seen. Pairs with Plan::write.
+    fence(Acquire);
+    let [version, abi, count] = [&header.version, &header.abi, &header.count].map(Word::load);
+    if magic != region::MAGIC {
+        return Err(AttachError::Magic { expected: region::MAGIC, got: magic });
+    }
+    if version != region::VERSION {
+        return Err(AttachError::Version { expected: region::VERSION, got: version });
+    }
+    if abi != region_abi() {
+        return Err(AttachError::Abi { expected: region_abi(), got: abi });
+    }
+    if count > MAX_ENTRIES as u64 {
+        return Err(AttachError::Count { got: count });
+    }
+    let entries = table.iter().take(count as usize).map(|entry| {
+        let [kind, offset, size, _reserved] = [&entry.kind, &entry.offset, &entry.size, &entry._reserved].map(Word::load);
+        RegionEntry { kind, offset, size, _reserved }
+    });
+    let mut first = 0;
+    let found = entries
+        .inspect(|entry| {
+            if first == 0 {
+                first = entry.kind
+            }
+        })
+        .find(|entry| entry.kind == kind::SHARED_RING);
+    found.ok_or(AttachError::Kind { expected: kind::SHARED_RING, got: first })
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("file", &self.file).finish_non_exhaustive()
+    }
+}
