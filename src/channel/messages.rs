@@ -54,14 +54,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             },
             pushed => pushed,
         };
-        let sent = match pushed {
+        self.count();
+        match pushed {
             Ok(()) if self.bridge.moves() => self.bridge.flush_sent().map_err(|error| SendError::Flush { error, message: None }),
             Ok(()) => Ok(()),
             Err(PushError::Full(message)) => Err(SendError::Full(message)),
             Err(PushError::Corrupt(message)) => Err(SendError::Corrupt(message)),
-        };
-        self.count();
-        sent
+        }
     }
 
     /// Pops an answer; waits until the kernel has left.
