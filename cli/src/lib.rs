@@ -22,6 +22,8 @@ mod replay;
 mod size;
 mod stream;
 mod terminal;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod top;
 mod view;
 
 use std::ffi::OsString;
@@ -71,6 +73,10 @@ enum Verb {
     /// Create a package with a shared struct, a kernel, a host program and a test
     #[command(after_help = new::EXAMPLES)]
     New(new::Arguments),
+    /// Watch published channels and shared rings
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::Arguments),
     /// Print the completion script of a shell
     #[command(after_help = manual::COMPLETIONS)]
     Completions(manual::Shell),
@@ -90,6 +96,8 @@ impl Verb {
             Self::Bench(arguments) => !arguments.json,
             Self::Replay(arguments) => !arguments.json,
             Self::New(_) | Self::View(_) => true,
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            Self::Top(arguments) => arguments.once && !arguments.json,
             Self::Completions(_) | Self::Man(_) => false,
         }
     }
@@ -153,9 +161,9 @@ pub fn run(
         Ok(Arguments { command }) => match terminal.filter(|_| command.prints_text()) {
             Some(Terminal { columns, .. }) => {
                 let mut fit = Fit::new(out, columns);
-                perform(command, image, Some(columns), &mut fit, err).and_then(|()| Ok(fit.flush()?))
+                perform(command, image, terminal, &mut fit, err).and_then(|()| Ok(fit.flush()?))
             }
-            None => perform(command, image, None, out, err),
+            None => perform(command, image, terminal, out, err),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             let text = error.render();
@@ -182,7 +190,8 @@ pub fn run(
     }
 }
 
-fn perform(command: Verb, image: &Image, columns: Option<usize>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    let columns = terminal.map(|terminal| terminal.columns);
     match command {
         Verb::Stream(arguments) => stream::run(&arguments, image, columns, out, err),
         Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
@@ -192,13 +201,18 @@ fn perform(command: Verb, image: &Image, columns: Option<usize>, out: &mut dyn W
         Verb::Replay(arguments) => replay::run(&arguments, out),
         Verb::View(arguments) => view::run(&arguments, out),
         Verb::New(arguments) => new::run(&arguments, out),
+        #[cfg(any(target_os = "linux", target_os = "android"))]
+        Verb::Top(arguments) => top::run(&arguments, terminal, out),
         Verb::Completions(shell) => manual::complete(&shell, out),
         Verb::Man(pages) => manual::run(&pages, out),
     }
 }
 
-/// Removes the unfinished file of the running command before a signal ends the process. No command can create another file after it.
+/// Removes the unfinished file of the running command and restores the terminal before a signal ends the process. No command can create another file
+/// after it.
 pub fn interrupted() {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    top::restore();
     stream::copy::remove_partial();
 }
 

@@ -63,7 +63,7 @@ impl Write for Fit<'_> {
 }
 
 /// Returns the line in as many lines as it needs.
-fn fitted(line: &str, columns: usize) -> String {
+pub(crate) fn fitted(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map(|at| line.len() - line[indent + at..].trim_start().len());
     // At least half of the width remains for the text.

@@ -61,7 +61,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Returns whether the heartbeat has changed since the last call, [`dump`](Self::dump), or launch.
     pub fn watch(&mut self) -> Verdict {
-        event!(debug, kernel = &*self.launch.kernel, command = ?command, state = ?self.state(), "command acknowledged");
         self.sample();
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
@@ -101,6 +100,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let _ = self.flush();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())?;
+        event!(debug, kernel = &*self.launch.kernel, command = ?command, state = ?self.state(), "command acknowledged");
         self.sample();
         Ok(())
     }

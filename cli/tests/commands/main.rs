@@ -20,4 +20,6 @@ mod replay;
 #[path = "../../../tests/suite/rights.rs"]
 mod rights;
 mod stdin;
+#[cfg(target_os = "linux")]
+mod top;
 mod view;

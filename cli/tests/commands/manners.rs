@@ -9,7 +9,19 @@ use crate::program::{call, finish};
 #[cfg(target_os = "linux")]
 use crate::{bytes, pty::Pty};
 
-const COMMANDS: [&str; 9] = ["stream", "demo", "layout", "doctor", "bench", "replay", "new", "completions", "man"];
+const COMMANDS: &[&str] = &[
+    "stream",
+    "demo",
+    "layout",
+    "doctor",
+    "bench",
+    "replay",
+    "new",
+    #[cfg(target_os = "linux")]
+    "top",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_has_exit_codes_and_each_command_has_examples() {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::ptr;
@@ -14,9 +14,12 @@ use crate::program::until;
 
 /// A pseudo-terminal with a program on it, which is killed when this is dropped.
 pub struct Pty {
+    terminal: File,
     /// Keeps the terminal open after the program has ended.
     slave: File,
     child: Child,
+    /// The modes before the program started.
+    modes: Modes,
     shown: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -37,6 +40,8 @@ impl Pty {
         assert_eq!(said, 0, "openpty: {}", std::io::Error::last_os_error());
         // SAFETY: both were just opened, and nothing else owns them.
         let (terminal, slave) = unsafe { (OwnedFd::from_raw_fd(terminal), OwnedFd::from_raw_fd(slave)) };
+        let (terminal, slave) = (File::from(terminal), File::from(slave));
+        let modes = modes(&slave);
         let stream = || Stdio::from(slave.try_clone().expect("a descriptor"));
         program.stdin(stream()).stdout(stream()).stderr(stream());
         // SAFETY: both calls may be made between fork and exec. The session's terminal is standard input.
@@ -47,16 +52,15 @@ impl Pty {
             })
         };
         let child = program.spawn().expect("the program starts");
-        let (terminal, slave) = (File::from(terminal), File::from(slave));
         let shown = Arc::new(Mutex::new(Vec::new()));
-        let (mut from, to) = (terminal, Arc::clone(&shown));
+        let (mut from, to) = (terminal.try_clone().expect("a descriptor"), Arc::clone(&shown));
         thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 to.lock().expect("no panic").extend_from_slice(&bytes[..count]);
             }
         });
-        Self { slave, child, shown }
+        Self { terminal, slave, child, modes, shown }
     }
 
     /// Returns all that was shown so far.
@@ -67,6 +71,26 @@ impl Pty {
     /// Waits until this was shown.
     pub fn until(&self, text: &str) {
         until(text, || self.shown().contains(text));
+    }
+
+    pub fn send(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    pub fn resize(&self, columns: u16) {
+        let size = winsize(columns);
+        // SAFETY: reads one size.
+        let said = unsafe { libc::ioctl(self.terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
+        assert_eq!(said, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Returns whether the modes are those from before the program started.
+    pub fn has_its_modes(&self) -> bool {
+        modes(&self.slave) == self.modes
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Waits for the end of the program.
@@ -96,6 +120,19 @@ impl Drop for Pty {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Input, output, control and local modes.
+type Modes = [libc::tcflag_t; 4];
+
+fn modes(terminal: &File) -> Modes {
+    let mut modes = std::mem::MaybeUninit::<libc::termios>::zeroed();
+    // SAFETY: writes the modes.
+    let said = unsafe { libc::tcgetattr(terminal.as_raw_fd(), modes.as_mut_ptr()) };
+    assert_eq!(said, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: zeroed, and written.
+    let modes = unsafe { modes.assume_init() };
+    [modes.c_iflag, modes.c_oflag, modes.c_cflag, modes.c_lflag]
 }
 
 const fn winsize(columns: u16) -> libc::winsize {

@@ -1,0 +1,114 @@
+//! `ringmem top`: published channels and shared rings, live or once.
+//!
+//! 1. Regions are mapped read-only, and only those that belong to this user alone. No word in them is trusted: what is impossible is named so.
+//! 2. A rate is the difference of two readings. The first output follows a short wait for the second.
+//! 3. Without a terminal the output is that of `--once`, or a JSON object for each reading.
+
+mod keys;
+mod reading;
+mod report;
+mod screen;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Failure, Outcome, Terminal};
+use reading::Region;
+pub(super) use screen::restore;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem top
+  ringmem top --pid 4711
+  ringmem top /dev/shm/prices.ring --once
+  ringmem top --json > figures.jsonl";
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A file of a published channel or of a shared ring; by default all published channels of this user
+    path: Option<PathBuf>,
+    /// Only the channels of this process
+    #[arg(long, conflicts_with = "path")]
+    pid: Option<u32>,
+    /// Print the figures once, as text
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object for each reading, two a second
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Time between two readings.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Time between the first two.
+const FIRST: Duration = Duration::from_millis(200);
+
+/// The regions that are watched.
+struct Watched<'a> {
+    arguments: &'a Arguments,
+    regions: Vec<Region>,
+}
+
+impl Watched<'_> {
+    /// Opens new regions, forgets those that are gone, and reads all.
+    fn read(&mut self) -> Outcome {
+        if self.arguments.path.is_none() {
+            let wanted = |pid: u32| self.arguments.pid.is_none_or(|wanted| wanted == pid);
+            let listed: Vec<_> = ringmem::monitor::list()?.into_iter().filter(|one| wanted(one.pid)).collect();
+            self.regions.retain(|region| listed.iter().any(|one| one.path == region.path));
+            for one in listed {
+                if !self.regions.iter().any(|region| region.path == one.path) {
+                    self.regions.push(Region::listed(one));
+                }
+            }
+            self.regions.sort_by(|a, b| a.path.cmp(&b.path));
+        }
+        self.regions.iter_mut().for_each(Region::read);
+        Ok(())
+    }
+}
+
+pub(super) fn run(arguments: &Arguments, terminal: Option<Terminal>, out: &mut dyn Write) -> Outcome {
+    let named = arguments.path.as_deref().map(Region::named).transpose()?;
+    let mut watched = Watched { arguments, regions: named.into_iter().collect() };
+    watched.read()?;
+    if !watched.regions.is_empty() {
+        thread::sleep(FIRST);
+        watched.read()?;
+    }
+    match terminal {
+        Some(terminal) if !arguments.once && !arguments.json => return screen::show(&mut watched, terminal, out),
+        _ if !arguments.json => return print(&watched, out),
+        _ => {}
+    }
+    loop {
+        let regions: Vec<Value> = watched.regions.iter().map(report::json).collect();
+        writeln!(out, "{}", json!({ "regions": regions }))?;
+        // A reader sees each line when it is complete.
+        out.flush()?;
+        if arguments.once {
+            return Ok(());
+        }
+        thread::sleep(INTERVAL);
+        watched.read()?;
+    }
+}
+
+fn print(watched: &Watched<'_>, out: &mut dyn Write) -> Outcome {
+    if watched.regions.is_empty() {
+        writeln!(out, "no channel is published")?;
+    }
+    for region in &watched.regions {
+        report::lines(region).iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    Ok(())
+}
+
+/// Returns the failure for a file that holds no region.
+fn no_region(path: &std::path::Path, error: &ringmem::Error) -> Failure {
+    Failure::Fact(format!("{} is not a ringmem region: {}", path.display(), super::chain(error)))
+}

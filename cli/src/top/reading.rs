@@ -1,0 +1,92 @@
+//! [`Region`]: a watched file and its last reading.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ringmem::attach::AttachError;
+use ringmem::monitor::{self, Published};
+use ringmem::{Error, shared};
+
+use super::no_region;
+use crate::{Failure, chain};
+
+/// A file that is watched.
+pub(super) struct Region {
+    pub path: PathBuf,
+    /// Process and name of a published channel.
+    pub published: Option<(u32, String)>,
+    view: Option<View>,
+    /// The last reading, or why there is none.
+    pub reading: Result<Reading, String>,
+    /// Messages per second between the last two readings; `None` if the counts make no sense.
+    pub rate: Option<f64>,
+    before: Option<(u64, Instant)>,
+}
+
+enum View {
+    Channel(monitor::View),
+    Ring(shared::View),
+}
+
+/// The figures of a region.
+pub(super) enum Reading {
+    Channel { figures: Box<monitor::Figures>, is_live: bool },
+    Ring(shared::Figures),
+}
+
+impl Region {
+    /// Returns the region of a published channel. Whether it is one is found when it is read.
+    pub fn listed(Published { pid, name, path, .. }: Published) -> Self {
+        Self { path, published: Some((pid, name)), view: None, reading: Err("not read yet".to_owned()), rate: None, before: None }
+    }
+
+    /// Opens the region of a file that the user named.
+    pub fn named(path: &Path) -> Result<Self, Failure> {
+        let view = open(path).map_err(|error| match error {
+            error @ Error::Attach(_) => no_region(path, &error),
+            error => Failure::Call(error),
+        })?;
+        let reading = Err("not read yet".to_owned());
+        Ok(Self { path: path.to_owned(), published: None, view: Some(view), reading, rate: None, before: None })
+    }
+
+    /// Reads the figures, and opens the file before if that failed until now.
+    pub fn read(&mut self) {
+        let view = match self.view.take().map_or_else(|| open(&self.path), Ok) {
+            Ok(view) => self.view.insert(view),
+            Err(error) => return self.reading = Err(chain(&error)),
+        };
+        let now = Instant::now();
+        let read = match view {
+            View::Channel(view) => view.read().map(|figures| Reading::Channel { figures: Box::new(figures), is_live: view.is_live() }),
+            View::Ring(view) => view.read().map(Reading::Ring),
+        };
+        self.reading = read.map_err(|error| chain(&error));
+        let count = match &self.reading {
+            Ok(Reading::Channel { figures, .. }) => Some(figures.received),
+            Ok(Reading::Ring(figures)) => Some(figures.indices.head),
+            Err(_) => None,
+        };
+        self.rate =
+            self.before.zip(count).and_then(|((before, at), count)| rate(count.wrapping_sub(before), now.duration_since(at).as_secs_f64()));
+        self.before = count.map(|count| (count, now));
+    }
+}
+
+/// Returns messages per second; `None` for a count that went back.
+fn rate(more: u64, seconds: f64) -> Option<f64> {
+    (more < 1 << 62 && seconds > 0.0).then(|| more as f64 / seconds)
+}
+
+/// Opens a page, or else a shared ring. The error is that of the kind of file whose magic was found.
+fn open(path: &Path) -> ringmem::Result<View> {
+    match monitor::View::open(path) {
+        Ok(view) => Ok(View::Channel(view)),
+        Err(page @ Error::Attach(AttachError::Magic { .. } | AttachError::TooSmall { .. })) => match shared::View::open(path) {
+            Ok(view) => Ok(View::Ring(view)),
+            Err(Error::Attach(AttachError::Magic { .. })) => Err(page),
+            Err(ring) => Err(ring),
+        },
+        Err(error) => Err(error),
+    }
+}
