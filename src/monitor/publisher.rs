@@ -92,7 +92,8 @@ impl Publisher {
     pub fn count(&mut self, tail: u64, head: u64) -> bool {
         let (sent, received) = (tail.wrapping_sub(self.start), head.wrapping_sub(self.start));
         match self.probe {
-            None if sent != received => self.probe = Some((sent, now())),
+            // Only the last message was sent in this call.
+            None if sent != self.page().sent.load(Relaxed) => self.probe = Some((sent, now())),
             Some((message, at)) if received.wrapping_sub(message) < 1 << 63 => {
                 let bucket = &self.page().round_trips[RoundTrips::bucket(now().saturating_sub(at))];
                 bucket.store(bucket.load(Relaxed).wrapping_add(1), Relaxed);
