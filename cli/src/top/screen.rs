@@ -77,7 +77,6 @@ pub(super) fn show(watched: &mut Watched<'_>, on: crate::Terminal, out: &mut dyn
     let failed = |error: io::Error| Failure::Fact(format!("cannot control the terminal: {error}"));
     let mut keys = Keys::open().map_err(failed)?;
     let shown = Shown::new().map_err(failed)?;
-    // A frame is one write.
     let mut out = BufWriter::with_capacity(1 << 16, out);
     execute!(out, EnterAlternateScreen, Hide)?;
     let mut terminal = Terminal::new(CrosstermBackend::new(out))?;

@@ -160,13 +160,18 @@ fn files_that_are_no_region_are_refused_with_their_facts() {
     };
     let mut version = bytes.clone();
     version[8] = 9;
+    let ring = folder.path().join("ring");
+    drop(Memory::create_at::<u64>(&ring, 16).expect("a ring"));
+    let mut another = fs::read(&ring).expect("a ring");
+    another[8] = 7;
     let link = folder.path().join("link");
     symlink(path("intact"), &link).expect("a link");
-    let cases: [(PathBuf, &str); 8] = [
+    let cases: [(PathBuf, &str); 9] = [
         (file("truncated", &bytes[..100], 0o600), "is not a ringmem region: region too small: 100 bytes"),
         (file("empty", &[], 0o600), "is not a ringmem region: region too small: 0 bytes"),
         (file("random", &noise(5000), 0o600), "is not a ringmem region: not formatted: magic is"),
         (file("version", &version, 0o600), "is not a ringmem region: version 9, expected 1"),
+        (file("another", &another, 0o600), "is not a ringmem region: version 7, expected 1"),
         (file("open", &bytes, 0o644), "other users have access to it"),
         (folder.path().to_owned(), "it is not a regular file"),
         (link, "symbolic link"),
