@@ -41,7 +41,7 @@ impl Bar {
         }
     }
 
-    /// Shows what is being done.
+    /// Shows the current step.
     pub fn say(&self, what: &'static str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what);

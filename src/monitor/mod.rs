@@ -6,10 +6,10 @@
 //! 1. A channel that was [named](crate::channel::Builder::publish) writes its figures to a [`Page`] in a file. The channel's own calls write it: there is
 //!    no thread, and a channel that makes no calls leaves the page unchanged.
 //! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, a call stores all
-//!    figures. The high-water marks are those of these samples.
+//!    figures. The high-water marks are those of these samples. A batch is counted by the next call.
 //! 3. The round trip is the time from the send of a message to the receipt of its answer, measured for one message at a time. It needs a kernel that answers
 //!    each message once, in order.
-//! 4. Only the user who published it can read the file. [`View`] maps it read-only and trusts no word in it.
+//! 4. The file is private to its user. [`View`] maps it read-only and trusts no word in it.
 //! 5. The file is removed when the channel is dropped. The files of processes that were killed are removed when another channel of the user is published.
 //!
 //! A channel that is not published has no page and reads no clock: one branch a call remains.

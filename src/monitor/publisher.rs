@@ -19,7 +19,7 @@ use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 const SAMPLE_NS: u64 = 10_000_000;
 const POOL_NS: u64 = 200_000_000;
 
-/// The page of a channel and what is needed to fill it.
+/// The page of a channel, and the state of its measurements.
 pub(crate) struct Publisher {
     mapping: Mapping,
     path: PathBuf,

@@ -27,7 +27,7 @@ pub struct View {
     mapping: Mapping,
 }
 
-/// The figures of a page. Each is what the file says, which may be anything.
+/// The figures of a page, unchecked: a hostile file may contain any values.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Figures {

@@ -18,7 +18,7 @@ use crate::{HostWord, RegionHeader, Result, Word};
 
 /// The ring of a [`Memory`](super::Memory) in a file, mapped read-only.
 ///
-/// It takes no end and disturbs neither. Its figures are what the file says, which may be anything.
+/// It takes no end and disturbs neither. The figures are unchecked: a hostile file may contain any values.
 ///
 /// A process that truncates the file while it is read, which needs the rights of the same user, ends this process by `SIGBUS`.
 ///
@@ -44,7 +44,7 @@ pub struct View {
     ring: Place,
 }
 
-/// The figures of a ring. Each is what the file says, which may be anything.
+/// The figures of a ring, unchecked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {

@@ -1,4 +1,4 @@
-//! Published figures: what a channel writes to its page, and what a view reads from any file.
+//! Published figures: the page that a channel writes, and views of pages and of other files.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 use std::fs::{self, Permissions};

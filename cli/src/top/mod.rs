@@ -1,6 +1,6 @@
 //! `ringmem top`: published channels and shared rings, live or once.
 //!
-//! 1. Regions are mapped read-only, and only those that belong to this user alone. No word in them is trusted: what is impossible is named so.
+//! 1. Regions are mapped read-only, and only those that belong to this user alone. No word in them is trusted: impossible figures are marked.
 //! 2. A rate is the difference of two readings. The first output follows a short wait for the second.
 //! 3. Without a terminal the output is that of `--once`, or a JSON object for each reading.
 
