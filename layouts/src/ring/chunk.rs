@@ -20,20 +20,6 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
             count => Ok(Chunk::new(self, count)),
         }
     }
-
-    /// Returns the next message in place; it remains the next.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`].
-    pub fn front(&mut self) -> Result<&T, PopError>
-    where
-        M::Cell<T>: SliceCell<T>,
-    {
-        self.peek(1)?;
-        // SAFETY: present and this end's until released, which takes `&mut`; the cell is plain bytes.
-        Ok(self.slot(0).with(|slot| unsafe { &*slot }))
-    }
 }
 
 /// Waiting messages in place. Dropping it takes none.
@@ -52,7 +38,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 /// assert_eq!(consumer.pop().as_deref(), Ok("b"));
 /// ```
 pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
-    consumer: &'c mut Consumer<'a, K, T, M>,
+    pub(super) consumer: &'c mut Consumer<'a, K, T, M>,
     // INVARIANT: this many messages from the consumer's head on are present, at least one.
     count: u64,
 }

@@ -30,9 +30,9 @@ use crate::{Host, HostWord, SlotCell, Word};
 /// ```
 #[repr(C)]
 pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {
-    header: RingHeader<HostWord>,
+    pub(super) header: RingHeader<HostWord>,
     // INVARIANT: a power of two of them, initialised by the kind; those that hold messages are valid.
-    slots: S,
+    pub(super) slots: S,
     _values: PhantomData<(K, T)>,
 }
 

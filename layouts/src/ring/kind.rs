@@ -10,6 +10,7 @@ pub(super) use claimed::{Look, Turns, claim, fill, format, take};
 pub use claimed::{Mpmc, Mpsc, SystemAtomics};
 pub use flagged::Flagged;
 pub use indexed::{Access, Indexed};
+pub(super) use indexed::{Emptying, Filling};
 pub use sealed::Sealed;
 
 use super::slots::Slots;
@@ -100,6 +101,19 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
 
+    /// Returns the index of the next message, and the number of consecutive messages from there on, up to `most`, without noting them.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index is outside the ring.
+    #[doc(hidden)]
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt>;
+
+    /// Checks that there is a next message.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError>;
 

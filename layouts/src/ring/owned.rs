@@ -309,3 +309,12 @@ impl<E: fmt::Debug> fmt::Debug for Owned<E> {
         f.debug_tuple("Owned").field(&self.end).finish()
     }
 }
+
+/// Whether both are ends of one ring.
+impl<E, F> PartialEq<Owned<F>> for Owned<E> {
+    fn eq(&self, other: &Owned<F>) -> bool {
+        Arc::ptr_eq(&self.ring, &other.ring)
+    }
+}
+
+impl<E> Eq for Owned<E> {}

@@ -19,6 +19,11 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         Self { own, peer, announced: false }
     }
 
+    /// The ends of a ring in a `static` whose header nothing has changed: it says that they were never open, which is not closed.
+    pub(super) const fn in_static(header: &'a RingHeader<W>) -> Self {
+        Self { own: header, peer: header, announced: true }
+    }
+
     const fn owner(&self) -> &'a W {
         if FILLS { &self.peer.producer.owner } else { &self.peer.consumer.owner }
     }

@@ -98,16 +98,16 @@ macro_rules! seen_in_place {
             for start in STARTS {
                 let mut ring = $kind::Ring::<String, CAPACITY>::starting_at(start);
                 let (mut producer, mut consumer) = ring.split();
-                assert_eq!(consumer.front(), Err(PopError::Empty));
+                assert_eq!(consumer.first(), Err(PopError::Empty));
                 for round in 0..6 {
                     let names = ["a", "b", "c"].map(|name| format!("{name}{round}"));
                     names.iter().for_each(|name| producer.push(name.clone()).unwrap());
-                    assert_eq!(consumer.front(), Ok(&names[0]));
+                    assert_eq!(consumer.first(), Ok(&names[0]));
                     let chunk = consumer.peek(2).unwrap();
                     assert!(chunk.iter().eq(&names[..2]));
                     assert_eq!([0, 1, 2, u64::MAX].map(|offset| chunk.get(offset)), [Some(&names[0]), Some(&names[1]), None, None]);
                     chunk.release(1);
-                    assert_eq!((consumer.len(), consumer.front()), (2, Ok(&names[1])));
+                    assert_eq!((consumer.len(), consumer.first()), (2, Ok(&names[1])));
                     assert_eq!([(); 3].map(|()| consumer.pop().ok()), [Some(names[1].clone()), Some(names[2].clone()), None]);
                 }
             }

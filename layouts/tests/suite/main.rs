@@ -10,6 +10,7 @@ mod attach;
 mod clock_model;
 mod drain;
 mod errors;
+mod filled;
 mod framed_attach;
 mod framed_model;
 mod kernels;
@@ -34,5 +35,6 @@ mod two_threads_clock;
 mod two_threads_framed;
 mod two_threads_lossy;
 mod untrusted_model;
+mod views;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };

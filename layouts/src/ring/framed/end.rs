@@ -27,7 +27,7 @@ use crate::{Machine, RingHeader, Word};
 /// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
 /// ```
 pub struct End<'a, M: Machine, const FILLS: bool> {
-    pub(super) port: Port<'a, M::Word, FILLS>,
+    pub(in crate::ring) port: Port<'a, M::Word, FILLS>,
     pub(super) slots: Slots<'a, M::Cell<u64>>,
     // INVARIANT: wrapping, a producer's index is at most the capacity past `seen`, and the other words are its own. A consumer's is at most
     // the capacity before it, and the words between are initialised and its own.

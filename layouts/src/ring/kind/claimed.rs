@@ -393,6 +393,23 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
         consumer.turns().len().min(most)
     }
 
+    /// Skips slots that were given up, as `next` does. Slots that a forgotten batch took wait for `next`: a word must not be released twice.
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
+        let turns = consumer.turns();
+        let mut index = consumer.head;
+        loop {
+            // SYNC POINT: slot published. Pairs with the producers' stores of it.
+            let word = turns.slot(index).word.load_acquire();
+            if word == turns.full(index) {
+                return Ok((index, turns.run(index, most, |index| turns.full(index))));
+            }
+            if turns.is_before(word, turns.full(index)) {
+                return Ok((index, 0));
+            }
+            index = turns.after_given_up(index);
+        }
+    }
+
     #[inline(always)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
         let turns = consumer.turns();

@@ -146,6 +146,15 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
         (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
     }
 
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
+        let waiting = Self::waiting(consumer, most);
+        if waiting == 0 && consumer.state.released != consumer.head {
+            // As in `release_kept`; the same store again does no harm.
+            consumer.port.peer.consumer.head.store_release(consumer.head);
+        }
+        Ok((consumer.head, waiting))
+    }
+
     #[inline(always)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
         if consumer.is_there(0) { Ok(()) } else { Err(PopError::Empty) }

@@ -81,6 +81,12 @@ pub struct Filling {
     published: u64,
 }
 
+impl Filling {
+    pub(in crate::ring) const fn new(tail: u64) -> Self {
+        Self { pace: Pace::new(tail), is_held: false, published: tail }
+    }
+}
+
 impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     type Filling = Filling;
 
@@ -92,7 +98,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn filling(tail: u64) -> Filling {
-        Filling { pace: Pace::new(tail), is_held: false, published: tail }
+        Filling::new(tail)
     }
 
     #[inline(always)]
@@ -175,6 +181,12 @@ pub struct Emptying {
     released: u64,
 }
 
+impl Emptying {
+    pub(in crate::ring) const fn new(head: u64, tail: u64) -> Self {
+        Self { tail, pace: Pace::new(head), is_held: false, released: head }
+    }
+}
+
 impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     type Emptying = Emptying;
 
@@ -186,12 +198,25 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn emptying(head: u64, tail: u64) -> Emptying {
-        Emptying { tail, pace: Pace::new(head), is_held: false, released: head }
+        Emptying::new(head, tail)
     }
 
     #[inline(always)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
         consumer.polled().wrapping_sub(consumer.head).min(most)
+    }
+
+    #[inline]
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
+        if consumer.available() >= most {
+            return Ok((consumer.head, most));
+        }
+        let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity())?;
+        if waiting == 0 && consumer.state.is_held {
+            // As in `settle_kept`; the same store again does no harm.
+            consumer.port.peer.consumer.head.store_release(consumer.head);
+        }
+        Ok((consumer.head, waiting.min(most)))
     }
 
     #[inline(always)]
@@ -396,18 +421,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(count as usize)
     }
 
-    /// Returns all messages in place: before the wrap and after it.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`].
-    pub fn as_slices(&mut self) -> Result<[&[T]; 2], Corrupt> {
-        if self.refresh()? == 0 {
-            Indexed::settle_kept(self);
-        }
-        Ok(self.runs(self.available()))
-    }
-
+    /// Returns the first `count` messages, which are present, as two runs: before the wrap and after it.
     pub(in crate::ring) fn runs(&self, count: u64) -> [&[T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: u64| {

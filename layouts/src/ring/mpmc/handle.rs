@@ -24,8 +24,8 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 /// assert_eq!((used(&producer), used(&consumer)), (75, 75));
 /// ```
 pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> {
-    pub(super) turns: Turns<'a, T, M>,
-    /// A past value of the end's index.
+    pub(in crate::ring) turns: Turns<'a, T, M>,
+    /// Where the end's index was when this handle last saw it, or before.
     pub(super) hint: u64,
 }
 

@@ -1,0 +1,76 @@
+//! `PartialEq` of ends: two ends are equal if they are ends of one ring.
+//!
+//! A producer and a consumer can be compared too. Ends that attach to one ring through two mappings of its memory are not equal: only addresses are
+//! compared.
+//!
+//! ```
+//! use ringmem_layouts::ring::{mpmc, spsc};
+//!
+//! let (producer, consumer) = spsc::bounded::<u32>(4);
+//! let (other, _) = spsc::bounded::<u32>(4);
+//! assert!(producer == consumer && producer != other);
+//!
+//! let ring = mpmc::Ring::<u32, 4>::new();
+//! let (producer, consumer) = ring.split();
+//! assert!(producer == producer.clone() && consumer == producer);
+//! ```
+
+use super::kind::{OneConsumer, OneProducer};
+use super::{Consumer, Producer, RingFlags, framed, mpmc};
+use crate::{Machine, RingHeader, RmwWord};
+
+impl<K: OneProducer<T, M>, T, M: Machine> Producer<'_, K, T, M> {
+    /// Returns the headers that the producer and the consumer of its ring poll.
+    const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
+        [self.port.own, self.port.peer]
+    }
+}
+
+impl<K: OneConsumer<T, M>, T, M: Machine> Consumer<'_, K, T, M> {
+    /// As of the producer.
+    const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
+        [self.port.peer, self.port.own]
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> mpmc::Handle<'_, T, M, KIND, FILLS> {
+    /// As of the producer; there is one header.
+    const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
+        [self.turns.header, self.turns.header]
+    }
+}
+
+impl<M: Machine, const FILLS: bool> framed::End<'_, M, FILLS> {
+    /// As of the producer.
+    const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
+        if FILLS { [self.port.own, self.port.peer] } else { [self.port.peer, self.port.own] }
+    }
+}
+
+macro_rules! same {
+    ($([$($generic:tt)*] $end:ty, $other:ty;)+) => {$(
+        impl<$($generic)*> PartialEq<$other> for $end {
+            /// Returns whether both are ends of one ring.
+            fn eq(&self, other: &$other) -> bool {
+                self.headers() == other.headers()
+            }
+        }
+    )+};
+}
+
+same! {
+    [K: OneProducer<T, M>, T, M: Machine] Producer<'_, K, T, M>, Producer<'_, K, T, M>;
+    [K: OneConsumer<T, M>, T, M: Machine] Consumer<'_, K, T, M>, Consumer<'_, K, T, M>;
+    [K: OneProducer<T, M> + OneConsumer<T, M>, T, M: Machine] Producer<'_, K, T, M>, Consumer<'_, K, T, M>;
+    [K: OneProducer<T, M> + OneConsumer<T, M>, T, M: Machine] Consumer<'_, K, T, M>, Producer<'_, K, T, M>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool, const OTHER: bool]
+        mpmc::Handle<'_, T, M, KIND, FILLS>, mpmc::Handle<'_, T, M, KIND, OTHER>;
+    [T, M: Machine<Word: RmwWord>] mpmc::ManyProducer<'_, T, M, { RingFlags::MPSC.bits() }>, Consumer<'_, super::Mpsc, T, M>;
+    [T, M: Machine<Word: RmwWord>] Consumer<'_, super::Mpsc, T, M>, mpmc::ManyProducer<'_, T, M, { RingFlags::MPSC.bits() }>;
+    [M: Machine, const FILLS: bool, const OTHER: bool] framed::End<'_, M, FILLS>, framed::End<'_, M, OTHER>;
+}
+
+impl<K: OneProducer<T, M>, T, M: Machine> Eq for Producer<'_, K, T, M> {}
+impl<K: OneConsumer<T, M>, T, M: Machine> Eq for Consumer<'_, K, T, M> {}
+impl<T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Eq for mpmc::Handle<'_, T, M, KIND, FILLS> {}
+impl<M: Machine, const FILLS: bool> Eq for framed::End<'_, M, FILLS> {}

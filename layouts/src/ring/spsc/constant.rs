@@ -1,0 +1,48 @@
+//! [`Ring::split_const`]: the ends of a ring in a `static`, made by the compiler.
+#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+
+use core::ptr::NonNull;
+
+use super::{Consumer, Producer, Ring};
+use crate::Host;
+use crate::ring::kind::{Emptying, Filling};
+use crate::ring::port::Port;
+use crate::ring::slots::Slots;
+
+impl<T, const N: usize> Ring<T, N> {
+    /// Returns both ends of a new ring, also in the initial value of a `static`. [`split`](super::RingIn::split) needs no `unsafe`, but a ring that
+    /// it can borrow exclusively.
+    ///
+    /// # Safety
+    ///
+    /// The ring is unchanged since [`new`](super::RingIn::new), and no other ends of it are made, before or later.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    ///
+    /// use ringmem_layouts::Host;
+    /// use ringmem_layouts::ring::spsc::{Consumer, Producer, Ring};
+    ///
+    /// type Ends = (Producer<'static, u32, Host>, Consumer<'static, u32, Host>);
+    /// static ENDS: Mutex<Option<Ends>> = {
+    ///     static RING: Ring<u32, 16> = Ring::new();
+    ///     // SAFETY: nothing else names the ring.
+    ///     Mutex::new(Some(unsafe { RING.split_const() }))
+    /// };
+    ///
+    /// let (mut producer, mut consumer) = ENDS.lock().unwrap().take().unwrap();
+    /// std::thread::spawn(move || producer.push(7).unwrap()).join().unwrap();
+    /// assert_eq!(consumer.pop(), Ok(7));
+    /// assert!(consumer.is_disconnected());
+    /// ```
+    #[must_use]
+    pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Host>, Consumer<'static, T, Host>) {
+        let slots = NonNull::from_ref(&self.slots).cast();
+        // SAFETY: so many slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
+        let (to_fill, to_empty) = unsafe { (Slots::new(slots, N as u64), Slots::new(slots, N as u64)) };
+        // The indices of a new ring begin at 0. They are not read: the compiler reads no other `static`.
+        let producer = Producer { state: Filling::new(0), port: Port::in_static(&self.header), slots: to_fill, tail: 0, end: N as u64 };
+        let consumer = Consumer { state: Emptying::new(0, 0), port: Port::in_static(&self.header), slots: to_empty, head: 0 };
+        (producer, consumer)
+    }
+}

@@ -1,0 +1,219 @@
+//! Views of waiting messages: of a [`Consumer`] through `&self`, and for changes in place through `&mut self`.
+//!
+//! 1. A view takes no message. The messages remain in the ring, and a change is what the next `pop` returns.
+//! 2. A message is the consumer's from its publication to its release, so no producer accesses it meanwhile. Both borrow the consumer, so nothing
+//!    is released during a view.
+//! 3. A view through `&self` polls and caches nothing: the next `pop` may poll again. Where several consumers compete ([`mpmc`](super::mpmc))
+//!    there are no views.
+
+use super::chunk::Chunk;
+use super::consumer::Consumer;
+use super::error::PopError;
+use super::kind::{InPlace, Indexed, OneConsumer};
+use crate::attach::Corrupt;
+use crate::{Machine, SliceCell, SlotCell};
+
+impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, K, T, M> {
+    /// Returns the next message in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::{PopError, spsc};
+    ///
+    /// let (mut producer, consumer) = spsc::bounded::<String>(4);
+    /// assert_eq!(consumer.end().first(), Err(PopError::Empty));
+    /// producer.push("head".to_owned())?;
+    /// assert_eq!(consumer.end().first().map(String::as_str), Ok("head"));
+    /// assert_eq!(consumer.len(), 1);
+    /// # Ok::<(), ringmem_layouts::ring::Full<String>>(())
+    /// ```
+    #[doc(alias("front", "peek"))]
+    pub fn first(&self) -> Result<&T, PopError> {
+        let (index, count) = K::seen(self, 1).map_err(PopError::Corrupt)?;
+        if count == 0 {
+            return Err(PopError::Empty);
+        }
+        // SAFETY: the message is present, and this end's until it is released, which takes `&mut`.
+        Ok(unsafe { &*self.place(index) })
+    }
+
+    /// Returns the next message in place, to be changed; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::from([1, 2]);
+    /// let (_, mut consumer) = ring.split();
+    /// *consumer.first_mut()? += 10;
+    /// assert_eq!(consumer.pop(), Ok(11));
+    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// ```
+    #[doc(alias("front_mut", "peek_mut"))]
+    pub fn first_mut(&mut self) -> Result<&mut T, PopError> {
+        self.peek(1)?;
+        // SAFETY: the message is present and this end's, which is borrowed exclusively.
+        Ok(unsafe { &mut *self.place(self.head) })
+    }
+
+    /// Returns the waiting messages in place, oldest first: of `mpsc` those before the next slot that is not published or was given up. Empty also
+    /// if the ring is corrupt, which `pop` reports.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc;
+    ///
+    /// let (mut producer, mut consumer) = spsc::bounded::<u32>(4);
+    /// (1..=3).for_each(|number| assert!(producer.push(number).is_ok()));
+    /// assert_eq!(consumer.end().iter().rev().copied().collect::<Vec<_>>(), [3, 2, 1]);
+    /// assert_eq!(consumer.pop(), Ok(1));
+    /// ```
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        let (index, count) = K::seen(self, self.capacity()).unwrap_or((self.head, 0));
+        // SAFETY: so many messages are present, and this end's until they are released, which takes `&mut`.
+        (0..count as usize).map(move |offset| unsafe { &*self.place(index.wrapping_add(offset as u64)) })
+    }
+
+    /// Returns the waiting messages in place, to be changed; otherwise as [`iter`](Self::iter).
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::from([1, 2, 3, 4]);
+    /// let (_, mut consumer) = ring.split();
+    /// consumer.iter_mut().for_each(|number| *number *= 2);
+    /// assert_eq!(consumer.iter().sum::<i32>(), 20);
+    /// ```
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
+        let count = self.peek(u64::MAX).map_or(0, |chunk| chunk.len());
+        self.exclusive(count)
+    }
+
+    /// Returns the first `count` messages, which are present.
+    fn exclusive(&mut self, count: u64) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
+        let end = &*self;
+        // SAFETY: the messages are present and this end's, which is borrowed exclusively for as long; each offset comes once.
+        (0..count as usize).map(move |offset| unsafe { &mut *end.place(end.head.wrapping_add(offset as u64)) })
+    }
+
+    /// Returns the place of the payload of an index.
+    fn place(&self, index: u64) -> *mut T {
+        K::cell(self.slots.at(index)).with_mut(|place| place)
+    }
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
+    /// Returns all waiting messages in place, as two runs: before the wrap and after it. None is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index is outside the ring.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::<u32, 4>::starting_at(2);
+    /// let (mut producer, consumer) = ring.split();
+    /// producer.push_slice(&[1, 2, 3])?;
+    /// assert_eq!(consumer.as_slices()?, [&[1, 2][..], &[3]]);
+    /// # Ok::<(), ringmem_layouts::attach::Corrupt>(())
+    /// ```
+    pub fn as_slices(&self) -> Result<[&[T]; 2], Corrupt> {
+        let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
+        Ok(self.runs(count))
+    }
+
+    /// Returns all waiting messages in place, to be changed; otherwise as [`as_slices`](Self::as_slices).
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index is outside the ring.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::from([3, 1, 2, 4]);
+    /// let (_, mut consumer) = ring.split();
+    /// let [all, _] = consumer.as_mut_slices()?;
+    /// all.sort();
+    /// assert_eq!(consumer.pop(), Ok(1));
+    /// # Ok::<(), ringmem_layouts::attach::Corrupt>(())
+    /// ```
+    pub fn as_mut_slices(&mut self) -> Result<[&mut [T]; 2], Corrupt> {
+        let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
+        Ok(self.runs_mut(count))
+    }
+
+    /// Returns the first `count` messages, which are present, as two runs: before the wrap and after it.
+    fn runs_mut(&mut self, count: u64) -> [&mut [T]; 2] {
+        let first = self.slots.before_wrap(self.head, count);
+        let run = |index: u64, count: u64| {
+            // SAFETY: `count` initialised slots short of the wrap, this end's, which is borrowed exclusively; the two runs do not overlap.
+            unsafe { core::slice::from_raw_parts_mut(self.slots.run(index).as_ptr(), count as usize) }
+        };
+        [run(self.head, first), run(self.head.wrapping_add(first), count - first)]
+    }
+}
+
+impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, K, T, M> {
+    /// Returns the message `offset` places after the first, to be changed; `None` past the end.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::from([1, 2]);
+    /// let (_, mut consumer) = ring.split();
+    /// let mut chunk = consumer.peek(2)?;
+    /// assert_eq!((chunk.get_mut(1).map(core::mem::take), chunk.get_mut(2)), (Some(2), None));
+    /// assert_eq!((consumer.pop(), consumer.pop()), (Ok(1), Ok(0)));
+    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// ```
+    pub fn get_mut(&mut self, offset: u64) -> Option<&mut T> {
+        if offset >= self.len() {
+            return None;
+        }
+        // SAFETY: by the invariant of a chunk the message is present, and this end's, which is borrowed exclusively.
+        Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset)) })
+    }
+
+    /// Returns the messages in place, one after the other, to be changed.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::from([1, 2]);
+    /// let (_, mut consumer) = ring.split();
+    /// let mut chunk = consumer.peek(2)?;
+    /// chunk.iter_mut().for_each(|number| *number += 1);
+    /// assert_eq!(chunk.into_iter().sum::<i32>(), 5);
+    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// ```
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
+        let count = self.len();
+        self.consumer.exclusive(count)
+    }
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
+    /// Returns the messages as two runs, to be changed: before the wrap and after it.
+    ///
+    /// ```
+    /// use ringmem_layouts::ring::spsc::Ring;
+    ///
+    /// let mut ring = Ring::from([1, 2]);
+    /// let (_, mut consumer) = ring.split();
+    /// let mut chunk = consumer.peek(2)?;
+    /// chunk.as_mut_slices()[0].reverse();
+    /// assert_eq!(consumer.pop(), Ok(2));
+    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// ```
+    pub fn as_mut_slices(&mut self) -> [&mut [T]; 2] {
+        let count = self.len();
+        self.consumer.runs_mut(count)
+    }
+}

@@ -1,0 +1,158 @@
+//! Rings that begin with values in them, rings that the compiler splits, and ends that are compared.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+
+use ringmem_layouts::Host;
+use ringmem_layouts::ring::lossy::{self, ReadError};
+use ringmem_layouts::ring::{PopError, PushError, flagged, framed, mpmc, mpsc, spsc};
+
+use crate::patience::insist;
+
+/// A value whose drop is counted.
+struct Counted(u64, Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, SeqCst);
+    }
+}
+
+macro_rules! of_each_kind {
+    ($($tests:ident: $kind:ident;)+) => {$(
+        mod $tests {
+            use super::*;
+
+            #[test]
+            fn a_ring_of_an_array_is_full_and_has_its_values_in_order() {
+                let ring = &mut $kind::Ring::from([1, 2, 3, 4]);
+                let (mut producer, mut consumer) = ring.split();
+                assert_eq!((producer.push(5), producer.capacity(), consumer.len()), (Err(PushError::Full(5)), 4, 4));
+                assert!(!producer.is_disconnected() && !consumer.is_disconnected());
+                for round in 1..10 {
+                    assert_eq!(consumer.pop(), Ok(round));
+                    assert_eq!(producer.push(round + 4), Ok(()));
+                }
+                drop(producer);
+                assert!(consumer.is_disconnected());
+            }
+
+            #[test]
+            fn each_value_of_an_array_is_dropped_once() {
+                let drops = Arc::default();
+                let values = || [1, 2].map(|number| Counted(number, Arc::clone(&drops)));
+                drop($kind::Ring::from(values()));
+                assert_eq!(drops.swap(0, SeqCst), 2);
+                let ring = &mut $kind::Ring::from(values());
+                let (producer, mut consumer) = ring.split();
+                assert_eq!(consumer.pop().map(|value| value.0).ok(), Some(1));
+                assert_eq!(drops.swap(0, SeqCst), 1);
+                drop((producer, consumer));
+                assert_eq!(Arc::strong_count(&drops), 2);
+            }
+
+            #[cfg(feature = "alloc")]
+            #[test]
+            fn a_ring_of_a_vec_has_the_next_power_of_two_of_slots() {
+                for count in 0..9 {
+                    let values: Vec<String> = (0..count).map(|number: u32| number.to_string()).collect();
+                    for ring in [$kind::Boxed::from(values.clone()), values.iter().cloned().collect()] {
+                        let (mut producer, mut consumer) = ring.into_ends();
+                        let capacity = values.len().next_power_of_two();
+                        assert_eq!((producer.capacity(), consumer.len()), (capacity, values.len()));
+                        for free in (0..=capacity - values.len()).rev() {
+                            assert_eq!(producer.push("new".to_owned()).is_ok(), free > 0);
+                        }
+                        assert!(consumer.try_iter().take(values.len()).eq(values.iter().cloned()));
+                    }
+                }
+            }
+        }
+    )+};
+}
+
+of_each_kind! {
+    of_spsc: spsc;
+    of_flagged: flagged;
+    of_mpsc: mpsc;
+    of_mpmc: mpmc;
+}
+
+#[test]
+fn a_lossy_ring_is_extended_over_its_oldest_values() {
+    let mut ring = lossy::Ring::<u64, 4>::starting_at(u64::MAX - 1);
+    let (mut writer, mut reader) = ring.split();
+    writer.extend(0..3);
+    assert_eq!((reader.pop(), writer.len()), (Ok(0), 3));
+    writer.extend(3..8);
+    assert_eq!((reader.pop(), reader.pop()), (Err(ReadError::Overrun { lost: 3 }), Ok(4)));
+}
+
+/// Compares both ends of a ring with each other and with those of another ring, in both directions.
+macro_rules! compared {
+    ($one:expr, $other:expr) => {
+        match ($one, $other) {
+            ((producer, consumer), (stranger, strange)) => {
+                assert_eq!([producer == consumer, consumer == producer], [true; 2]);
+                assert_eq!([producer == stranger, consumer == strange, producer == strange, consumer == stranger], [false; 4]);
+            }
+        }
+    };
+}
+
+#[test]
+fn ends_are_equal_if_they_are_of_one_ring() {
+    // Slots without size may lie at equal addresses.
+    compared!(spsc::Ring::<(), 2>::new().split(), spsc::Ring::<(), 2>::new().split());
+    compared!(flagged::Ring::<u64, 2>::new().split(), flagged::Ring::<u64, 2>::new().split());
+    compared!(mpsc::Ring::<u64, 2>::new().split(), mpsc::Ring::<u64, 2>::new().split());
+    compared!(mpmc::Ring::<u64, 2>::new().split(), mpmc::Ring::<u64, 2>::new().split());
+    compared!(framed::Ring::<64>::new().split(), framed::Ring::<64>::new().split());
+    let ring = mpmc::Ring::<u64, 2>::new();
+    assert!(ring.split() == ring.split(), "handles at different times");
+}
+
+#[cfg(feature = "alloc")]
+#[test]
+fn owned_ends_are_equal_if_they_hold_one_ring() {
+    compared!(spsc::bounded::<()>(4), spsc::bounded::<()>(4));
+    compared!(lossy::bounded::<u64>(4), lossy::bounded::<u64>(4));
+    let (_writer, reader) = lossy::bounded::<u64>(4);
+    assert!(reader == reader.clone());
+}
+
+type Ends<T> = Mutex<Option<(spsc::Producer<'static, T, Host>, spsc::Consumer<'static, T, Host>)>>;
+
+#[test]
+fn a_ring_in_a_static_is_split_by_the_compiler() {
+    static ENDS: Ends<u64> = {
+        static RING: spsc::Ring<u64, 4> = spsc::Ring::new();
+        // SAFETY: the ring has no other name.
+        Mutex::new(Some(unsafe { RING.split_const() }))
+    };
+    let (mut producer, mut consumer) = ENDS.lock().unwrap().take().expect("taken once");
+    assert_eq!((producer.capacity(), producer.len(), consumer.len(), consumer.pop()), (4, 0, 0, Err(PopError::Empty)));
+    assert!(producer == consumer && !producer.is_disconnected() && !consumer.is_disconnected());
+    let writer = thread::spawn(move || {
+        (0..100).for_each(|number| insist(|| producer.push(number).ok()));
+        assert!(!producer.is_disconnected());
+    });
+    (0..100).for_each(|number| assert_eq!(insist(|| consumer.pop().ok()), number));
+    writer.join().unwrap();
+    assert!(consumer.is_disconnected());
+}
+
+#[test]
+fn a_producer_that_the_compiler_made_finds_its_consumer_gone_and_the_ring_full() {
+    static ENDS: Ends<String> = {
+        static RING: spsc::Ring<String, 2> = spsc::Ring::new();
+        // SAFETY: the ring has no other name.
+        Mutex::new(Some(unsafe { RING.split_const() }))
+    };
+    let (mut producer, consumer) = ENDS.lock().unwrap().take().expect("taken once");
+    drop(consumer);
+    assert!(producer.is_disconnected());
+    assert_eq!([(); 3].map(|()| producer.push(String::new()).is_ok()), [true, true, false]);
+}
