@@ -55,6 +55,8 @@ enum Format {
     Svg,
     /// A header file for C11 and C++11
     C,
+    /// Structs for WGSL shaders
+    Wgsl,
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
@@ -78,6 +80,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         Format::Markdown => write!(out, "{}", describe::markdown(&abi)),
         Format::Svg => write!(out, "{}", describe::svg(&abi)),
         Format::C => write!(out, "{}", describe::c(&abi)),
+        Format::Wgsl => write!(out, "{}", describe::wgsl(&abi)),
     }
     .map_err(Failure::Print)
 }

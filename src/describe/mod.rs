@@ -1,4 +1,4 @@
-//! Layouts as tables, JSON, Markdown, C headers and SVG byte maps; a pool's slabs as a picture.
+//! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps; a pool's slabs as a picture.
 //!
 //! Output comes from descriptors that the compiler has checked. The same set gives the same text. Names and writers are escaped.
 //!
@@ -27,6 +27,7 @@ pub(crate) mod json;
 mod markdown;
 mod svg;
 mod table;
+mod wgsl;
 
 use std::fmt::{self, Display, Formatter};
 
@@ -55,6 +56,14 @@ pub fn markdown(abi: &Abi) -> impl Display {
 /// A field without bytes is a comment; an integer without a C type is an array of bytes.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
+}
+
+/// Prints structs for WGSL, in the storage address space; nested ones too. A 64-bit number is a `vec2<u32>`, low word first.
+///
+/// Fields that WGSL cannot place, such as a `u8`, are words named `bytes_OFFSET`, or by their field if it is the only one. A struct whose size or
+/// alignment is no multiple of 4 is a comment. WGSL has no 64-bit atomic access: a shader must not read words that the other side writes meanwhile.
+pub fn wgsl(abi: &Abi) -> impl Display {
+    fmt::from_fn(move |f| wgsl::write(abi, f))
 }
 
 /// Draws the bytes of each struct, eight per row, coloured by writer.

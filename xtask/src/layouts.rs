@@ -16,7 +16,8 @@ The layouts of all structs that host and device share. `cargo xtask layouts` gen
 every build and target; `cargo xtask layouts --check` fails if the page is out of date. In your own structs, `#[derive(SharedLayout)]` creates the descriptor.
 
 A *word* has 64 bits, in a header shared with another agent or in a message. The colour of a box shows the writer, and a dashed box is reserved. The
-cache lines are on the right. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
+cache lines are on the right. `ringmem layout` prints the same on a terminal, with `--format c` as a header for C and C++, and
+with `--format wgsl` as structs for shaders.
 ";
 
 pub fn write() -> Result<(), Failure> {

@@ -88,6 +88,7 @@ fn each_format_is_what_the_library_gives() {
         ("markdown", describe::markdown(&ABI).to_string()),
         ("svg", describe::svg(&ABI).to_string()),
         ("c", describe::c(&ABI).to_string()),
+        ("wgsl", describe::wgsl(&ABI).to_string()),
     ] {
         for ran in [call(&IMAGE, ["layout", "--format", format]), execute(["layout", "--format", format])] {
             assert_eq!((ran.code, ran.err.as_str()), (0, ""));
