@@ -4,7 +4,7 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use ringmem_layouts::{Abi, Field, LayoutDescriptor, Shape};
+use ringmem_layouts::{Abi, AbiHash, Field, Layout, LayoutDescriptor, RingHeader, Shape};
 
 const HEAD: &str = "\
 /* Structs that a host and a device share, made from their Rust definitions by ringmem. Changes belong there.
@@ -69,6 +69,11 @@ impl Header<'_> {
         }
         writeln!(f, r#"static_assert(sizeof({name}) == {size}, "{name} is not {size} bytes in size");"#)?;
         writeln!(f, r#"static_assert(alignof({name}) == {align}, "{name} is not aligned to {align} bytes");"#)?;
+        writeln!(
+            f,
+            "#define RINGMEM_RING_OF_{name} UINT64_C({:#018x}) /* ConstantLine.abi of a ring of these messages */",
+            ring_abi(hash)
+        )?;
         for Field { name: field, offset, .. } in fields.iter().filter(|field| field.size > 0) {
             let field = identifier(field);
             writeln!(f, r#"static_assert(offsetof({name}, {field}) == {offset}, "{name}.{field} is not at offset {offset}");"#)?;
@@ -101,6 +106,11 @@ impl Header<'_> {
         let alone = !self.structs.iter().any(|other| other.name == layout.name && other.hash != layout.hash);
         if alone { name } else { format!("{name}_{:016x}", layout.hash) }
     }
+}
+
+/// Returns what a ring's header contains as the ABI of its messages.
+const fn ring_abi(message: u64) -> u64 {
+    AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(message).finish()
 }
 
 fn number(name: &str) -> Option<&'static str> {

@@ -53,7 +53,8 @@ pub fn markdown(abi: &Abi) -> impl Display {
 
 /// Prints a header for C11 and C++11, with assertions of sizes, alignments and offsets. Nested structs come first.
 ///
-/// A field without bytes is a comment; an integer without a C type is an array of bytes.
+/// `RINGMEM_RING_OF_` and the name of a struct is the value of `ConstantLine.abi` in a ring of such messages: a C++ process at the other end checks
+/// it (`examples/08_cpp`). A field without bytes is a comment, because C has none; an integer without a C type is an array of bytes.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
 }

@@ -133,12 +133,14 @@ const RESERVED: &str = "\
     template this thread_local throw trait try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying virtual \
     volatile wgsl where with writeonly yield";
 
-/// Prints offset, type and writer on one line: WGSL ends a comment at any line break.
+/// Prints offset, type and, if it is known, writer on one line: WGSL ends a comment at any line break.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;
         super::spelled(field.layout, f)?;
-        f.write_str(", ")?;
+        if !field.writer.is_empty() {
+            f.write_str(", ")?;
+        }
         for character in field.writer.chars() {
             let breaks = character.is_control() || matches!(character, '\u{2028}' | '\u{2029}');
             f.write_char(if breaks { ' ' } else { character })?;

@@ -1,0 +1,201 @@
+//! A C++ process at the other ends of two rings: it exchanges messages, owns its ends, and is found dead.
+#![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+
+mod example;
+#[path = "../examples/08_cpp/messages.rs"]
+mod messages;
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use messages::{ABI, Fill, Order};
+use ringmem::describe;
+use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
+use ringmem::wait::WaitStrategy;
+
+const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 100 };
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The C++ program, compiled with the header that is printed for the messages.
+static PEER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cpp_peer");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("layouts.h"), describe::c(&ABI).to_string()).unwrap();
+    let program = folder.join("peer");
+    let output = Command::new("g++")
+        .args(["-std=c++20", "-O2", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(&folder)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/08_cpp/peer.cpp"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap_or_else(|error| panic!("this test needs g++ ({error}); on Debian: apt-get install g++"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+});
+
+/// Two rings in files, and the C++ processes that use them.
+struct Rings {
+    folder: tempfile::TempDir,
+    orders: Memory,
+    fills: Memory,
+}
+
+impl Rings {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let orders = Memory::create_at::<Order>(folder.path().join("orders"), 4).unwrap();
+        let fills = Memory::create_at::<Fill>(folder.path().join("fills"), 4).unwrap();
+        Self { folder, orders, fills }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn ends(&self) -> (Producer<Order>, Consumer<Fill>) {
+        (self.orders.producer().unwrap(), self.fills.consumer().unwrap())
+    }
+
+    fn start(&self, names: [&str; 2]) -> Child {
+        let mut command = Command::new(&*PEER);
+        command.args(names.map(|name| self.path(name))).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn refused(&self, names: [&str; 2], fact: &str) {
+        let output = ended(self.start(names));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains(fact), "{fact}: {output:?}");
+    }
+}
+
+/// Waits for a process, and kills one that does not end.
+fn ended(mut child: Child) -> Output {
+    let deadline = Instant::now() + LIMIT;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("the process does not end");
+        }
+        thread::yield_now();
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// Where a ring begins in its file.
+const RING: u64 = 1152;
+
+const ORDER: Order = Order { id: 7, price: 2.5, quantity: 3 };
+const FILL: Fill = Fill { id: 7, cost: 7.5 };
+
+#[test]
+fn the_example_exchanges_its_messages_with_a_cpp_process() {
+    let program = example::program("08_cpp");
+    let header = Command::new(&program).arg("header").output().unwrap();
+    assert_eq!(String::from_utf8(header.stdout).unwrap(), describe::c(&ABI).to_string());
+    let output = ended(Command::new(program).arg(&*PEER).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let expected = "a second consumer: in use: the consumer of this ring, in this process or another\n\
+                    10000 orders in C++\n10000 orders filled for 22500.00; the C++ process: Left\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_successor_continues_after_a_cpp_process_that_was_killed() {
+    let rings = Rings::new();
+    let (mut sender, mut receiver) = rings.ends();
+    for number in 1..=3 {
+        let began = Instant::now();
+        let mut peer = rings.start(["orders", "fills"]);
+        assert_eq!(sender.wait_for_peer(HOW, Some(Instant::now() + LIMIT)), Ok(number));
+        assert_eq!(receiver.wait_for_peer(HOW, Some(Instant::now() + LIMIT)), Ok(number));
+        sender.waiting(HOW).send_timeout(ORDER, LIMIT).unwrap();
+        assert_eq!(receiver.waiting(HOW).recv_timeout(LIMIT), Ok(FILL));
+        assert!(began.elapsed() < LIMIT / 2, "the waits ended by their deadlines, not by the peer");
+        assert_eq!((sender.peer_state(), receiver.peer_state()), (OwnerState::Alive, OwnerState::Alive));
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+        assert_eq!((sender.peer_state(), receiver.peer_state()), (OwnerState::Died, OwnerState::Died));
+        // The operating system is asked at every 64th call.
+        assert!((0..64).any(|_| sender.is_disconnected()) && (0..64).any(|_| receiver.is_disconnected()));
+    }
+}
+
+#[test]
+fn a_cpp_process_ends_with_its_peer() {
+    let rings = Rings::new();
+    let (mut sender, receiver) = rings.ends();
+    let peer = rings.start(["orders", "fills"]);
+    (0..3).for_each(|_| sender.push(ORDER).unwrap());
+    drop(sender);
+    assert_eq!(ended(peer).stdout, b"3 orders in C++\n");
+    assert_eq!((rings.orders.state(Side::Consumer), receiver.peer_state()), (OwnerState::Left, OwnerState::Left));
+    drop(receiver);
+
+    // One order more than the ring of fills has slots, of which three are in use, and no one takes them.
+    let (mut sender, receiver) = rings.ends();
+    (0..2).for_each(|_| sender.push(ORDER).unwrap());
+    drop(receiver);
+    let output = ended(rings.start(["orders", "fills"]));
+    assert!(output.status.code() == Some(1) && output.stderr.starts_with(b"peer: nobody takes the fills"), "{output:?}");
+}
+
+#[test]
+fn a_cpp_process_ends_if_its_peer_died() {
+    let rings = Rings::new();
+    let mut sender = rings.orders.producer::<Order>().unwrap();
+    sender.push(ORDER).unwrap();
+    drop(sender);
+    // As a killed producer leaves it: open in the file, and not locked.
+    let file = fs::File::options().write(true).open(rings.path("orders")).unwrap();
+    file.write_all_at(&u64::to_le_bytes(2 << 2 | 1), RING + 8).unwrap();
+    assert_eq!(rings.orders.state(Side::Producer), OwnerState::Died);
+    assert_eq!(ended(rings.start(["orders", "fills"])).stdout, b"1 orders in C++\n");
+}
+
+#[test]
+fn a_cpp_process_takes_no_end_that_has_an_owner_and_no_other_ring() {
+    let rings = Rings::new();
+    let consumer = rings.orders.consumer::<Order>().unwrap();
+    rings.refused(["orders", "fills"], "this end has an owner: ");
+    drop(consumer);
+    let producer = rings.fills.producer::<Fill>().unwrap();
+    rings.refused(["orders", "fills"], "this end has an owner: ");
+    drop(producer);
+    rings.refused(["fills", "orders"], "not such a ring: other messages");
+    rings.refused(["missing", "fills"], "open ");
+    fs::write(rings.path("short"), [0; 100]).unwrap();
+    rings.refused(["short", "fills"], "not such a ring: too small");
+    fs::write(rings.path("zeros"), [0; 1 << 16]).unwrap();
+    rings.refused(["zeros", "fills"], "not such a ring: no region");
+    assert_eq!(rings.orders.state(Side::Consumer), OwnerState::Left, "each end that was taken is closed");
+}
+
+#[test]
+fn a_cpp_process_trusts_no_word_of_its_peer() {
+    for (word, value, fact) in [
+        (RING, 5, "the producer's index is out of range"),
+        (RING, u64::MAX, "the producer's index is out of range"),
+        (RING + 256 + 16, 3, "another geometry"),
+        (RING + 256 + 16, 1 << 20, "outside its entry"),
+        (RING + 256 + 24, 8, "slots of another size"),
+        (RING + 256 + 32, 1 << 40, "another geometry"),
+        (RING + 256 + 48, 2, "another kind of message"),
+        (64 + 8, 1 << 40, "outside the file"),
+        (64 + 8, 1160, "outside the file"),
+        (64 + 16, 1 << 40, "outside the file"),
+        (32, 33, "too many entries"),
+        (32, 0, "no entry"),
+    ] {
+        let rings = Rings::new();
+        let file = fs::File::options().write(true).open(rings.path("orders")).unwrap();
+        file.write_all_at(&u64::to_le_bytes(value), word).unwrap();
+        rings.refused(["orders", "fills"], fact);
+    }
+}
