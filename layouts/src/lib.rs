@@ -39,7 +39,7 @@
 
 #[cfg(feature = "alloc")]
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 // A word must be laid out as a `u64`, or snapshots differ from their source.

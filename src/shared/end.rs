@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::spsc::untrusted;
-use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, WaitWords};
+use ringmem_layouts::ring::{End, Pop, PopError, Push, PushError, ReadBytes, WaitWords, WriteBytes};
 
 use super::mapping::Place;
 use super::seat::{self, Seat};
@@ -402,7 +402,25 @@ ends! {
     Consumer, Pop pop() -> Result<T, PopError>;
 }
 
-// An end may move between threads; it is never shared.
+impl WriteBytes for Producer<u8> {
+    fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
+        self.end.push_slice(bytes)
+    }
+    fn has_room(&mut self) -> bool {
+        self.free() > 0 || self.refresh() != Ok(0)
+    }
+}
+
+impl ReadBytes for Consumer<u8> {
+    fn read_some(&mut self, into: &mut [u8]) -> Result<usize, Corrupt> {
+        self.end.pop_slice(into)
+    }
+    fn has_bytes(&mut self) -> bool {
+        self.available() > 0 || self.refresh() != Ok(0)
+    }
+}
+
+// An end may move to another thread; it is never shared, and exists once.
 const _: fn() = || {
     fn is_send<E: Send>() {}
     is_send::<Producer<u64>>();

@@ -39,6 +39,7 @@ mod futures;
 mod iter;
 mod park;
 mod select;
+mod stream;
 mod waiting;
 
 pub use bounded::{Receiver, Sender, bounded, bounded_mpmc, bounded_mpsc};

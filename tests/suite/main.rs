@@ -48,6 +48,7 @@ mod typed_launch;
 mod uses;
 mod wait;
 mod wait_kinds;
+mod wait_streams;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
 

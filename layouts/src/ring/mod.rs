@@ -52,6 +52,7 @@ mod same;
 mod slots;
 pub mod spsc;
 mod storage;
+mod stream;
 mod traits;
 mod view;
 
@@ -74,4 +75,6 @@ pub use slots::{Row, Slot};
 use storage::power_of_two;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};
+#[doc(hidden)]
+pub use stream::{Broken, ReadBytes, WriteBytes};
 pub use traits::{End, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};

@@ -318,3 +318,10 @@ impl<E, F> PartialEq<Owned<F>> for Owned<E> {
 }
 
 impl<E> Eq for Owned<E> {}
+
+impl<E> Owned<E> {
+    /// Returns the bare end for an operation that lets no borrow of the ring escape.
+    pub(super) const fn bare_mut(&mut self) -> &mut E {
+        &mut self.end
+    }
+}

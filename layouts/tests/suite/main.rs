@@ -30,6 +30,7 @@ mod rings_model;
 #[cfg(feature = "alloc")]
 mod run_time_capacity;
 mod shuttle_rings;
+mod streams;
 mod two_threads;
 mod two_threads_clock;
 mod two_threads_framed;
