@@ -8,12 +8,16 @@
 mod checksum;
 mod error;
 mod header;
+#[cfg(feature = "bytemuck")]
+mod pod;
 mod reference;
 
 #[cfg(feature = "checksum")]
 pub use checksum::crc32c;
 pub use error::HeaderError;
 pub use header::{Flags, MAGIC, MessageHeader, Priority};
+#[cfg(feature = "bytemuck")]
+pub use pod::PodMessage;
 pub use reference::{BufferReference, ReferenceError, ReferenceFlags};
 
 use crate::DeviceBytes;

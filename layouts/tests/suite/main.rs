@@ -25,6 +25,8 @@ mod lossy_model;
 mod message_model;
 #[cfg(feature = "alloc")]
 mod owned;
+#[cfg(feature = "bytemuck")]
+mod pods;
 mod policies;
 mod rings_model;
 #[cfg(feature = "alloc")]

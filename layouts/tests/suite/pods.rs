@@ -1,0 +1,80 @@
+//! Messages that bytemuck vouches for, and layouts where bytemuck asks for `Pod`.
+
+use std::ptr::NonNull;
+
+use bytemuck::{Pod, Zeroable};
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::message::PodMessage;
+use ringmem_layouts::ring::{BareSlot, spsc};
+use ringmem_layouts::{DeviceBytes, Host, HostWord, Layout, MessageHeader, RingHeader, RingLayout, RingMessage, SharedLayout, SlotCell};
+
+/// A user's type without `SharedLayout`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+struct Vertex {
+    position: [f32; 3],
+    colour: u32,
+}
+
+// SAFETY: zero is valid.
+unsafe impl Zeroable for Vertex {}
+// SAFETY: four numbers of four bytes.
+unsafe impl Pod for Vertex {}
+
+/// A user's type with both.
+#[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
+#[repr(C)]
+#[layout(message = 9)]
+struct Draw {
+    first: PodMessage<Vertex>,
+    count: u64,
+}
+
+// SAFETY: zero is valid.
+unsafe impl Zeroable for Draw {}
+// SAFETY: `SharedLayout` rejects padding.
+unsafe impl Pod for Draw {}
+
+const VERTEX: Vertex = Vertex { position: [1.0, 2.0, 3.0], colour: 0xff00_00ff };
+
+/// Pushes one message into a ring in memory, as processes share it, and pops it.
+fn exchanged<T: RingMessage>(value: T) -> T {
+    let header = RingHeader::<HostWord>::new::<T>(&RingLayout::of::<T>(2).unwrap(), u64::MAX);
+    let slots: [BareSlot<T>; 2] = [T::zeroed(); 2].map(SlotCell::new);
+    // SAFETY: only these two ends access the header and its two slots, which are initialised.
+    unsafe {
+        let mut producer = spsc::Producer::<T, Host>::new(&header, &header, NonNull::from(&slots).cast()).unwrap();
+        let mut consumer = spsc::Consumer::<T, Host>::new(&header, &header, NonNull::from(&slots).cast()).unwrap();
+        assert!(producer.push(value).is_ok());
+        consumer.pop().unwrap()
+    }
+}
+
+#[test]
+fn a_pod_type_is_a_message_alone_and_in_a_struct() {
+    assert_eq!(exchanged(PodMessage::<_, 3>(VERTEX)).0, VERTEX);
+    let draw = Draw { first: PodMessage(VERTEX), count: 3 };
+    assert_eq!(exchanged(draw), draw);
+    assert_eq!(draw.as_bytes(), bytemuck::bytes_of(&draw));
+    let descriptor = <PodMessage<Vertex, 3>>::DESCRIPTOR;
+    assert_eq!((descriptor.size, descriptor.align, Draw::DESCRIPTOR.fields[1].offset), (16, 4, 16));
+}
+
+#[test]
+fn messages_of_another_size_alignment_or_kind_are_refused() {
+    type Ours = PodMessage<[u32; 4], 1>;
+    let header = RingHeader::<HostWord>::new::<Ours>(&RingLayout::of::<Ours>(2).unwrap(), 0);
+    let refused = |refused: Result<RingLayout, AttachError>| refused.unwrap_err();
+    assert!(header.geometry::<Ours>().is_ok() && header.geometry::<PodMessage<[f32; 4], 1>>().is_ok());
+    assert!(matches!(refused(header.geometry::<PodMessage<[u32; 4], 2>>()), AttachError::Kind { expected: 2, got: 1 }));
+    assert!(matches!(refused(header.geometry::<PodMessage<[u32; 3], 1>>()), AttachError::Abi { .. }));
+    assert!(matches!(refused(header.geometry::<PodMessage<[u64; 2], 1>>()), AttachError::Abi { .. }));
+}
+
+#[test]
+fn a_layout_is_cast_to_bytes_and_back() {
+    let header = MessageHeader::new(7).with_id(1);
+    assert_eq!(bytemuck::pod_read_unaligned::<MessageHeader>(bytemuck::bytes_of(&header)), header);
+    let snapshot: RingHeader = Zeroable::zeroed();
+    assert_eq!(bytemuck::cast_slice::<_, u64>(&[snapshot; 2]), [0; 96]);
+}
