@@ -171,6 +171,7 @@ impl<M: Memory> MemoryManager<M> {
     /// # Errors
     ///
     /// [`NotFound`](Error::NotFound); [`IdError::Elements`](crate::error::IdError::Elements) with both type names if it has another element type.
+    #[inline]
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
         self.slots.here()?;
         match self.shared.names.find(name, |named| named.metadata.element.check::<T>().map(|()| named.index)) {

@@ -158,13 +158,21 @@ impl<T, M: Memory, V: Leased<Memory = M>> Drop for Lease<'_, T, M, V> {
     #[inline]
     fn drop(&mut self) {
         self.value.was_read();
-        // SAFETY: only here, or in `into_owned`, which does not drop.
-        let value = unsafe { ManuallyDrop::take(&mut self.value) };
-        if let Some(ticket) = self.used {
-            let backend = value.buffer().memory().backend().clone();
-            backend.keep(Box::new(value.into_owned()), &Uses::of(ticket), None);
+        match self.used {
+            // SAFETY: only in this function, or in `into_owned`, which does not drop.
+            None => unsafe { ManuallyDrop::drop(&mut self.value) },
+            // SAFETY: as above.
+            Some(ticket) => keep(unsafe { ManuallyDrop::take(&mut self.value) }, ticket),
         }
     }
+}
+
+/// Drops a lease after an operation. Not inlined, so that the drop of a lease without one is.
+#[cold]
+#[inline(never)]
+fn keep<V: Leased>(value: Shared<'_, V>, ticket: Ticket) {
+    let backend = value.buffer().memory().backend().clone();
+    backend.keep(Box::new(value.into_owned()), &Uses::of(ticket), None);
 }
 
 impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> LeaseMut<'_, T, M, V> {
