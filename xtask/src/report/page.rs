@@ -19,12 +19,18 @@ const README: [(&str, &str, &str, &str); 10] = [
     ("rings", "spsc-8", "ringmem flagged", "`ring::flagged`"),
     ("rings", "mpsc-2-1", "ringmem mpsc", "`ring::mpsc`"),
     ("rings", "mpmc-2-2", "ringmem mpmc", "`ring::mpmc`"),
-    ("memory", "pool-warm-64K", "ringmem pool", "a block of a pool"),
+    ("memory", "pool-warm-64K", "ringmem Pool", "a block of a pool"),
 ];
 
 /// Returns the table for the README. Its first rows measure one and the same ring.
 pub fn readme(results: &Results) -> Result<String, Failure> {
-    let mut text = String::from("| `cargo bench -p ringmem-benches --bench` | ringmem | best competitor |\n|---|---:|---|\n");
+    let classes = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
+    let Results { machine, date, .. } = results;
+    let mut text = format!(
+        "Median nanoseconds on two {classes} cores of an {machine}, {date}; bold: slower by more than 15 %. The first six rows measure\n\
+         `ring::spsc`. No figure is from a GPU. [All figures](docs/performance.md), losses first; [rejected attempts](docs/internals/measurements.md).\n\n\
+         | `cargo bench -p ringmem-benches --bench` | ringmem | best competitor |\n|---|---:|---|\n"
+    );
     for (bench, workload, subject, what) in README {
         let row = results.find(bench, workload, subject).ok_or_else(|| format!("no row {bench} {workload} {subject}"))?;
         let (figure, best) = (number(row.median), results.best(row));
@@ -32,9 +38,6 @@ pub fn readme(results: &Results) -> Result<String, Failure> {
         let best = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
         let _ = writeln!(text, "| `{bench} -- {workload}`, {what} | {figure} | {best} |");
     }
-    let classes = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
-    let Results { machine, date, .. } = results;
-    let _ = writeln!(text, "\nMedian nanoseconds on two {classes} cores of an {machine}, {date}. Bold: slower by more than 15 %.");
     Ok(text)
 }
 
