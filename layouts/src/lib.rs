@@ -32,7 +32,7 @@
 //!
 //! # Limits
 //!
-//! This crate allocates nothing, never blocks and calls no driver.
+//! Without features this crate allocates nothing, never blocks and calls no driver.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

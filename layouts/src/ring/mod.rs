@@ -21,7 +21,7 @@
 //! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases. MPMC ends are
 //! [`mpmc::Handle`]s.
 //!
-//! Rings do not wait, wake or resize.
+//! Rings do not wait, wake or resize; only the traits of `embedded-io` poll in a loop.
 
 pub mod aggregate;
 mod alias;
