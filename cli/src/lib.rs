@@ -69,6 +69,7 @@ enum Verb {
     #[command(after_help = replay::EXAMPLES)]
     Replay(replay::Arguments),
     /// Show a snapshot of memory as an HTML page: slabs, timeline, fragmentation, holders, leaks; or convert it for PyTorch's viewer or Perfetto
+    #[command(after_help = view::EXAMPLES)]
     View(view::Arguments),
     /// Create a package with a shared struct, a kernel, a host program and a test
     #[command(after_help = new::EXAMPLES)]
@@ -95,7 +96,8 @@ impl Verb {
             Self::Doctor(arguments) => !arguments.json,
             Self::Bench(arguments) => !arguments.json,
             Self::Replay(arguments) => !arguments.json,
-            Self::New(_) | Self::View(_) => true,
+            Self::View(arguments) => arguments.prints_text(),
+            Self::New(_) => true,
             #[cfg(any(target_os = "linux", target_os = "android"))]
             Self::Top(arguments) => arguments.once && !arguments.json,
             Self::Completions(_) | Self::Man(_) => false,

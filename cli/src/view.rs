@@ -20,6 +20,11 @@ use ringmem::streaming::{FileSource, Source};
 use super::{Failure, Outcome, counted, failed, shown, size};
 use document::Document;
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  ringmem view memory.json --output memory.html
+  ringmem view memory.json --format pytorch > memory.pickle";
+
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// A snapshot written by `ringmem::snapshot` or by `ringmem replay --snapshot`
@@ -30,6 +35,13 @@ pub(super) struct Arguments {
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Html)]
     format: Format,
+}
+
+impl Arguments {
+    /// Whether standard output gets a line about the file instead of the file.
+    pub(super) fn prints_text(&self) -> bool {
+        self.output.is_some()
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

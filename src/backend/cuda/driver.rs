@@ -1,5 +1,6 @@
 //! [`Driver`]: the driver's library and devices. cudarc's first call panics without a driver, so this module opens the library itself.
 
+use core::error::Error as _;
 use core::fmt;
 use std::ffi::{CStr, c_int};
 use std::string::String;
@@ -148,7 +149,11 @@ fn calls() -> Result<&'static Calls> {
     if let Some(calls) = CALLS.get() {
         return Ok(calls);
     }
-    let missing = |source: libloading::Error| Error::NoDriver { tried: NAMES, source: source.into() };
+    // The loader's text, which names the library or the function, is the source's source.
+    let missing = |error: libloading::Error| {
+        let source = error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+        Error::NoDriver { tried: NAMES, source: source.into() }
+    };
     let library = match LIBRARY.get() {
         Some(library) => library,
         // Never closed, so cudarc opens the same library.
