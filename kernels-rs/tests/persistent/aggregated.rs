@@ -19,17 +19,17 @@ use crate::warp::on_a_warp;
 
 const OUTPUT: u64 = 128;
 
-fn message(group: u64, id: u64) -> Echo {
+pub fn message(group: u64, id: u64) -> Echo {
     Echo { words: std::array::from_fn(|word| [group, id][word % 2]) }
 }
 
-struct Shared {
-    memory: Bytes,
+pub struct Shared {
+    pub memory: Bytes,
     layout: RingLayout,
 }
 
 impl Shared {
-    fn new(capacity: u64, start: u64) -> Self {
+    pub fn new(capacity: u64, start: u64) -> Self {
         let layout = RingLayout::of::<Echo>(capacity).expect("a geometry");
         let memory = Bytes::zeroed((OUTPUT + layout.size()) as usize);
         // SAFETY: within the memory, unused.
@@ -39,7 +39,7 @@ impl Shared {
         Self { memory, layout }
     }
 
-    fn receiver(&self) -> Consumer<'_, Echo, Host> {
+    pub fn receiver(&self) -> Consumer<'_, Echo, Host> {
         // SAFETY: as long as its layout; the only consumer.
         unsafe { Consumer::from_raw(self.memory.place(OUTPUT), self.layout.size()) }.expect("just formatted")
     }
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-fn joins(rig: &mut Rig<'_, Echo, Echo>, shared: &Shared, group: u64) {
+pub fn joins(rig: &mut Rig<'_, Echo, Echo>, shared: &Shared, group: u64) {
     rig.block.output_ring.store(shared.memory.address() + OUTPUT, Relaxed);
     rig.launch.controls = rig.launch.controls.wrapping_sub(group * 128);
 }

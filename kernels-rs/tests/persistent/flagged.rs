@@ -12,21 +12,21 @@ use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape, until};
 use crate::warp::{Lane, with_a_warp};
 
-struct Rings<'a> {
-    sender: Producer<'a, Echo, Host>,
-    receiver: Consumer<'a, Echo, Host>,
+pub struct Rings<'a> {
+    pub sender: Producer<'a, Echo, Host>,
+    pub receiver: Consumer<'a, Echo, Host>,
 }
 
 fn layout(capacity: u64) -> RingLayout {
     RingLayout::of_kind::<Echo>(RingFlags::FLAGGED, capacity).expect("a geometry")
 }
 
-fn memory(shape: Shape) -> Bytes {
+pub fn memory(shape: Shape) -> Bytes {
     Bytes::zeroed((layout(shape.input).size().next_multiple_of(128) + layout(shape.output).size()) as usize)
 }
 
 impl<'a> Rings<'a> {
-    fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
+    pub fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
         use std::sync::atomic::Ordering::Relaxed;
         let (input, output) = (layout(shape.input), layout(shape.output));
         let at = input.size().next_multiple_of(128);

@@ -9,7 +9,7 @@ use ringmem_layouts::{HostWord, RingHeader};
 
 use crate::echo::message;
 use crate::machine::unmapped;
-use crate::memory::Device;
+use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
 fn address(header: &RingHeader<HostWord>) -> u64 {
@@ -20,8 +20,20 @@ fn slots(header: &RingHeader<HostWord>) -> u64 {
     address(header) + size_of::<RingHeader<u64>>() as u64
 }
 
-fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 4] {
+pub fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 4] {
     [address(host.input), slots(device.input), address(host.output), slots(device.output)]
+}
+
+/// A rig whose host ends poll the headers near the host.
+pub fn rigs<'a>(far: &'a Bytes, near: &'a Bytes, shape: Shape) -> (Rig<'a, Echo, Echo>, Rig<'a, Echo, Echo>) {
+    let (mut rig, host) = (Rig::<Echo, Echo>::new(far, shape), Rig::<Echo, Echo>::new(near, shape));
+    let place = |address: u64| std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("not null");
+    // SAFETY: headers and slots live as long as the rig; the kernel is the only peer.
+    unsafe {
+        rig.sender = Producer::new(host.input, rig.input, place(slots(rig.input))).expect("two headers of one ring");
+        rig.receiver = Consumer::new(host.output, rig.output, place(slots(rig.output))).expect("two headers of one ring");
+    }
+    (rig, host)
 }
 
 #[test]
@@ -29,13 +41,7 @@ fn each_side_polls_its_own_header_and_writes_the_other() {
     for (capacity, start) in [(1, 0), (8, u64::MAX - 3)] {
         let shape = Shape { input: capacity, output: capacity, start, ..Shape::default() };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
-        let (mut rig, host) = (Rig::<Echo, Echo>::new(&far, shape), Rig::<Echo, Echo>::new(&near, shape));
-        let place = |address: u64| std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("not null");
-        // SAFETY: headers and slots live as long as the rig; the kernel is the only peer.
-        unsafe {
-            rig.sender = Producer::new(host.input, rig.input, place(slots(rig.input))).expect("two headers of one ring");
-            rig.receiver = Consumer::new(host.output, rig.output, place(slots(rig.output))).expect("two headers of one ring");
-        }
+        let (mut rig, host) = rigs(&far, &near, shape);
         let arguments = apart(&rig, &host);
         rig.run_image("echo_split", &arguments, &Device::new([far.range(), near.range()]), |rig| {
             rig.command(Command::ACTIVATE);

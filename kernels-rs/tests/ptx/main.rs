@@ -2,6 +2,7 @@
 
 #[path = "../persistent/aggregated.rs"]
 mod aggregated;
+mod conversations;
 #[path = "../persistent/echo.rs"]
 mod echo;
 #[path = "../persistent/faults.rs"]
@@ -17,6 +18,7 @@ mod lifecycle;
 mod machine;
 #[path = "../persistent/memory.rs"]
 mod memory;
+mod probes;
 #[path = "../persistent/reduce.rs"]
 mod reduce;
 #[path = "../persistent/rig.rs"]

@@ -1,0 +1,340 @@
+//! A conversation with each persistent kernel on the machine. A wrong or missing answer is an error, as is a fault of the machine.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::thread;
+
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::histogram::{Chunk, Counted};
+use ringmem_kernels::reduce::{Number, Reduce, Reduced, Rows};
+use ringmem_kernels::transform::{Applied, Apply, Operation};
+use ringmem_layouts::control::{Command, State};
+use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::{RingMessage, TelemetryBuffer};
+use ringmem_ptx_machine::{Device as Gpu, Image};
+
+use crate::aggregated::{self, Shared};
+use crate::echo::message;
+use crate::memory::{Bytes, Device};
+use crate::rig::{Rig, Shape};
+use crate::{flagged, histogram, reduce, split, transform};
+
+pub type Heard = Result<(), String>;
+
+/// Reads of the clock without progress after which a kernel is stuck: more than 500 rounds of 32 lanes.
+const PATIENCE: u64 = 1 << 14;
+
+pub struct Run<'r> {
+    pub image: &'r Image,
+    pub kernel: &'static str,
+    pub seed: u64,
+}
+
+/// What the host knows of a running kernel.
+#[derive(Default)]
+pub struct Watch {
+    reads: AtomicU64,
+    running: AtomicU64,
+    has_left: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Watch {
+    /// Polls until there is a value. Fails if the kernel has left, or has read the clock too often since the last progress: time does not
+    /// count, so a slow machine changes nothing. `poll` reports progress by a call of its argument.
+    pub fn until<T>(&self, what: &str, mut poll: impl FnMut(&dyn Fn()) -> Option<T>) -> Result<T, String> {
+        let since = AtomicU64::new(u64::MAX);
+        loop {
+            // Both before the poll: what the kernel did until then is seen.
+            let (has_left, reads) = (self.has_left.load(Acquire), self.reads.load(Acquire));
+            if let Some(value) = poll(&|| since.store(self.reads.load(Acquire), Relaxed)) {
+                return Ok(value);
+            }
+            since.fetch_min(self.reads.load(Acquire), Relaxed);
+            if has_left || reads.saturating_sub(since.load(Relaxed)) > PATIENCE {
+                return Err(format!("{what}: waited in vain"));
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+struct Watched<'w> {
+    device: &'w (dyn KernelHost + Sync),
+    watch: &'w Watch,
+    number: u64,
+    groups: u64,
+}
+
+impl KernelHost for Watched<'_> {
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        self.device.translate(address, bytes)
+    }
+    /// A minute per read when the conversation is over, so that every kernel leaves.
+    fn now_ns(&self) -> u64 {
+        let reads = self.watch.reads.fetch_add(1, Release);
+        if self.watch.is_over.load(Relaxed) { (1 << 62) + reads * 60_000_000_000 } else { self.device.now_ns() }
+    }
+    fn group(&self) -> u64 {
+        self.number
+    }
+    fn groups(&self) -> u64 {
+        self.groups
+    }
+    fn pause(&self, times: u32) {
+        self.device.pause(times);
+    }
+}
+
+impl Run<'_> {
+    pub fn hold<'g>(&self, device: &(dyn KernelHost + Sync), groups: &'g [Vec<u64>], host: impl FnOnce(&Watch) -> Heard) -> Heard {
+        let count = groups.len() as u64;
+        let (gpu, watch) = (&Gpu::new(self.seed), &Watch { running: AtomicU64::new(count), ..Watch::default() });
+        thread::scope(|scope| {
+            let group = |(number, arguments): (u64, &'g Vec<u64>)| {
+                scope.spawn(move || {
+                    let host = Watched { device, watch, number, groups: count };
+                    let ended = gpu.run(self.image, self.kernel, arguments, &host, 32, 1);
+                    if watch.running.fetch_sub(1, Relaxed) == 1 || ended.is_err() {
+                        watch.has_left.store(true, Release);
+                    }
+                    ended
+                })
+            };
+            let running: Vec<_> = (0..).zip(groups).map(group).collect();
+            let heard = host(watch);
+            watch.is_over.store(true, Relaxed);
+            let ended: Vec<_> = running.into_iter().map(|group| group.join().expect("the machine does not panic")).collect();
+            ended.into_iter().try_for_each(|ended| ended.map_err(|fault| fault.to_string())).and(heard)
+        })
+    }
+
+    fn serve<I: RingMessage, O: RingMessage>(
+        &self,
+        device: &Device,
+        rig: &mut Rig<'_, I, O>,
+        more: &[u64],
+        host: impl FnOnce(&mut Rig<'_, I, O>, &Watch) -> Result<u64, String>,
+    ) -> Heard {
+        let arguments = arguments(rig, more);
+        self.hold(device, &[arguments], |watch| {
+            rig.control.command(Command::ACTIVATE);
+            let processed = host(rig, watch)?;
+            end(rig, watch, processed)
+        })
+    }
+}
+
+/// Sends messages through two index rings; with `beats`, one by one, each after as many heartbeats. `is_done` inspects the work behind an
+/// answer.
+fn exchange<I: RingMessage, O: RingMessage + PartialEq>(
+    rig: &mut Rig<'_, I, O>,
+    watch: &Watch,
+    beats: u64,
+    pairs: &[(I, O)],
+    is_done: impl Fn(usize) -> bool,
+) -> Result<u64, String> {
+    let mut last: Option<TelemetryBuffer<u64>> = None;
+    let mut sent = 0;
+    for (answered, (_, expected)) in pairs.iter().enumerate() {
+        let most = if beats == 0 { pairs.len() } else { answered + 1 };
+        let begun = rig.snapshot().heartbeat;
+        watch.until("a heartbeat", |_| (rig.snapshot().heartbeat >= begun + beats).then_some(()))?;
+        let answer = watch.until("an answer", |progress| {
+            while sent < most && rig.sender.push(pairs[sent].0).is_ok() {
+                sent += 1;
+                progress();
+            }
+            if let Ok(seen) = rig.telemetry.snapshot() {
+                if last.is_some_and(|last| last.sequence == seen.sequence && last != seen) {
+                    return Some(None);
+                }
+                last = Some(seen);
+            }
+            rig.receiver.pop().ok().map(Some)
+        })?;
+        match answer {
+            None => return Err("a torn telemetry record".to_owned()),
+            Some(answer) if answer == *expected && is_done(answered) => {}
+            Some(_) => return Err(format!("answer {answered} is wrong")),
+        }
+    }
+    Ok(pairs.len() as u64)
+}
+
+fn arguments<I: RingMessage, O: RingMessage>(rig: &Rig<'_, I, O>, more: &[u64]) -> Vec<u64> {
+    [&[rig.launch.controls, rig.launch.epoch.into(), rig.launch.idle_ns, rig.launch.batch], more].concat()
+}
+
+fn end<I: RingMessage, O: RingMessage>(rig: &mut Rig<'_, I, O>, watch: &Watch, processed: u64) -> Heard {
+    rig.control.command(Command::DRAIN);
+    watch.until("the end", |_| (rig.state() == Some(State::Terminated)).then_some(()))?;
+    let counted = rig.snapshot().processed;
+    if counted == processed { Ok(()) } else { Err(format!("{counted} of {processed} messages are counted")) }
+}
+
+fn echoes(count: u64) -> Vec<(Echo, Echo)> {
+    (0..count).map(|id| (message(id), message(id))).collect()
+}
+
+pub fn echo(run: &Run<'_>) -> Heard {
+    for (capacity, count, beats) in [(4, 60, 0), (64, 80, 0), (64, 20, 4)] {
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        run.serve(&Device::new([memory.range()]), &mut rig, &[], |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
+    }
+    Ok(())
+}
+
+pub fn echo_split(run: &Run<'_>) -> Heard {
+    for (capacity, count, beats) in [(4, 60, 0), (64, 20, 4)] {
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
+        let (mut rig, host) = split::rigs(&far, &near, shape);
+        let more = split::apart(&rig, &host);
+        let device = Device::new([far.range(), near.range()]);
+        run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &echoes(count), |_| true))?;
+    }
+    Ok(())
+}
+
+pub fn echo_flagged(run: &Run<'_>) -> Heard {
+    for (capacity, count, slice) in [(4, 60, 3), (64, 100, 20), (64, 20, 1)] {
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), flagged::memory(shape));
+        let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+        let mut rings = flagged::Rings::new(&of_rings, shape, &rig);
+        run.serve(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], |_, watch| {
+            let mut sent = 0;
+            for answered in 0..count {
+                let answer = watch.until("an answer", |progress| {
+                    let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
+                    if slice > 1 || sent == answered {
+                        let more = rings.sender.push_slice(&values).unwrap_or(0) as u64;
+                        sent += more;
+                        if more > 0 {
+                            progress();
+                        }
+                    }
+                    rings.receiver.pop().ok()
+                })?;
+                if answer != message(answered) {
+                    return Err(format!("answer {answered} is wrong"));
+                }
+            }
+            Ok(count)
+        })?;
+    }
+    Ok(())
+}
+
+pub fn echo_aggregated(run: &Run<'_>) -> Heard {
+    const GROUPS: usize = 2;
+    // The larger output ring holds every answer: its head is never polled, which would order the input as well.
+    for (input, output, count) in [(4, 4, 40), (64, 256, 80)] {
+        let shape = Shape { batch: 8, input, ..Shape::default() };
+        let shared = Shared::new(output, 0);
+        let memories = [shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>()];
+        let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
+        let mut rigs = [Rig::<Echo, Echo>::new(&memories[0], shape), Rig::<Echo, Echo>::new(&memories[1], shape)];
+        rigs.iter_mut().zip(0..).for_each(|(rig, group)| aggregated::joins(rig, &shared, group));
+        let groups: Vec<_> = rigs.iter().map(|rig| arguments(rig, &[shared.memory.address()])).collect();
+        run.hold(&device, &groups, |watch| {
+            let mut receiver = shared.receiver();
+            let (mut sent, mut answered) = ([0; GROUPS], [0; GROUPS]);
+            for rig in &mut rigs {
+                rig.control.command(Command::ACTIVATE);
+            }
+            while answered != [count; GROUPS] {
+                let answer = watch.until("an answer", |progress| {
+                    for (group, rig) in rigs.iter_mut().enumerate() {
+                        while sent[group] < count && rig.sender.push(aggregated::message(group as u64, sent[group])).is_ok() {
+                            sent[group] += 1;
+                            progress();
+                        }
+                    }
+                    receiver.pop().ok()
+                })?;
+                let group = answer.words[0] as usize;
+                if group >= GROUPS || answer != aggregated::message(group as u64, answered[group]) {
+                    return Err(format!("an answer after {answered:?} is wrong"));
+                }
+                answered[group] += 1;
+            }
+            rigs.iter_mut().try_for_each(|rig| end(rig, watch, count))
+        })?;
+    }
+    Ok(())
+}
+
+pub fn histogram(run: &Run<'_>) -> Heard {
+    let data = histogram::noise(3000, 1);
+    for (capacity, beats) in [(4, 0), (64, 4)] {
+        let (mut sums, mut bytes, mut checksum) = (vec![0; 256], 0, 0_u64);
+        let mut pairs = Vec::new();
+        for (id, part) in (0..).zip(data.chunks(200)) {
+            let first_word = id * 25;
+            let (counts, sum) = histogram::slow(part, first_word);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            (bytes, checksum) = (bytes + part.len() as u64, checksum.wrapping_add(sum));
+            let chunk = Chunk { id, offset: id * 200, length: part.len() as u64, first_word };
+            pairs.push((chunk, Counted { id, status: 0, bytes, checksum }));
+        }
+        let mut ground = histogram::Ground::new(&data);
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let memory = shape.memory::<Chunk, Counted>();
+        let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
+        let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
+        run.serve(&device, &mut rig, &ground.arguments(), |rig, watch| exchange(rig, watch, beats, &pairs, |_| true))?;
+        if ground.totals() != sums {
+            return Err("the totals are wrong".to_owned());
+        }
+    }
+    Ok(())
+}
+
+pub fn reduce(run: &Run<'_>) -> Heard {
+    let words = reduce::words(600, Number::Whole);
+    let data = Bytes::of(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>());
+    let pairs: Vec<_> = (0..)
+        .zip(words.chunks(40))
+        .map(|(id, part)| {
+            let request = Reduce { id, offset: id * 320, length: part.len() as u64 * 8, number: Number::Whole as u64 };
+            (request, Reduced { id, ..reduce::slow(part, Number::Whole) })
+        })
+        .collect();
+    for (capacity, beats) in [(4, 0), (64, 4)] {
+        let rows = Bytes::zeroed(size_of::<Rows>());
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let memory = shape.memory::<Reduce, Reduced>();
+        let device = Device::new([memory.range(), data.range(), rows.range()]);
+        let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);
+        let more = [data.address(), 4800, rows.address()];
+        run.serve(&device, &mut rig, &more, |rig, watch| exchange(rig, watch, beats, &pairs, |_| true))?;
+    }
+    Ok(())
+}
+
+pub fn transform(run: &Run<'_>) -> Heard {
+    let before = histogram::noise(4000, 2);
+    let operation = Operation::Add(200);
+    let pairs: Vec<_> =
+        (0..25).map(|id| (Apply { id, offset: id * 160, length: 160, operation: operation.word() }, Applied { id, status: 0 })).collect();
+    for (capacity, beats) in [(4, 0), (64, 4)] {
+        let data = Bytes::of(&before);
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let memory = shape.memory::<Apply, Applied>();
+        let device = Device::new([memory.range(), data.range()]);
+        let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
+        let is_changed = |chunk: usize| {
+            let all = (chunk * 160..(chunk + 1) * 160).zip(&before[chunk * 160..]);
+            // SAFETY: within the data, which the kernel changes by atomic accesses of the machine.
+            all.into_iter()
+                .all(|(at, byte)| unsafe { data.place::<AtomicU8>(at as u64).as_ref() }.load(Relaxed) == transform::slow(*byte, operation))
+        };
+        run.serve(&device, &mut rig, &[data.address(), 4000], |rig, watch| exchange(rig, watch, beats, &pairs, is_changed))?;
+    }
+    Ok(())
+}
