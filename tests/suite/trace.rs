@@ -62,8 +62,7 @@ impl Subscriber for Lines {
 fn lines(work: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), work);
-    let found = lines.0.lock().unwrap().clone();
-    found
+    std::mem::take(&mut *lines.0.lock().unwrap())
 }
 
 #[test]
