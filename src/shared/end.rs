@@ -58,8 +58,8 @@ pub struct Consumer<T: RingMessage> {
     hold: Hold,
 }
 
-/// Released after the end.
-struct Hold {
+/// The lock and the memory of an end, released after it.
+pub(super) struct Hold {
     side: Side,
     seat: Seat,
     place: Place,
@@ -74,7 +74,7 @@ struct Hold {
 }
 
 impl Hold {
-    fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
+    pub fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
         let seat = Seat::take(file, side)?;
         let hold = Self {
             side,
@@ -90,7 +90,15 @@ impl Hold {
         Ok(hold)
     }
 
-    fn wait_words(&self) -> WaitWords<'_, HostWord> {
+    pub const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    pub const fn side(&self) -> Side {
+        self.side
+    }
+
+    pub fn wait_words(&self) -> WaitWords<'_, HostWord> {
         let header = self.place.header();
         let (producer, consumer) = (&header.producer.waiting, &header.consumer.waiting);
         match self.side {
@@ -104,7 +112,7 @@ impl Hold {
         wake_sleepers(self.wait_words().theirs);
     }
 
-    fn peer_state(&self) -> OwnerState {
+    pub fn peer_state(&self) -> OwnerState {
         seat::state(self.place.header(), self.side.other(), self.seat.fd()).1
     }
 

@@ -12,7 +12,7 @@ use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealF
 use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, Place};
-use super::{Consumer, OwnerState, Producer, Side, seat};
+use super::{Consumer, OwnerState, Producer, Side, UntypedConsumer, UntypedProducer, seat};
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
 
 /// Memory with one ring, which other processes map too.
@@ -178,7 +178,25 @@ impl Memory {
         Consumer::new(self.fd.as_fd(), &self.ring)
     }
 
-    /// Returns the state of an end's owner.
+    /// Takes the producer's end, for messages of any type as bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for a header or indices that are invalid, [`Error::System`].
+    pub fn untyped_producer(&self) -> Result<UntypedProducer> {
+        UntypedProducer::new(self.fd.as_fd(), &self.ring)
+    }
+
+    /// Takes the consumer's end, for messages of any type as bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`untyped_producer`](Self::untyped_producer).
+    pub fn untyped_consumer(&self) -> Result<UntypedConsumer> {
+        UntypedConsumer::new(self.fd.as_fd(), &self.ring)
+    }
+
+    /// Returns the state of an end's owner, for an observer.
     #[must_use]
     pub fn state(&self, side: Side) -> OwnerState {
         seat::state(self.ring.header(), side, self.fd.as_fd()).1

@@ -44,11 +44,13 @@ pub(crate) mod mapping;
 mod memory;
 pub(crate) mod private;
 mod seat;
+mod untyped;
 mod view;
 
 pub use end::{Consumer, Producer};
 pub use memory::Memory;
 pub(crate) use seat::lock;
+pub use untyped::{MessageFacts, UntypedConsumer, UntypedProducer};
 pub use view::{Figures, View};
 
 /// The error of a wait for a peer until the deadline.

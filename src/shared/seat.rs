@@ -12,6 +12,7 @@ use crate::{Error, HostWord, Result, RingHeader, Word};
 /// In the low 2 bits of an owner word.
 const STATE: u64 = 3;
 const NOBODY: u64 = 0;
+const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 
 /// Held until dropped, or until its process ends.
@@ -116,6 +117,20 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
     (word, OwnerState::Alive)
 }
 
+/// Opens the next generation of an end whose lock the caller holds.
+pub(super) fn open(header: &RingHeader<HostWord>, side: Side) {
+    let owner = side.owner(header);
+    Word::store(owner, (Word::load(owner) & !STATE).wrapping_add(STATE + 1) | OPEN);
+}
+
+/// Marks an end as closed, whose lock the caller holds.
+pub(super) fn close(header: &RingHeader<HostWord>, side: Side) {
+    let owner = side.owner(header);
+    // SYNC POINT: end closed. Pairs with `state` and `said`.
+    owner.store_release(Word::load(owner) & !STATE | CLOSED);
+}
+
+/// Returns the number of owners that an end has had.
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     generation_of(side.owner(header).load_acquire())
 }

@@ -718,3 +718,81 @@ fn a_descriptor_of_a_path_alone_is_refused() {
     let descriptor = File::options().read(true).custom_flags(libc::O_PATH).open("/dev/null").unwrap();
     assert!(matches!(Memory::from_fd(descriptor.into()).err(), Some(Error::System { call: "fcntl(F_GET_SEALS)", .. })));
 }
+
+/// A message of 12 bytes: slots begin in the middle of a word.
+#[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
+#[repr(C)]
+#[layout(message = 12)]
+struct Odd {
+    number: u32,
+    bytes: [u8; 8],
+}
+
+const fn odd(number: u32) -> Odd {
+    Odd { number, bytes: [number as u8; 8] }
+}
+
+#[test]
+fn untyped_ends_move_the_bytes_of_typed_ones() {
+    let (from, to) = (Memory::create::<Odd>(4).unwrap(), Memory::create::<Odd>(4).unwrap());
+    let (mut producer, mut consumer) = (from.producer::<Odd>().unwrap(), to.consumer::<Odd>().unwrap());
+    let (mut source, mut sink) = (from.untyped_consumer().unwrap(), to.untyped_producer().unwrap());
+    assert_eq!(source.message(), sink.message());
+    assert_eq!((source.message().size, source.message().kind), (12, 12));
+    let mut bytes = [0; 36];
+    for round in 0..50 {
+        let values = [3 * round, 3 * round + 1, 3 * round + 2].map(odd);
+        assert_eq!(producer.push_slice(&values), Ok(3));
+        assert_eq!(source.peek(0, &mut bytes), Ok(3));
+        assert_eq!(sink.push(&bytes), Ok(3));
+        assert_eq!(source.peek(2, &mut bytes), Ok(1));
+        assert_eq!(source.peek(9, &mut bytes), Ok(0));
+        source.release(3);
+        let mut got = [odd(0); 3];
+        assert_eq!((consumer.pop_slice(&mut got), got), (Ok(3), values));
+    }
+    assert_eq!((source.head(), sink.tail()), (150, 150));
+    drop(sink);
+    assert_eq!(consumer.peer_state(), OwnerState::Left);
+}
+
+#[test]
+fn peeked_messages_stay_for_the_next_untyped_consumer() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut producer = memory.producer::<u64>().unwrap();
+    assert_eq!(producer.push_slice(&[7, 8, 9]), Ok(3));
+    let mut bytes = [0; 24];
+    let mut first = memory.untyped_consumer().unwrap();
+    assert_eq!(first.peek(0, &mut bytes), Ok(3));
+    first.release(1);
+    assert!(memory.untyped_consumer().is_err(), "one owner");
+    drop(first);
+    let mut second = memory.untyped_consumer().unwrap();
+    assert_eq!((second.peek(0, &mut bytes[..8]), u64::from_le_bytes(*bytes.first_chunk().unwrap())), (Ok(1), 8));
+    assert_eq!((second.refresh(), producer.refresh()), (Ok(2), Ok(2)));
+    second.release(100);
+    assert_eq!((second.head(), producer.refresh()), (3, Ok(4)), "no more than is there");
+}
+
+#[test]
+fn a_full_ring_takes_no_untyped_message_and_a_lying_index_is_corrupt() {
+    let memory = Memory::create::<u64>(2).unwrap();
+    let mut sink = memory.untyped_producer().unwrap();
+    assert_eq!((sink.push(&[1; 27]), sink.push(&[1; 8])), (Ok(2), Ok(0)), "whole messages, as many as fit");
+    let mut consumer = memory.untyped_consumer().unwrap();
+    drop(sink);
+    let file = File::from(duplicate(&memory));
+    let tail = 100_u64.to_le_bytes();
+    // The ring's header is where its magic is, 256 bytes on.
+    let mut image = vec![0; 4096 * 2];
+    let len = file.read_at(&mut image, 0).unwrap();
+    let magic = image[..len].windows(8).position(|bytes| bytes == b"rm.ring\0").unwrap();
+    file.write_at(&tail, magic as u64 - 256).unwrap();
+    let corrupt = consumer.peek(0, &mut [0; 64]).unwrap_err();
+    assert_eq!((corrupt.head, corrupt.tail, corrupt.capacity), (0, 100, 2));
+    drop(consumer);
+    file.write_at(&3_u64.to_le_bytes(), magic as u64 + 16).unwrap();
+    assert!(memory.untyped_producer().is_err(), "a capacity that is no power of two");
+    file.write_at(&(1_u64 << 40).to_le_bytes(), magic as u64 + 16).unwrap();
+    assert!(memory.untyped_producer().is_err(), "more slots than memory");
+}
