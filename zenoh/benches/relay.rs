@@ -1,0 +1,221 @@
+//! A relay against zenoh's own put and subscribe: messages per second and bytes per second of the same batches on the same link, and round trips.
+//!
+//! `cargo bench --bench relay -- [--json]`: medians of rounds in turns; ours over theirs.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmem::ring::spsc;
+use ringmem::{DeviceBytes, RingMessage};
+use ringmem_zenoh::{MessageSink, Messages, Relay};
+use zenoh::qos::CongestionControl;
+use zenoh::{Config, Session, Wait};
+
+const ROUNDS: usize = 7;
+/// As the relay's: what zenoh puts at once.
+const BATCH: usize = 32 << 10;
+const ROUND_TRIPS: usize = 2000;
+
+fn session(endpoints: &str, endpoint: &str) -> Session {
+    let mut config = Config::default();
+    for (name, value) in [("listen/endpoints", "[]"), ("scouting/multicast/enabled", "false"), (endpoints, &format!("[{endpoint:?}]"))] {
+        config.insert_json5(name, value).unwrap();
+    }
+    zenoh::open(config).wait().unwrap()
+}
+
+/// Moves `count` messages through a relay; returns the seconds.
+fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
+    here: &Session,
+    there: &Session,
+    key: &str,
+    count: u64,
+    message: fn(u64) -> T,
+) -> f64 {
+    let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<T>(1 << 14), spsc::bounded::<T>(1 << 14));
+    let receiver = Relay::receiver(there, key, MessageSink::of(sink)).unwrap();
+    let sender = Relay::sender(here, key, Messages::of(source)).unwrap();
+    // The handshake is over when a message arrives.
+    producer.push(message(0)).unwrap();
+    while consumer.pop().is_err() {
+        thread::yield_now();
+    }
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..count {
+                while producer.push(message(number)).is_err() {
+                    thread::yield_now();
+                }
+            }
+        });
+        for number in 0..count {
+            let got = loop {
+                match consumer.pop() {
+                    Ok(got) => break got,
+                    Err(_) => thread::yield_now(),
+                }
+            };
+            assert_eq!(got, message(number));
+        }
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    sender.stop().1.unwrap();
+    receiver.stop().1.unwrap();
+    seconds
+}
+
+/// Moves as many messages in batches by put and subscribe, which compares each message too.
+fn put<T: RingMessage + PartialEq + std::fmt::Debug>(here: &Session, there: &Session, key: &str, count: u64, message: fn(u64) -> T) -> f64 {
+    let (done, ends) = mpsc::channel();
+    let arrived = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&arrived);
+    let subscriber = move |sample: zenoh::sample::Sample| {
+        let bytes = sample.payload().to_bytes();
+        let mut next = counter.load(Relaxed);
+        for chunk in bytes.chunks_exact(size_of::<T>()) {
+            let mut value = T::zeroed();
+            value.as_bytes_mut().copy_from_slice(chunk);
+            assert_eq!(value, message(next));
+            next += 1;
+        }
+        counter.store(next, Relaxed);
+        if next == count {
+            done.send(()).unwrap();
+        }
+    };
+    let _subscriber = there.declare_subscriber(key).callback(subscriber).wait().unwrap();
+    let publisher = here.declare_publisher(key).congestion_control(CongestionControl::Block).express(true).wait().unwrap();
+    while !publisher.matching_status().wait().unwrap().matching() {
+        thread::yield_now();
+    }
+    let begun = Instant::now();
+    let mut number = 0;
+    while number < count {
+        let mut bytes = Vec::with_capacity(BATCH);
+        while number < count && bytes.len() + size_of::<T>() <= BATCH {
+            bytes.extend_from_slice(message(number).as_bytes());
+            number += 1;
+        }
+        publisher.put(bytes).wait().unwrap();
+    }
+    ends.recv_timeout(Duration::from_secs(120)).unwrap();
+    begun.elapsed().as_secs_f64()
+}
+
+/// Returns the median round trip through two relays, in microseconds.
+fn ring_round_trip(here: &Session, there: &Session) -> f64 {
+    let ((mut to, source), (sink, mut at)) = (spsc::bounded::<u64>(64), spsc::bounded::<u64>(64));
+    let ((mut back, far_source), (near_sink, mut from)) = (spsc::bounded::<u64>(64), spsc::bounded::<u64>(64));
+    let _forth =
+        (Relay::receiver(there, "rtt/to", MessageSink::of(sink)).unwrap(), Relay::sender(here, "rtt/to", Messages::of(source)).unwrap());
+    let _back = (
+        Relay::receiver(here, "rtt/from", MessageSink::of(near_sink)).unwrap(),
+        Relay::sender(there, "rtt/from", Messages::of(far_source)).unwrap(),
+    );
+    let echo = thread::spawn(move || {
+        loop {
+            match at.pop() {
+                Ok(u64::MAX) => return,
+                Ok(value) => back.push(value).unwrap(),
+                Err(_) => thread::yield_now(),
+            }
+        }
+    });
+    let median = median((0..ROUND_TRIPS as u64).map(|number| {
+        let begun = Instant::now();
+        to.push(number).unwrap();
+        while from.pop().is_err() {
+            thread::yield_now();
+        }
+        begun.elapsed().as_secs_f64() * 1e6
+    }));
+    to.push(u64::MAX).unwrap();
+    echo.join().unwrap();
+    median
+}
+
+/// Returns the median round trip of zenoh's ping and pong, in microseconds: callbacks that publish, as in its example.
+fn ping(here: &Session, there: &Session) -> f64 {
+    let pong = there.declare_publisher("ping/pong").congestion_control(CongestionControl::Block).express(true).wait().unwrap();
+    let _echo =
+        there.declare_subscriber("ping/ping").callback(move |sample| pong.put(sample.payload().clone()).wait().unwrap()).wait().unwrap();
+    let (arrives, arrived) = mpsc::channel();
+    let _back = here.declare_subscriber("ping/pong").callback(move |_| arrives.send(()).unwrap()).wait().unwrap();
+    let publisher = here.declare_publisher("ping/ping").congestion_control(CongestionControl::Block).express(true).wait().unwrap();
+    // Until both subscriptions are known.
+    loop {
+        publisher.put(vec![0; 8]).wait().unwrap();
+        if arrived.recv_timeout(Duration::from_millis(200)).is_ok() {
+            break;
+        }
+    }
+    while arrived.recv_timeout(Duration::from_millis(200)).is_ok() {}
+    median((0..ROUND_TRIPS).map(|_| {
+        let begun = Instant::now();
+        publisher.put(vec![0; 8]).wait().unwrap();
+        arrived.recv_timeout(Duration::from_secs(10)).unwrap();
+        begun.elapsed().as_secs_f64() * 1e6
+    }))
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn report(json: bool, workload: &str, unit: &str, ours: &[f64], theirs: &[f64], scale: f64) {
+    let [ours, theirs] = [ours, theirs].map(|values| median(values.iter().copied()));
+    // In time: below 1 is faster.
+    let ratio = ours / theirs;
+    let [shown, other] = if scale > 0.0 { [scale / ours, scale / theirs] } else { [ours, theirs] };
+    if json {
+        println!(
+            r#"{{"bench":"relay","workload":"{workload}","subject":"ringmem-zenoh","unit":"{unit}","median":{shown:.3},"peer":{other:.3},"ratio":{ratio:.3}}}"#
+        );
+    } else {
+        println!("{workload:24} {shown:12.1} {other:12.1} {unit:20} time ratio {ratio:.2}");
+    }
+}
+
+fn throughput<T: RingMessage + PartialEq + std::fmt::Debug>(
+    json: bool,
+    sessions: [&Session; 2],
+    name: &str,
+    count: u64,
+    message: fn(u64) -> T,
+) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        ours.push(relayed(sessions[0], sessions[1], &format!("{name}/ring/{round}"), count, message));
+        theirs.push(put(sessions[0], sessions[1], &format!("{name}/put/{round}"), count, message));
+    }
+    report(json, &format!("messages-{name}"), "10^3 messages/s", &ours, &theirs, count as f64 / 1e3);
+    report(json, &format!("bytes-{name}"), "MB/s", &ours, &theirs, (count * size_of::<T>() as u64) as f64 / 1e6);
+}
+
+fn main() {
+    let json = std::env::args().any(|argument| argument == "--json");
+    let quick = if std::env::args().any(|argument| argument == "--quick") { 20 } else { 1 };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp/{}", listener.local_addr().unwrap());
+    drop(listener);
+    let there = session("listen/endpoints", &endpoint);
+    let here = session("connect/endpoints", &endpoint);
+    let sessions = [&here, &there];
+    throughput::<u64>(json, sessions, "8", 10_000_000 / quick, |number| number);
+    throughput::<[u64; 8]>(json, sessions, "64", 5_000_000 / quick, |number| [number; 8]);
+    throughput::<[u64; 128]>(json, sessions, "1024", 500_000 / quick, |number| [number; 128]);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        ours.push(ring_round_trip(&here, &there));
+        theirs.push(ping(&here, &there));
+    }
+    report(json, "round-trip-8", "us", &ours, &theirs, 0.0);
+}

@@ -1,0 +1,199 @@
+//! The messages between two relays. All numbers are little-endian.
+//!
+//! | message | key | bytes |
+//! |---|---|---|
+//! | hello, a query | `KEY/hello` | `rmzH`, stream, first sequence number, [`RingType`] |
+//! | welcome, its reply | | `rmzW`, receiver, pushed, received, window in bytes |
+//! | refusal, its reply | | `rmzR`, the sink's [`RingType`] |
+//! | data | `KEY/data` | `rmzD`, count (4 bytes), stream, receiver, first sequence number, messages |
+//! | acknowledgement | `KEY/ack` | `rmzA`, stream, receiver, pushed, received, gap (1 byte) |
+//!
+//! Frames in data are preceded by their length in 4 bytes. A [`RingType`] is one byte `framed`, size, kind, ABI and the table in UTF-8.
+
+use crate::RingType;
+use crate::ring_type::shortened;
+
+/// The bytes before the messages of a batch.
+pub const HEADER: usize = 32;
+
+/// Asks a receiver where to continue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hello {
+    pub stream: u64,
+    pub first: u64,
+    pub ring: RingType,
+}
+
+/// The answer to a hello.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Welcome { receiver: u64, pushed: u64, received: u64, window: u64 },
+    Refusal(RingType),
+}
+
+/// The header of a batch of messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Data {
+    pub count: u32,
+    pub stream: u64,
+    pub receiver: u64,
+    pub first: u64,
+}
+
+/// The messages before `pushed` are in the sink, those before `received` in the receiver's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ack {
+    pub stream: u64,
+    pub receiver: u64,
+    pub pushed: u64,
+    pub received: u64,
+    /// A later batch arrived: the one at `received` is lost.
+    pub gap: bool,
+}
+
+/// Reads the fields of a message.
+struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    fn of(bytes: &'b [u8], magic: &[u8; 4]) -> Option<Self> {
+        bytes.strip_prefix(magic).map(Self)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.take::<1>()? {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Reads a ring's type, which is last.
+    fn ring(mut self) -> Option<RingType> {
+        let (framed, size, kind, abi) = (self.flag()?, self.number()?, self.number()?, self.number()?);
+        let table = std::str::from_utf8(self.0).ok()?.to_owned();
+        Some(RingType { framed, size, kind, abi, table: shortened(table) })
+    }
+
+    fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
+
+fn write(magic: &[u8; 4], numbers: &[u64]) -> Vec<u8> {
+    let mut bytes = magic.to_vec();
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    bytes
+}
+
+fn append(mut bytes: Vec<u8>, ring: &RingType) -> Vec<u8> {
+    bytes.push(ring.framed.into());
+    bytes.extend([ring.size, ring.kind, ring.abi].iter().flat_map(|number| number.to_le_bytes()));
+    bytes.extend_from_slice(ring.table.as_bytes());
+    bytes
+}
+
+impl Hello {
+    pub fn encode(&self) -> Vec<u8> {
+        append(write(b"rmzH", &[self.stream, self.first]), &self.ring)
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::of(bytes, b"rmzH")?;
+        Some(Self { stream: fields.number()?, first: fields.number()?, ring: fields.ring()? })
+    }
+}
+
+impl Reply {
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome { receiver, pushed, received, window } => write(b"rmzW", &[*receiver, *pushed, *received, *window]),
+            Self::Refusal(ring) => append(write(b"rmzR", &[]), ring),
+        }
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        if let Some(fields) = Fields::of(bytes, b"rmzR") {
+            return fields.ring().map(Self::Refusal);
+        }
+        let mut fields = Fields::of(bytes, b"rmzW")?;
+        let [receiver, pushed, received, window] = [fields.number()?, fields.number()?, fields.number()?, fields.number()?];
+        fields.end()?;
+        Some(Self::Welcome { receiver, pushed, received, window })
+    }
+}
+
+impl Data {
+    pub fn encode(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(b"rmzD");
+        bytes[4..8].copy_from_slice(&self.count.to_le_bytes());
+        for (place, number) in [self.stream, self.receiver, self.first].into_iter().enumerate() {
+            bytes[8 + 8 * place..16 + 8 * place].copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::of(bytes, b"rmzD")?;
+        let count = u32::from_le_bytes(fields.take()?);
+        Some(Self { count, stream: fields.number()?, receiver: fields.number()?, first: fields.number()? })
+    }
+}
+
+impl Ack {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = write(b"rmzA", &[self.stream, self.receiver, self.pushed, self.received]);
+        bytes.push(self.gap.into());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields::of(bytes, b"rmzA")?;
+        let [stream, receiver, pushed, received] = [fields.number()?, fields.number()?, fields.number()?, fields.number()?];
+        let gap = fields.flag()?;
+        fields.end()?;
+        Some(Self { stream, receiver, pushed, received, gap })
+    }
+}
+
+/// Splits the first frame off: its bytes, and the rest. `None` if it is incomplete.
+pub fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_no_prefix_of_it() {
+        let ring = RingType::of::<u64>();
+        let hello = Hello { stream: 1, first: u64::MAX, ring: ring.clone() };
+        assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));
+        let data = Data { count: 7, stream: 1, receiver: 2, first: 3 };
+        assert_eq!(Data::decode(&data.encode()), Some(data));
+        let ack = Ack { stream: 1, receiver: 2, pushed: 3, received: 4, gap: true };
+        assert_eq!(Ack::decode(&ack.encode()), Some(ack));
+        for reply in [Reply::Welcome { receiver: 1, pushed: 2, received: 3, window: 4 }, Reply::Refusal(ring)] {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+        for end in 0..41 {
+            assert_eq!(Ack::decode(&ack.encode()[..end]), None);
+            assert_eq!(Data::decode(&data.encode()[..end.min(31)]), None);
+            assert_eq!(Hello::decode(&hello.encode()[..end]), None);
+        }
+        assert_eq!(split_frame(&[3, 0, 0, 0, 1, 2]), None);
+        assert_eq!(split_frame(&[2, 0, 0, 0, 1, 2, 3]), Some((&[1, 2][..], &[3][..])));
+    }
+}

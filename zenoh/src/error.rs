@@ -1,0 +1,70 @@
+//! [`Error`]: the reasons why a relay ends.
+
+use std::io;
+use std::path::PathBuf;
+
+use ringmem::attach::Corrupt;
+
+use crate::RingType;
+
+/// An error that ends a relay. Lost links and restarted peers are none.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The rings have different kinds or messages.
+    #[error("the rings differ\n  source: {source_ring}\n  sink: {sink_ring}")]
+    Mismatch {
+        /// The ring that the sender reads.
+        source_ring: Box<RingType>,
+        /// The ring that the receiver fills.
+        sink_ring: Box<RingType>,
+    },
+    /// The other end of the local ring wrote an index or a length that is out of range.
+    #[error("{0}")]
+    Corrupt(Corrupt),
+    /// The local ring failed; the text is its error.
+    #[error("{0}")]
+    End(String),
+    /// The local ring cannot be opened.
+    #[error(transparent)]
+    Ring(#[from] ringmem::Error),
+    /// The key is no key expression without wildcards.
+    #[error("invalid key `{0}`: a relay needs a key expression without wildcards")]
+    Key(String),
+    /// The state of a sink could not be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    State {
+        /// What failed.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The file system does not report when a file was created, so that two rings at one path cannot be distinguished.
+    #[error("the ring's file system reports no creation time")]
+    Identity(#[source] io::Error),
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+    /// A zenoh call failed.
+    #[error("zenoh: {call} failed")]
+    Zenoh {
+        /// The call.
+        call: &'static str,
+        /// zenoh's error.
+        #[source]
+        source: zenoh::Error,
+    },
+}
+
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}
+
+/// Converts zenoh's error of a call.
+pub(crate) fn of(call: &'static str) -> impl Fn(zenoh::Error) -> Error {
+    move |source| Error::Zenoh { call, source }
+}

@@ -1,0 +1,114 @@
+//! Carries a ring to the same kind of ring on another host, over [zenoh](https://docs.rs/zenoh).
+//!
+//! A [`Relay::sender`] reads a [`Source`] and publishes its messages; a [`Relay::receiver`] pushes them into a [`Sink`]. One pair carries one direction
+//! at one key. Sources and sinks are rings of messages ([`Messages`], [`MessageSink`]), of frames ([`Frames`], [`FrameSink`]), rings between processes
+//! ([`SharedSource`], [`SharedSink`]), and closures over anything else, such as either side of a `Channel`.
+//!
+//! ```no_run
+//! use ringmem::ring::spsc;
+//! use ringmem_zenoh::{MessageSink, Messages, Relay};
+//! use zenoh::Wait;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//! # let session = zenoh::open(zenoh::Config::default()).wait()?;
+//! // On one host:
+//! let (mut producer, consumer) = spsc::bounded::<u64>(1024);
+//! let sender = Relay::sender(&session, "plant/orders", Messages::of(consumer))?;
+//! producer.push(7)?;
+//!
+//! // On the other host:
+//! let (producer, mut consumer) = spsc::bounded::<u64>(1024);
+//! let receiver = Relay::receiver(&session, "plant/orders", MessageSink::of(producer))?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//!
+//! 1. **Order.** The sink gets the messages of a source in their order.
+//! 2. **No loss, no doubling while both processes live.** A lost link, a restarted router and lost or repeated batches change nothing: a message is
+//!    released from the source after it is in the sink, and is pushed once.
+//! 3. **The sender is killed.** A [`SharedSource`] keeps unacknowledged messages in its file. The next sender continues; nothing is lost or doubled.
+//!    Sources in the process's memory are lost with it, and messages that were sent arrive.
+//! 4. **The receiver is killed.** The published tail of a [`SharedSink`] opened by path is the durable sequence number: the next receiver continues after the
+//!    last published message; nothing is lost or doubled, also if the sender is killed at the same time. Sinks in memory are lost with their process;
+//!    the next receiver begins at the first message that the lost one did not acknowledge.
+//! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then the source's
+//!    ring becomes full and stops the producer. Each side holds at most twice the window, whatever peers send.
+//! 6. **Types.** The handshake compares kind of ring, size, kind and ABI hash of the messages. If they differ, the sender ends with
+//!    [`Error::Mismatch`], which prints both tables.
+//! 7. **Invalid messages.** Anything at the keys that is not from the peer's relay is ignored and counted.
+//!
+//! # Not guaranteed
+//!
+//! - Power loss and crashes of the operating system: files of rings are not synchronised to disk.
+//! - A ring file that is copied or restored from a backup. A new file at an old path is a new ring: sequences and state of the old one do not apply.
+//! - Two receivers at one key: one of them gets messages, which one is not defined. Two senders at one key take turns, slowly.
+//! - Authentication. Who may publish at the key can insert messages and acknowledge messages that are lost then. Use zenoh's TLS and access control.
+//! - Byte order: both hosts have the same one, as the rings have. A big-endian host has a ring of other bytes with the same ABI hash.
+//!
+//! # Copies
+//!
+//! The sender copies a message once, from the ring into zenoh's buffer. The receiver copies it once, from the buffer that zenoh received into the ring; a
+//! batch that zenoh received in fragments (more than 64 KiB) is joined before. With the feature `shared-memory`, zenoh moves large batches between
+//! processes of one host without the network, and the receiver reads them in place.
+//!
+//! # Protocol
+//!
+//! A small envelope over zenoh's publications and queries. `KEY/hello` is a query: the sender asks where to continue, at its start and whenever it hears
+//! nothing for [`silence`](Options::silence). `KEY/data` carries batches with the sequence number of their first message, `KEY/ack` cumulative
+//! acknowledgements. There is one recovery: after a handshake the sender continues at the number in the answer.
+//!
+//! The program `ringmem-relay` carries rings in files. It is not a command of `ringmem`, which must not depend on zenoh.
+
+mod envelope;
+mod error;
+mod pace;
+mod receiver;
+mod relay;
+mod ring_type;
+mod sender;
+mod shared;
+mod sink;
+mod source;
+mod streams;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use zenoh::key_expr::KeyExpr;
+
+pub use error::Error;
+pub use relay::{Metrics, Options, Relay};
+pub use ring_type::RingType;
+pub use shared::{SharedSink, SharedSource};
+pub use sink::{FrameSink, MessageSink, Sink};
+pub use source::{Frames, Messages, Source};
+
+/// Returns a number that no other call returns, in any process.
+fn random() -> u64 {
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    hasher.finish()
+}
+
+/// Returns the keys of data, acknowledgements and hellos.
+fn keys(key: &str) -> Result<[KeyExpr<'static>; 3], Error> {
+    let invalid = || Error::Key(key.to_owned());
+    if key.contains(['*', '$']) {
+        return Err(invalid());
+    }
+    let of = |suffix: &str| KeyExpr::try_from(format!("{key}/{suffix}")).map_err(|_| invalid());
+    Ok([of("data")?, of("ack")?, of("hello")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_with_wildcards_is_refused() {
+        assert_eq!(keys("a/b").unwrap()[1].as_str(), "a/b/ack");
+        for key in ["", "a/*", "**", "/a", "a//b", "a$*"] {
+            assert!(matches!(keys(key), Err(Error::Key(named)) if named == key), "{key}");
+        }
+    }
+}

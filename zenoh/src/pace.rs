@@ -1,0 +1,30 @@
+//! [`Pace`]: how a thread polls a ring that nobody fills or empties.
+
+use std::time::{Duration, Instant};
+
+/// Yields for this long before it sleeps.
+const YIELDING: Duration = Duration::from_micros(100);
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// Yields at first, then sleeps for times that double.
+#[derive(Default)]
+pub struct Pace {
+    idle: Option<Instant>,
+    sleep: Duration,
+}
+
+impl Pace {
+    /// Begins again after there was something to do.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Returns how long to sleep now; zero means to yield.
+    pub fn next(&mut self) -> Duration {
+        if self.idle.get_or_insert_with(Instant::now).elapsed() >= YIELDING {
+            self.sleep = (2 * self.sleep).clamp(SHORTEST, LONGEST);
+        }
+        self.sleep
+    }
+}

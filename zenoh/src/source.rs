@@ -1,0 +1,264 @@
+//! [`Source`]: the end that a sender reads, and its implementation for rings of this process.
+
+use std::collections::VecDeque;
+
+use ringmem::RingMessage;
+use ringmem::ring::{Pop, PopBytes, PopError, framed};
+
+use crate::{Error, RingType, random};
+
+/// The end of a ring that a sender reads.
+///
+/// It keeps each message until [`release`](Self::release), and counts messages by sequence numbers, which wrap.
+pub trait Source: Send + 'static {
+    /// Returns the type of the ring.
+    fn ring(&self) -> &RingType;
+
+    /// Returns the identity of the sequence: equal for two processes if the second continues the sequence of the first.
+    fn stream(&self) -> u64;
+
+    /// Returns the sequence number of the first message that is not released.
+    fn first(&self) -> u64;
+
+    /// Appends the next messages to `into`, about `most` bytes and at least one message if there is one; returns their number. They are not released.
+    ///
+    /// # Errors
+    ///
+    /// An error that ends the relay.
+    fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error>;
+
+    /// Lets the next [`take`](Self::take) begin `count` messages after the first; returns `false` without an effect if there are fewer.
+    ///
+    /// # Errors
+    ///
+    /// An error that ends the relay.
+    fn seek(&mut self, count: u64) -> Result<bool, Error>;
+
+    /// Releases the first `count` messages, which [`take`](Self::take) returned or [`seek`](Self::seek) passed.
+    fn release(&mut self, count: u64);
+}
+
+/// What a source in this process has popped and not released.
+struct Kept<T> {
+    ring: RingType,
+    stream: u64,
+    first: u64,
+    /// Popped, not released.
+    values: VecDeque<T>,
+    /// How many of them were taken.
+    taken: usize,
+}
+
+impl<T> Kept<T> {
+    fn new(ring: RingType) -> Self {
+        Self { ring, stream: random(), first: 0, values: VecDeque::new(), taken: 0 }
+    }
+
+    /// Returns the next value that was popped before.
+    fn next(&self) -> Option<&T> {
+        self.values.get(self.taken)
+    }
+
+    fn seek(&mut self, count: u64) -> bool {
+        let found = count <= self.values.len() as u64;
+        if found {
+            self.taken = count as usize;
+        }
+        found
+    }
+
+    fn release(&mut self, count: u64) {
+        let count = (count as usize).min(self.taken);
+        self.values.drain(..count);
+        self.taken -= count;
+        self.first = self.first.wrapping_add(count as u64);
+    }
+}
+
+/// Messages of fixed size from a ring of this process: any consumer, or a closure.
+///
+/// A pop cannot be undone, so it keeps messages that are popped and not acknowledged, at most the window of the relay.
+///
+/// ```
+/// use ringmem::ring::spsc;
+/// use ringmem_zenoh::{Messages, Source};
+///
+/// let (mut producer, consumer) = spsc::bounded::<u64>(8);
+/// producer.push(7).unwrap();
+/// let mut source = Messages::of(consumer);
+/// let mut bytes = Vec::new();
+/// assert_eq!(source.take(1024, &mut bytes).unwrap(), 1);
+/// assert_eq!(bytes, 7_u64.to_le_bytes());
+/// ```
+pub struct Messages<T> {
+    pop: Box<dyn FnMut() -> Result<Option<T>, Error> + Send>,
+    kept: Kept<T>,
+}
+
+impl<T: RingMessage> Messages<T> {
+    /// Reads a consumer.
+    #[must_use]
+    pub fn of(mut end: impl Pop<Item = T> + Send + 'static) -> Self {
+        Self::new(move || match end.pop() {
+            Ok(value) => Ok(Some(value)),
+            Err(PopError::Empty) => Ok(None),
+            Err(PopError::Corrupt(corrupt)) => Err(corrupt.into()),
+        })
+    }
+
+    /// Reads what `pop` returns: `None` if there is no message now. For ends that wake the producer (`Waiting`) and for a `Channel`.
+    #[must_use]
+    pub fn new(pop: impl FnMut() -> Result<Option<T>, Error> + Send + 'static) -> Self {
+        Self { pop: Box::new(pop), kept: Kept::new(RingType::of::<T>()) }
+    }
+}
+
+impl<T: RingMessage> Source for Messages<T> {
+    fn ring(&self) -> &RingType {
+        &self.kept.ring
+    }
+
+    fn stream(&self) -> u64 {
+        self.kept.stream
+    }
+
+    fn first(&self) -> u64 {
+        self.kept.first
+    }
+
+    fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
+        let most = (most / size_of::<T>()).max(1);
+        for count in 0..most {
+            if self.kept.next().is_none() {
+                match (self.pop)()? {
+                    Some(value) => self.kept.values.push_back(value),
+                    None => return Ok(count as u32),
+                }
+            }
+            if let Some(value) = self.kept.next() {
+                into.extend_from_slice(value.as_bytes());
+                self.kept.taken += 1;
+            }
+        }
+        Ok(most as u32)
+    }
+
+    fn seek(&mut self, count: u64) -> Result<bool, Error> {
+        Ok(self.kept.seek(count))
+    }
+
+    fn release(&mut self, count: u64) {
+        self.kept.release(count);
+    }
+}
+
+/// Pops a frame; returns its length, or `None` if there is no frame now.
+type PopFrame = dyn FnMut(&mut [u8]) -> Result<Option<usize>, Error> + Send;
+
+/// Messages of any length from a framed ring of this process.
+///
+/// It keeps messages as [`Messages`] does.
+pub struct Frames {
+    pop: Box<PopFrame>,
+    buffer: Vec<u8>,
+    kept: Kept<Box<[u8]>>,
+}
+
+impl Frames {
+    /// Reads a consumer whose largest message has `largest` bytes, at most 4 GiB.
+    #[must_use]
+    pub fn of(mut end: impl PopBytes + Send + 'static, largest: usize) -> Self {
+        let pop = move |buffer: &mut [u8]| match end.pop_bytes(buffer) {
+            Ok(len) => Ok(Some(len)),
+            Err(framed::PopError::Empty) => Ok(None),
+            Err(refused) => Err(Error::End(refused.to_string())),
+        };
+        let largest = largest.min(u32::MAX as usize);
+        Self { pop: Box::new(pop), buffer: vec![0; largest], kept: Kept::new(RingType::frames(largest as u64)) }
+    }
+}
+
+impl Source for Frames {
+    fn ring(&self) -> &RingType {
+        &self.kept.ring
+    }
+
+    fn stream(&self) -> u64 {
+        self.kept.stream
+    }
+
+    fn first(&self) -> u64 {
+        self.kept.first
+    }
+
+    fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
+        let most = into.len() + most;
+        let mut count = 0;
+        loop {
+            if self.kept.next().is_none() {
+                match (self.pop)(&mut self.buffer)? {
+                    Some(len) => self.kept.values.push_back(self.buffer[..len].into()),
+                    None => return Ok(count),
+                }
+            }
+            match self.kept.next() {
+                Some(frame) if count == 0 || into.len() + 4 + frame.len() <= most => {
+                    into.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+                    into.extend_from_slice(frame);
+                }
+                _ => return Ok(count),
+            }
+            self.kept.taken += 1;
+            count += 1;
+        }
+    }
+
+    fn seek(&mut self, count: u64) -> Result<bool, Error> {
+        Ok(self.kept.seek(count))
+    }
+
+    fn release(&mut self, count: u64) {
+        self.kept.release(count);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmem::ring::spsc;
+
+    #[test]
+    fn unreleased_messages_are_taken_again_after_a_seek() {
+        let (mut producer, consumer) = spsc::bounded::<u64>(8);
+        (0..5).for_each(|value| producer.push(value).unwrap());
+        let mut source = Messages::of(consumer);
+        let take = |source: &mut Messages<u64>, most: usize| {
+            let mut bytes = Vec::new();
+            let count = source.take(8 * most, &mut bytes).unwrap();
+            let values: Vec<_> = bytes.chunks(8).map(|value| value[0]).collect();
+            assert_eq!(count as usize, values.len());
+            values
+        };
+        assert_eq!(take(&mut source, 3), [0, 1, 2]);
+        source.release(1);
+        assert!(source.seek(0).unwrap() && !source.seek(3).unwrap());
+        assert_eq!((source.first(), take(&mut source, 9)), (1, vec![1, 2, 3, 4]));
+        source.release(9);
+        assert_eq!((source.first(), take(&mut source, 9)), (5, vec![]));
+    }
+
+    #[test]
+    fn a_frame_that_does_not_fit_comes_with_the_next_batch() {
+        let (mut producer, consumer) = framed::bounded(256);
+        for frame in [&b"one"[..], b"", b"three"] {
+            producer.push_bytes(frame).unwrap();
+        }
+        let mut source = Frames::of(consumer, 120);
+        let mut bytes = Vec::new();
+        assert_eq!(source.take(11, &mut bytes).unwrap(), 2);
+        assert_eq!(bytes, b"\x03\0\0\0one\0\0\0\0");
+        bytes.clear();
+        assert_eq!(source.take(1, &mut bytes).unwrap(), 1, "one at least");
+        assert_eq!(bytes, b"\x05\0\0\0three");
+    }
+}

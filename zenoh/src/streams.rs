@@ -1,0 +1,94 @@
+//! [`Streams`]: where each source continues in a sink.
+
+/// How many sources are remembered besides the current one.
+const REMEMBERED: usize = 8;
+
+/// The sequence number of the next message to push, of the current source and of earlier ones.
+///
+/// The sink's tail counts pushed messages, so the current source's number is a constant away from it: pushing a message needs no second store, and a
+/// process that is killed at any instruction leaves the two consistent.
+#[derive(Debug, Default, PartialEq)]
+pub struct Streams {
+    /// The current source, and its sequence number where the sink's tail was 0.
+    current: Option<(u64, u64)>,
+    /// Earlier sources and their next sequence numbers, the latest last.
+    past: Vec<(u64, u64)>,
+}
+
+impl Streams {
+    /// Returns the current source.
+    pub fn current(&self) -> Option<u64> {
+        self.current.map(|(stream, _)| stream)
+    }
+
+    /// Returns the current source's next sequence number.
+    pub fn pushed(&self, tail: u64) -> u64 {
+        self.current.map_or(0, |(_, base)| base.wrapping_add(tail))
+    }
+
+    /// Makes `stream`, whose first unreleased message is `first`, the current source. Returns whether anything changed.
+    pub fn resume(&mut self, stream: u64, first: u64, tail: u64) -> bool {
+        let known = if self.current() == Some(stream) {
+            Some(self.pushed(tail))
+        } else {
+            self.past.iter().find(|(past, _)| *past == stream).map(|(_, next)| *next)
+        };
+        // A source that released more than was pushed here had another receiver. Those messages are gone.
+        let next = known.filter(|next| next.wrapping_sub(first) as i64 >= 0).unwrap_or(first);
+        if self.current() == Some(stream) && known == Some(next) {
+            return false;
+        }
+        self.past.retain(|(past, _)| *past != stream);
+        if let Some((old, _)) = self.current.filter(|(old, _)| *old != stream) {
+            self.past.push((old, self.pushed(tail)));
+        }
+        self.past.drain(..self.past.len().saturating_sub(REMEMBERED));
+        self.current = Some((stream, next.wrapping_sub(tail)));
+        true
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let entries = self.current.iter().chain(&self.past);
+        entries.flat_map(|(stream, number)| [stream.to_le_bytes(), number.to_le_bytes()]).flatten().collect()
+    }
+
+    /// Decodes what [`encode`](Self::encode) returned; other bytes are no streams.
+    pub fn decode(bytes: &[u8]) -> Self {
+        let (entries, rest) = bytes.as_chunks::<16>();
+        if !rest.is_empty() || entries.len() > 1 + REMEMBERED {
+            return Self::default();
+        }
+        let number = |half: &[u8]| half.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let mut entries = entries.iter().map(|entry| (number(&entry[..8]), number(&entry[8..])));
+        Self { current: entries.next(), past: entries.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_returns_continues_after_its_last_message() {
+        let mut streams = Streams::default();
+        assert!(streams.resume(1, 100, 0));
+        assert!(!streams.resume(1, 103, 5), "the source has released fewer than were pushed");
+        assert_eq!(streams.pushed(5), 105);
+        assert!(streams.resume(2, 0, 5));
+        assert_eq!(streams.pushed(8), 3);
+        assert!(streams.resume(1, 103, 8));
+        assert_eq!((streams.current(), streams.pushed(8), streams.pushed(9)), (Some(1), 105, 106));
+        assert_eq!(Streams::decode(&streams.encode()), streams);
+        assert_eq!(Streams::decode(&streams.encode()[1..]), Streams::default());
+        assert!(streams.resume(1, 1000, 9), "another receiver had messages of it");
+        assert_eq!(streams.pushed(9), 1000);
+    }
+
+    #[test]
+    fn the_number_of_remembered_sources_is_bounded() {
+        let mut streams = Streams::default();
+        (0..1000).for_each(|stream| assert!(streams.resume(stream, u64::MAX, stream)));
+        assert_eq!(streams.encode().len(), 16 * (1 + REMEMBERED));
+        assert_eq!((streams.past.len(), streams.past.last().map(|past| past.0)), (REMEMBERED, Some(998)));
+    }
+}

@@ -1,0 +1,5 @@
+//! Everything between two relays: one program, which is also the router that it kills.
+
+mod processes;
+mod sessions;
+mod two_hosts;
