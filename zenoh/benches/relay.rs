@@ -10,15 +10,20 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringmem::RingMessage;
 use ringmem::ring::spsc;
-use ringmem::{DeviceBytes, RingMessage};
-use ringmem_zenoh::{MessageSink, Messages, Relay};
+use ringmem_zenoh::{Relay, SpscSink, SpscSource};
 use zenoh::qos::CongestionControl;
 use zenoh::{Config, Session, Wait};
 
 const ROUNDS: usize = 7;
 /// As the relay's: what zenoh puts at once.
 const BATCH: usize = 32 << 10;
+/// Slots of a ring, and how many the producer fills at once.
+const SLOTS: usize = 1 << 16;
+const QUARTER: u64 = SLOTS as u64 / 4;
+/// How long producer and consumer sleep when the ring is full or empty.
+const NAP: Duration = Duration::from_micros(50);
 const ROUND_TRIPS: usize = 2000;
 
 fn session(endpoints: &str, endpoint: &str) -> Session {
@@ -37,9 +42,9 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
     count: u64,
     message: fn(u64) -> T,
 ) -> f64 {
-    let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<T>(1 << 14), spsc::bounded::<T>(1 << 14));
-    let receiver = Relay::receiver(there, key, MessageSink::of(sink)).unwrap();
-    let sender = Relay::sender(here, key, Messages::of(source)).unwrap();
+    let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<T>(SLOTS), spsc::bounded::<T>(SLOTS));
+    let receiver = Relay::receiver(there, key, SpscSink::new(sink)).unwrap();
+    let sender = Relay::sender(here, key, SpscSource::new(source)).unwrap();
     // The handshake is over when a message arrives.
     producer.push(message(0)).unwrap();
     while consumer.pop().is_err() {
@@ -48,20 +53,32 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
     let begun = Instant::now();
     thread::scope(|scope| {
         scope.spawn(|| {
-            for number in 0..count {
-                while producer.push(message(number)).is_err() {
-                    thread::yield_now();
+            let mut next = 0;
+            while next < count {
+                // A quarter of the ring at once: who looks for a single slot takes a core from the relay.
+                let free = producer.with(|end| end.refresh()).unwrap();
+                if free < QUARTER.min(count - next) {
+                    thread::sleep(NAP);
+                    continue;
                 }
+                let most = free.min(count - next);
+                producer.with(|end| end.reserve(most).unwrap().fill((next..next + most).map(message)));
+                next += most;
             }
         });
-        for number in 0..count {
-            let got = loop {
-                match consumer.pop() {
-                    Ok(got) => break got,
-                    Err(_) => thread::yield_now(),
-                }
-            };
-            assert_eq!(got, message(number));
+        let mut next = 0;
+        while next < count {
+            let got = consumer.with(|end| {
+                let chunk = end.peek(u64::MAX).ok()?;
+                chunk.iter().zip(next..).for_each(|(got, number)| assert_eq!(*got, message(number)));
+                let len = chunk.len();
+                chunk.release(len);
+                Some(len)
+            });
+            match got {
+                Some(len) => next += len,
+                None => thread::sleep(NAP),
+            }
         }
     });
     let seconds = begun.elapsed().as_secs_f64();
@@ -113,10 +130,10 @@ fn ring_round_trip(here: &Session, there: &Session) -> f64 {
     let ((mut to, source), (sink, mut at)) = (spsc::bounded::<u64>(64), spsc::bounded::<u64>(64));
     let ((mut back, far_source), (near_sink, mut from)) = (spsc::bounded::<u64>(64), spsc::bounded::<u64>(64));
     let _forth =
-        (Relay::receiver(there, "rtt/to", MessageSink::of(sink)).unwrap(), Relay::sender(here, "rtt/to", Messages::of(source)).unwrap());
+        (Relay::receiver(there, "rtt/to", SpscSink::new(sink)).unwrap(), Relay::sender(here, "rtt/to", SpscSource::new(source)).unwrap());
     let _back = (
-        Relay::receiver(here, "rtt/from", MessageSink::of(near_sink)).unwrap(),
-        Relay::sender(there, "rtt/from", Messages::of(far_source)).unwrap(),
+        Relay::receiver(here, "rtt/from", SpscSink::new(near_sink)).unwrap(),
+        Relay::sender(there, "rtt/from", SpscSource::new(far_source)).unwrap(),
     );
     let echo = thread::spawn(move || {
         loop {

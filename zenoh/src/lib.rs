@@ -1,24 +1,30 @@
 //! Carries a ring to the same kind of ring on another host, over [zenoh](https://docs.rs/zenoh).
 //!
 //! A [`Relay::sender`] reads a [`Source`] and publishes its messages; a [`Relay::receiver`] pushes them into a [`Sink`]. One pair carries one direction
-//! at one key. Sources and sinks are rings of messages ([`Messages`], [`MessageSink`]), of frames ([`Frames`], [`FrameSink`]), rings between processes
-//! ([`SharedSource`], [`SharedSink`]), and closures over anything else, such as either side of a `Channel`.
+//! at one key.
+//!
+//! | source | sink | ring |
+//! |---|---|---|
+//! | [`SpscSource`] | [`SpscSink`] | `ring::spsc`, in place |
+//! | [`Messages`] | [`MessageSink`] | every other ring of messages; closures, for `Waiting` ends and either side of a `Channel` |
+//! | [`Frames`] | [`FrameSink`] | `ring::framed` |
+//! | [`SharedSource`] | [`SharedSink`] | a ring between processes (`ringmem::shared`) |
 //!
 //! ```no_run
 //! use ringmem::ring::spsc;
-//! use ringmem_zenoh::{MessageSink, Messages, Relay};
+//! use ringmem_zenoh::{Relay, SpscSink, SpscSource};
 //! use zenoh::Wait;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! # let session = zenoh::open(zenoh::Config::default()).wait()?;
 //! // On one host:
 //! let (mut producer, consumer) = spsc::bounded::<u64>(1024);
-//! let sender = Relay::sender(&session, "plant/orders", Messages::of(consumer))?;
+//! let sender = Relay::sender(&session, "plant/orders", SpscSource::new(consumer))?;
 //! producer.push(7)?;
 //!
 //! // On the other host:
 //! let (producer, mut consumer) = spsc::bounded::<u64>(1024);
-//! let receiver = Relay::receiver(&session, "plant/orders", MessageSink::of(producer))?;
+//! let receiver = Relay::receiver(&session, "plant/orders", SpscSink::new(producer))?;
 //! # Ok(()) }
 //! ```
 //!
@@ -70,6 +76,7 @@ mod sender;
 mod shared;
 mod sink;
 mod source;
+mod spsc;
 mod streams;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -82,6 +89,7 @@ pub use ring_type::RingType;
 pub use shared::{SharedSink, SharedSource};
 pub use sink::{FrameSink, MessageSink, Sink};
 pub use source::{Frames, Messages, Source};
+pub use spsc::{SpscSink, SpscSource};
 
 /// Returns a number that no other call returns, in any process.
 fn random() -> u64 {

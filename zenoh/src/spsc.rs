@@ -1,0 +1,165 @@
+//! [`SpscSource`] and [`SpscSink`]: ends of a `ring::spsc` of this process, read and filled in place.
+
+use ringmem::RingMessage;
+use ringmem::attach::Corrupt;
+use ringmem::ring::spsc::{OwnedConsumer, OwnedProducer, PopError};
+
+use crate::{Error, RingType, Sink, Source, random};
+
+/// The consumer's end of a `ring::spsc`. Unacknowledged messages stay in the ring, and it copies runs of messages instead of each: faster than
+/// [`Messages`](crate::Messages).
+///
+/// ```
+/// use ringmem::ring::spsc;
+/// use ringmem_zenoh::{Source, SpscSource};
+///
+/// let (mut producer, consumer) = spsc::bounded::<u8>(4);
+/// [1, 2, 3].into_iter().for_each(|value| producer.push(value).unwrap());
+/// let mut source = SpscSource::new(consumer);
+/// let mut bytes = Vec::new();
+/// assert_eq!(source.take(2, &mut bytes).unwrap(), 2);
+/// source.release(1);
+/// assert_eq!((bytes, producer.len()), (vec![1, 2], 2));
+/// ```
+pub struct SpscSource<T: RingMessage> {
+    end: OwnedConsumer<T>,
+    ring: RingType,
+    stream: u64,
+    /// Messages after the first that were taken.
+    taken: u64,
+}
+
+impl<T: RingMessage> SpscSource<T> {
+    /// Reads a consumer.
+    #[must_use]
+    pub fn new(end: OwnedConsumer<T>) -> Self {
+        Self { end, ring: RingType::of::<T>(), stream: random(), taken: 0 }
+    }
+}
+
+/// Returns the number of available messages.
+fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> Result<u64, Corrupt> {
+    end.with(|end| match end.peek(u64::MAX) {
+        Ok(chunk) => Ok(chunk.len()),
+        Err(PopError::Empty) => Ok(0),
+        Err(PopError::Corrupt(corrupt)) => Err(corrupt),
+    })
+}
+
+impl<T: RingMessage> Source for SpscSource<T> {
+    fn ring(&self) -> &RingType {
+        &self.ring
+    }
+
+    fn stream(&self) -> u64 {
+        self.stream
+    }
+
+    fn first(&self) -> u64 {
+        self.end.end().head()
+    }
+
+    fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
+        let (skip, most) = (self.taken as usize, (most / size_of::<T>()).clamp(1, u32::MAX as usize));
+        let count = self.end.with(|end| {
+            let chunk = match end.peek((skip + most) as u64) {
+                Ok(chunk) => chunk,
+                Err(PopError::Empty) => return Ok(0),
+                Err(PopError::Corrupt(corrupt)) => return Err(corrupt),
+            };
+            let [first, second] = chunk.as_slices();
+            for run in [&first[skip.min(first.len())..], &second[skip.saturating_sub(first.len()).min(second.len())..]] {
+                into.extend_from_slice(T::slice_as_bytes(run));
+            }
+            Ok(chunk.len().saturating_sub(skip as u64))
+        })?;
+        self.taken += count;
+        Ok(count as u32)
+    }
+
+    fn seek(&mut self, count: u64) -> Result<bool, Error> {
+        let found = count <= available(&mut self.end)?;
+        if found {
+            self.taken = count;
+        }
+        Ok(found)
+    }
+
+    fn release(&mut self, count: u64) {
+        let count = count.min(self.taken);
+        self.end.with(|end| {
+            if let Ok(chunk) = end.peek(count) {
+                chunk.release(count);
+            }
+        });
+        self.taken -= count;
+    }
+}
+
+/// The producer's end of a `ring::spsc`, filled in place.
+pub struct SpscSink<T: RingMessage> {
+    end: OwnedProducer<T>,
+    ring: RingType,
+}
+
+impl<T: RingMessage> SpscSink<T> {
+    /// Fills a producer.
+    #[must_use]
+    pub fn new(end: OwnedProducer<T>) -> Self {
+        Self { end, ring: RingType::of::<T>() }
+    }
+}
+
+impl<T: RingMessage> Sink for SpscSink<T> {
+    fn ring(&self) -> &RingType {
+        &self.ring
+    }
+
+    fn push(&mut self, messages: &[u8]) -> Result<(u64, usize), Error> {
+        let messages = messages.chunks_exact(size_of::<T>());
+        let count = self.end.with(|end| {
+            let count = end.refresh()?.min(messages.len() as u64);
+            if let Ok(mut grant) = end.reserve(count) {
+                grant.fill(messages.map(|bytes| {
+                    let mut value = T::zeroed();
+                    value.as_bytes_mut().copy_from_slice(bytes);
+                    value
+                }));
+            }
+            Ok::<_, Corrupt>(count)
+        })?;
+        Ok((count, count as usize * size_of::<T>()))
+    }
+
+    fn tail(&self) -> u64 {
+        self.end.end().tail()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmem::ring::spsc;
+
+    #[test]
+    fn messages_stay_in_the_ring_until_they_are_released_also_around_the_wrap() {
+        let ((mut producer, consumer), (end, mut there)) = (spsc::bounded::<u16>(4), spsc::bounded::<u16>(4));
+        let (mut source, mut sink) = (SpscSource::new(consumer), SpscSink::new(end));
+        for round in 0..20 {
+            (0..3).for_each(|value| producer.push(3 * round + value).unwrap());
+            let mut bytes = Vec::new();
+            assert_eq!((source.take(4, &mut bytes).unwrap(), producer.len()), (2, 3));
+            assert!(source.seek(1).unwrap() && !source.seek(4).unwrap());
+            bytes.truncate(2);
+            assert_eq!((source.take(100, &mut bytes).unwrap(), source.take(100, &mut bytes).unwrap()), (2, 0));
+            source.release(9);
+            assert_eq!((producer.len(), source.first()), (0, 3 * u64::from(round) + 3));
+            assert_eq!(sink.push(&bytes).unwrap(), (3, 6));
+            assert_eq!(sink.push(&bytes).unwrap(), (1, 2), "one more fits");
+            assert_eq!(sink.push(&bytes).unwrap(), (0, 0));
+            let got: Vec<_> = there.try_iter().collect();
+            assert_eq!(got, [0, 1, 2, 0].map(|value| 3 * round + value));
+        }
+        assert_eq!(sink.tail(), 80);
+    }
+}
