@@ -19,9 +19,8 @@ use zenoh::{Config, Session, Wait};
 const ROUNDS: usize = 7;
 /// As the relay's: what zenoh puts at once.
 const BATCH: usize = 32 << 10;
-/// Slots of a ring, and how many the producer fills at once.
-const SLOTS: usize = 1 << 16;
-const QUARTER: u64 = SLOTS as u64 / 4;
+/// Bytes of a ring.
+const RING: usize = 8 << 20;
 /// How long producer and consumer sleep when the ring is full or empty.
 const NAP: Duration = Duration::from_micros(50);
 const ROUND_TRIPS: usize = 2000;
@@ -42,7 +41,8 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
     count: u64,
     message: fn(u64) -> T,
 ) -> f64 {
-    let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<T>(SLOTS), spsc::bounded::<T>(SLOTS));
+    let slots = RING / size_of::<T>();
+    let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<T>(slots), spsc::bounded::<T>(slots));
     let receiver = Relay::receiver(there, key, SpscSink::new(sink)).unwrap();
     let sender = Relay::sender(here, key, SpscSource::new(source)).unwrap();
     // The handshake is over when a message arrives.
@@ -57,7 +57,7 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
             while next < count {
                 // A quarter of the ring at once: who looks for a single slot takes a core from the relay.
                 let free = producer.with(|end| end.refresh()).unwrap();
-                if free < QUARTER.min(count - next) {
+                if free < (slots as u64 / 4).min(count - next) {
                     thread::sleep(NAP);
                     continue;
                 }

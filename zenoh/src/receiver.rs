@@ -1,19 +1,14 @@
-//! [`Receiver`]: the thread that pushes messages into a sink and acknowledges them.
+//! [`Receiver`]: pushes messages into a sink where they arrive, and acknowledges them from a thread.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use zenoh::bytes::ZBytes;
 use zenoh::pubsub::{Publisher, Subscriber};
 use zenoh::qos::CongestionControl;
 use zenoh::query::{Query, Queryable};
-use zenoh::sample::Sample;
 use zenoh::{Session, Wait};
 
 use crate::envelope::{Ack, Data, HEADER, Hello, Reply, split_frame};
@@ -30,12 +25,8 @@ const NAP: Duration = Duration::from_millis(20);
 const BETWEEN_GAPS: Duration = Duration::from_millis(20);
 /// Bytes of the longest hello: a table, and numbers.
 const LONGEST_HELLO: usize = 20 << 10;
-
-/// What zenoh's callbacks hand to the thread.
-enum Incoming {
-    Data(Data, ZBytes),
-    Hello(Query),
-}
+/// Hellos that wait for the thread.
+const MOST_HELLOS: usize = 64;
 
 /// A batch that is not pushed completely.
 struct Batch {
@@ -44,153 +35,191 @@ struct Batch {
     done: usize,
 }
 
-pub struct Receiver<S> {
-    session: Session,
+/// What the thread and zenoh's callbacks share, under a lock.
+struct State<S> {
     sink: S,
-    options: Options,
-    common: Arc<Common>,
-    id: u64,
-    incoming: mpsc::Receiver<Incoming>,
-    /// Bytes of batches from their arrival until they are pushed.
-    held: Arc<AtomicUsize>,
-    publisher: Publisher<'static>,
-    _data: Subscriber<()>,
-    _hello: Queryable<()>,
     streams: Streams,
     /// Sequence number after the last message that arrived in order.
     received: u64,
+    /// Batches that arrived and did not fit the sink.
     batches: VecDeque<Batch>,
+    /// Their bytes.
+    held: usize,
+    hellos: Vec<Query>,
     /// The last acknowledged sequence number.
     acknowledged: u64,
     gap: bool,
     reported: Option<(u64, Instant)>,
+    /// An error of the sink in a callback.
+    failed: Option<Error>,
+}
+
+struct Shared<S> {
+    id: u64,
+    window: usize,
+    common: Arc<Common>,
+    /// `None` after the relay has ended.
+    state: Mutex<Option<State<S>>>,
+    /// There is something to acknowledge, to answer or to report.
+    alarm: Condvar,
+}
+
+pub struct Receiver<S> {
+    session: Session,
+    shared: Arc<Shared<S>>,
+    publisher: Publisher<'static>,
+    _data: Subscriber<()>,
+    _hello: Queryable<()>,
 }
 
 impl<S: Sink> Receiver<S> {
     pub fn new(session: &Session, key: &str, sink: S, options: Options, common: Arc<Common>) -> Result<Self, Error> {
         let [data, ack, hello] = keys(key)?;
-        let id = random();
-        let held = Arc::new(AtomicUsize::new(0));
         let streams = sink.load()?.map_or_else(Streams::default, |state| Streams::decode(&state));
         let received = streams.pushed(sink.tail());
         let publisher = session.declare_publisher(ack).congestion_control(CongestionControl::Drop).express(true);
         let publisher = publisher.wait().map_err(of("declare_publisher"))?;
-        // A sender keeps within the window. Twice that is room for a window that is sent again.
-        let (queue, incoming) = mpsc::sync_channel(2 * MOST_BATCHES);
-        let longest = usize::try_from(sink.ring().size).unwrap_or(usize::MAX).saturating_add(2 * options.window_bytes + HEADER);
-        let arrival = Arrival {
-            id,
-            queue: queue.clone(),
-            held: Arc::clone(&held),
-            most: 2 * options.window_bytes,
-            longest,
-            common: Arc::clone(&common),
-        };
-        let data =
-            session.declare_subscriber(data).callback(move |sample| arrival.take(&sample)).wait().map_err(of("declare_subscriber"))?;
-        // Last: who gets an answer can send data.
-        let counts = Arc::clone(&common);
-        let greeting = move |query: Query| {
-            if query.payload().is_none_or(|payload| payload.len() > LONGEST_HELLO) || queue.try_send(Incoming::Hello(query)).is_err() {
-                add(&counts.counters.rejected, 1);
-            }
-        };
-        let hello = session.declare_queryable(hello).callback(greeting).wait().map_err(of("declare_queryable"))?;
-        Ok(Self {
-            session: session.clone(),
+        let state = State {
             sink,
-            options,
-            common,
-            id,
-            incoming,
-            held,
-            publisher,
-            _data: data,
-            _hello: hello,
             streams,
             received,
             batches: VecDeque::new(),
+            held: 0,
+            hellos: Vec::new(),
             acknowledged: received,
             gap: false,
             reported: None,
-        })
+            failed: None,
+        };
+        let window = options.window_bytes;
+        let shared = Arc::new(Shared { id: random(), window, common, state: Mutex::new(Some(state)), alarm: Condvar::new() });
+        let arrives = Arc::clone(&shared);
+        let data = session.declare_subscriber(data).callback(move |sample| arrives.take(sample.payload())).wait();
+        let data = data.map_err(of("declare_subscriber"))?;
+        // Last: who gets an answer can send data.
+        let greeted = Arc::clone(&shared);
+        let hello = session.declare_queryable(hello).callback(move |query| greeted.greet(query)).wait().map_err(of("declare_queryable"))?;
+        Ok(Self { session: session.clone(), shared, publisher, _data: data, _hello: hello })
     }
 
-    pub fn run(mut self) -> (S, Result<(), Error>) {
+    pub fn run(self) -> (S, Result<(), Error>) {
         let outcome = self.relay();
-        (self.sink, outcome)
+        match self.shared.lock().take() {
+            Some(state) => (state.sink, outcome),
+            None => unreachable!("only this function takes the state, and it takes the receiver"),
+        }
     }
 
-    fn relay(&mut self) -> Result<(), Error> {
-        let mut pace = Pace::default();
-        while !self.common.is_stopped() {
-            // The sink is full: poll it. Nothing arrived: sleep until something does.
-            let most = if self.batches.is_empty() { NAP } else { pace.next() };
-            if most.is_zero() {
-                thread::yield_now();
+    fn relay(&self) -> Result<(), Error> {
+        let (shared, mut pace) = (&self.shared, Pace::default());
+        while !shared.common.is_stopped() && !self.session.is_closed() {
+            let mut guard = shared.lock();
+            let Some(state) = guard.as_mut() else { return Ok(()) };
+            if let Some(error) = state.failed.take() {
+                return Err(error);
             }
-            match self.incoming.recv_timeout(most) {
-                Ok(incoming) => self.accept(incoming)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            }
-            while let Ok(incoming) = self.incoming.try_recv() {
-                self.accept(incoming)?;
-            }
-            if self.push()? {
+            if state.push(&shared.common)? {
                 pace.reset();
             }
-            self.acknowledge();
-            if self.session.is_closed() {
-                return Ok(());
+            let ack = state.acknowledgement(shared.id);
+            let mut answers = Vec::new();
+            for query in std::mem::take(&mut state.hellos) {
+                answers.extend(state.answer(&query, shared)?.map(|reply| (query, reply)));
+            }
+            if ack.is_none() && answers.is_empty() {
+                // The sink is full: poll it. Nothing arrived: sleep until something does.
+                let most = if state.batches.is_empty() { NAP } else { pace.next() };
+                if most.is_zero() {
+                    drop(guard);
+                    std::thread::yield_now();
+                } else {
+                    drop(shared.alarm.wait_timeout(guard, most));
+                }
+                continue;
+            }
+            // zenoh's callbacks need the lock, and publications may wait for them.
+            drop(guard);
+            if let Some(ack) = ack {
+                // One that is lost is followed by another, or by a handshake.
+                let _ = self.publisher.put(ack.encode()).wait();
+            }
+            for (query, reply) in answers {
+                // If it is lost, the sender asks again.
+                let _ = query.reply(query.key_expr().clone(), reply.encode()).wait();
             }
         }
         Ok(())
     }
+}
 
-    fn accept(&mut self, incoming: Incoming) -> Result<(), Error> {
-        match incoming {
-            Incoming::Data(header, bytes) => {
-                let len = bytes.len();
-                if !self.append(header, bytes) {
-                    self.held.fetch_sub(len, Relaxed);
-                }
-                Ok(())
-            }
-            Incoming::Hello(query) => self.answer(&query),
-        }
+impl<S: Sink> Shared<S> {
+    fn lock(&self) -> MutexGuard<'_, Option<State<S>>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a batch that continues the sequence; returns whether it did.
-    fn append(&mut self, header: Data, bytes: ZBytes) -> bool {
-        let counters = &self.common.counters;
-        // Contiguous already, or copied once.
-        let bytes = match bytes.to_bytes() {
-            Cow::Owned(copied) => ZBytes::from(copied),
-            Cow::Borrowed(_) => bytes,
-        };
-        let contents = bytes.to_bytes();
-        if self.streams.current() != Some(header.stream) || !self.is_whole(header.count, &contents[HEADER..]) {
-            add(&counters.rejected, 1);
-            return false;
+    /// Takes a batch from zenoh: most of them go from its buffer into the sink here.
+    fn take(&self, payload: &ZBytes) {
+        let rejected = || add(&self.common.counters.rejected, 1);
+        let mut guard = self.lock();
+        let Some(state) = guard.as_mut().filter(|state| state.failed.is_none()) else { return };
+        let longest = usize::try_from(state.sink.ring().size).unwrap_or(usize::MAX).saturating_add(2 * self.window + HEADER);
+        if payload.len() > longest {
+            return rejected();
         }
+        let contents = payload.to_bytes();
+        let header = Data::decode(&contents).filter(|header| header.receiver == self.id && state.streams.current() == Some(header.stream));
+        let Some(header) = header.filter(|header| state.is_whole(header.count, &contents[HEADER..])) else {
+            return rejected();
+        };
+        if let Some(done) = state.append(header, &contents, 2 * self.window, &self.common) {
+            // Contiguous already, or copied once.
+            let bytes = match contents {
+                Cow::Owned(copied) => ZBytes::from(copied),
+                Cow::Borrowed(_) => payload.clone(),
+            };
+            state.held += bytes.len();
+            state.batches.push_back(Batch { bytes, done });
+            if let Err(error) = state.push(&self.common) {
+                state.failed = Some(error);
+            }
+        }
+        self.alarm.notify_one();
+    }
+
+    fn greet(&self, query: Query) {
+        let mut guard = self.lock();
+        let Some(state) = guard.as_mut() else { return };
+        if query.payload().is_none_or(|payload| payload.len() > LONGEST_HELLO) || state.hellos.len() >= MOST_HELLOS {
+            return add(&self.common.counters.rejected, 1);
+        }
+        state.hellos.push(query);
+        self.alarm.notify_one();
+    }
+}
+
+impl<S: Sink> State<S> {
+    fn pushed(&self) -> u64 {
+        self.streams.pushed(self.sink.tail())
+    }
+
+    /// Accepts a batch that continues the sequence; returns where its new messages begin.
+    fn append(&mut self, header: Data, contents: &[u8], most: usize, common: &Common) -> Option<usize> {
         let ahead = header.first.wrapping_sub(self.received) as i64;
-        // A sender has fewer batches in flight. Each may keep a buffer of zenoh's, however small it is.
-        if ahead > 0 || self.batches.len() >= 2 * MOST_BATCHES {
-            add(&counters.gaps, 1);
+        // A sender keeps within the window, and a window may be sent again. Each batch may keep a buffer of zenoh's, however small it is. One batch is
+        // always taken: its message may be larger than the window.
+        let is_too_much = !self.batches.is_empty() && (self.held + contents.len() > most || self.batches.len() >= 2 * MOST_BATCHES);
+        if ahead > 0 || is_too_much {
+            add(&common.counters.gaps, 1);
             self.gap = true;
-            return false;
+            return None;
         }
         let known = ahead.unsigned_abs().min(header.count.into());
-        add(&counters.duplicates, known);
+        add(&common.counters.duplicates, known);
         if known == u64::from(header.count) {
-            return false;
+            return None;
         }
-        let done = HEADER + self.skip(&contents[HEADER..], known);
-        drop(contents);
         self.received = header.first.wrapping_add(header.count.into());
-        self.batches.push_back(Batch { bytes, done });
-        true
+        Some(HEADER + self.skip(&contents[HEADER..], known))
     }
 
     /// Returns whether these bytes are `count` whole messages that the sink can take.
@@ -223,109 +252,71 @@ impl<S: Sink> Receiver<S> {
     }
 
     /// Pushes batches into the sink until it is full; returns whether anything was pushed.
-    fn push(&mut self) -> Result<bool, Error> {
+    fn push(&mut self, common: &Common) -> Result<bool, Error> {
         let mut pushed = false;
         while let Some(batch) = self.batches.front_mut() {
             let contents = batch.bytes.to_bytes();
             let (count, bytes) = self.sink.push(&contents[batch.done..])?;
             pushed |= count > 0;
-            add(&self.common.counters.messages, count);
-            add(&self.common.counters.bytes, bytes as u64);
+            add(&common.counters.messages, count);
+            add(&common.counters.bytes, bytes as u64);
             batch.done += bytes;
             if batch.done < contents.len() {
                 break;
             }
-            self.held.fetch_sub(contents.len(), Relaxed);
+            self.held -= contents.len();
             drop(contents);
             self.batches.pop_front();
         }
         Ok(pushed)
     }
 
-    /// Publishes how far the sink is, if that is news.
-    fn acknowledge(&mut self) {
-        let Some(stream) = self.streams.current() else { return };
-        let pushed = self.streams.pushed(self.sink.tail());
+    /// Returns an acknowledgement, if how far the sink is is news.
+    fn acknowledgement(&mut self, receiver: u64) -> Option<Ack> {
+        let stream = self.streams.current()?;
+        let pushed = self.pushed();
         let is_known = self.reported.is_some_and(|(at, when)| at == self.received && when.elapsed() < BETWEEN_GAPS);
-        let gap = self.gap && !is_known;
-        self.gap = false;
+        let gap = std::mem::take(&mut self.gap) && !is_known;
         if pushed == self.acknowledged && !gap {
-            return;
+            return None;
         }
         if gap {
             self.reported = Some((self.received, Instant::now()));
         }
         self.acknowledged = pushed;
-        let ack = Ack { stream, receiver: self.id, pushed, received: self.received, gap };
-        // One that is lost is followed by another, or by a handshake.
-        let _ = self.publisher.put(ack.encode()).wait();
+        Some(Ack { stream, receiver, pushed, received: self.received, gap })
     }
 
-    /// Answers a sender.
-    fn answer(&mut self, query: &Query) -> Result<(), Error> {
+    /// Returns the answer to a sender; none to an invalid query.
+    fn answer(&mut self, query: &Query, shared: &Shared<S>) -> Result<Option<Reply>, Error> {
+        let counters = &shared.common.counters;
         let Some(hello) = query.payload().and_then(|payload| Hello::decode(&payload.to_bytes())) else {
-            add(&self.common.counters.rejected, 1);
-            return Ok(());
+            add(&counters.rejected, 1);
+            return Ok(None);
         };
-        let reply = if self.sink.ring().accepts(&hello.ring) {
-            self.resume(hello.stream, hello.first)?;
-            let pushed = self.streams.pushed(self.sink.tail());
-            Reply::Welcome { receiver: self.id, pushed, received: self.received, window: self.options.window_bytes as u64 }
-        } else {
-            add(&self.common.counters.refused, 1);
-            Reply::Refusal(self.sink.ring().clone())
-        };
-        // If it is lost, the sender asks again.
-        let _ = query.reply(query.key_expr().clone(), reply.encode()).wait();
-        Ok(())
+        if !self.sink.ring().accepts(&hello.ring) {
+            add(&counters.refused, 1);
+            return Ok(Some(Reply::Refusal(self.sink.ring().clone())));
+        }
+        let was = self.streams.current();
+        if self.resume(hello.stream, hello.first)? {
+            add(&counters.reconnects, was.is_some().into());
+        }
+        let (pushed, received, window) = (self.pushed(), self.received, shared.window as u64);
+        Ok(Some(Reply::Welcome { receiver: shared.id, pushed, received, window }))
     }
 
-    /// Makes `stream` the current source. The state is stored before its first message can be pushed.
-    fn resume(&mut self, stream: u64, first: u64) -> Result<(), Error> {
-        let tail = self.sink.tail();
-        let was = self.streams.current();
-        if !self.streams.resume(stream, first, tail) {
-            return Ok(());
+    /// Makes `stream` the current source; returns whether that is news. The state is stored before its first message can be pushed.
+    fn resume(&mut self, stream: u64, first: u64) -> Result<bool, Error> {
+        if !self.streams.resume(stream, first, self.sink.tail()) {
+            return Ok(false);
         }
         self.sink.save(&self.streams.encode())?;
-        add(&self.common.counters.reconnects, u64::from(was.is_some()));
-        // Batches of another source, which still has them.
-        for batch in self.batches.drain(..) {
-            self.held.fetch_sub(batch.bytes.len(), Relaxed);
-        }
-        self.received = self.streams.pushed(tail);
+        // They are of another source, which still has them.
+        self.batches.clear();
+        self.held = 0;
+        self.received = self.pushed();
         self.acknowledged = self.received;
-        Ok(())
-    }
-}
-
-/// What the callback of data checks before anything is kept.
-struct Arrival {
-    id: u64,
-    queue: SyncSender<Incoming>,
-    held: Arc<AtomicUsize>,
-    most: usize,
-    /// Bytes of the longest batch that is accepted.
-    longest: usize,
-    common: Arc<Common>,
-}
-
-impl Arrival {
-    fn take(&self, sample: &Sample) {
-        let counters = &self.common.counters;
-        let (payload, mut header) = (sample.payload(), [0; HEADER]);
-        let read = std::io::Read::read_exact(&mut payload.reader(), &mut header);
-        let Some(header) =
-            read.ok().and_then(|()| Data::decode(&header)).filter(|header| header.receiver == self.id && payload.len() <= self.longest)
-        else {
-            return add(&counters.rejected, 1);
-        };
-        let len = payload.len();
-        // One batch is always taken: its message may be larger than the window.
-        let held = self.held.fetch_add(len, Relaxed);
-        if held > 0 && held + len > self.most || self.queue.try_send(Incoming::Data(header, payload.clone())).is_err() {
-            self.held.fetch_sub(len, Relaxed);
-            add(&counters.gaps, 1);
-        }
+        Ok(true)
     }
 }
