@@ -55,7 +55,7 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
         scope.spawn(|| {
             let mut next = 0;
             while next < count {
-                // A quarter of the ring at once: who looks for a single slot takes a core from the relay.
+                // A quarter of the ring at once: polling for a single slot takes a core from the relay.
                 let free = producer.with(|end| end.refresh()).unwrap();
                 if free < (slots as u64 / 4).min(count - next) {
                     thread::sleep(NAP);

@@ -49,7 +49,7 @@
 //! - Power loss and crashes of the operating system: files of rings are not synchronised to disk.
 //! - A ring file that is copied or restored from a backup. A new file at an old path is a new ring: sequences and state of the old one do not apply.
 //! - Two receivers at one key: one of them gets messages, which one is not defined. Two senders at one key take turns, slowly.
-//! - Authentication. Who may publish at the key can insert messages and acknowledge messages that are lost then. Use zenoh's TLS and access control.
+//! - Authentication. Any peer that may publish at the key can insert messages, and acknowledge messages that are then lost. Use zenoh's TLS and access control.
 //! - Byte order: both hosts have the same one, as the rings have. A big-endian host has a ring of other bytes with the same ABI hash.
 //!
 //! # Copies

@@ -1,4 +1,4 @@
-//! [`Pace`]: how a thread polls a ring that nobody fills or empties.
+//! [`Pace`]: how often a thread polls an idle ring.
 
 use std::time::{Duration, Instant};
 

@@ -35,7 +35,7 @@ struct Batch {
     done: usize,
 }
 
-/// What the thread and zenoh's callbacks share, under a lock.
+/// The state of the thread and zenoh's callbacks, under a lock.
 struct State<S> {
     sink: S,
     streams: Streams,
@@ -96,7 +96,7 @@ impl<S: Sink> Receiver<S> {
         let arrives = Arc::clone(&shared);
         let data = session.declare_subscriber(data).callback(move |sample| arrives.take(sample.payload())).wait();
         let data = data.map_err(of("declare_subscriber"))?;
-        // Last: who gets an answer can send data.
+        // Last, because a sender that gets an answer sends data.
         let greeted = Arc::clone(&shared);
         let hello = session.declare_queryable(hello).callback(move |query| greeted.greet(query)).wait().map_err(of("declare_queryable"))?;
         Ok(Self { session: session.clone(), shared, publisher, _data: data, _hello: hello })
@@ -140,7 +140,7 @@ impl<S: Sink> Receiver<S> {
             // zenoh's callbacks need the lock, and publications may wait for them.
             drop(guard);
             if let Some(ack) = ack {
-                // One that is lost is followed by another, or by a handshake.
+                // If it is lost, another acknowledgement or a handshake replaces it.
                 let _ = self.publisher.put(ack.encode()).wait();
             }
             for (query, reply) in answers {

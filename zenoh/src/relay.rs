@@ -82,7 +82,7 @@ pub(crate) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Relaxed);
 }
 
-/// What the handle, the thread and zenoh's callbacks share.
+/// The state that the handle shares with the thread and zenoh's callbacks.
 #[derive(Default)]
 pub(crate) struct Common {
     pub counters: Counters,

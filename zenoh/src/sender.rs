@@ -137,7 +137,7 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Releases what the receiver has pushed since; returns whether there was anything.
+    /// Releases what the receiver has pushed since; returns whether anything was released.
     fn acknowledge(&mut self) -> bool {
         let Some(ack) = self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner).take() else { return false };
         let first = self.source.first();
@@ -199,7 +199,7 @@ impl<S: Source> Sender<S> {
         while let Ok(reply) = replies.recv() {
             let Ok(sample) = reply.result() else { continue };
             match Reply::decode(&sample.payload().to_bytes()) {
-                // With two receivers at the key, the one that has the latest messages.
+                // With two receivers at the key, the current one.
                 Some(Reply::Welcome { receiver, pushed, received, window }) => {
                     if welcome.is_none() || self.bound.as_ref().is_some_and(|bound| bound.receiver == receiver) {
                         welcome = Some((receiver, pushed, received, window));
@@ -267,7 +267,7 @@ impl<S: Source> Sender<S> {
         }
         let mut bytes = Vec::with_capacity(HEADER + self.options.batch_bytes);
         bytes.resize(HEADER, 0);
-        // At least one message goes, however small the window is.
+        // At least one message is sent, however small the window is.
         let most = self.options.batch_bytes.min(bound.window - self.in_flight);
         let count = self.source.take(most, &mut bytes)?;
         if count == 0 {

@@ -38,7 +38,7 @@ pub trait Source: Send + 'static {
     fn release(&mut self, count: u64);
 }
 
-/// What a source in this process has popped and not released.
+/// The messages that a source in this process has popped and not released.
 struct Kept<T> {
     ring: RingType,
     stream: u64,

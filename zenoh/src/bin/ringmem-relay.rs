@@ -58,7 +58,7 @@ impl Arguments {
             config.insert_json5("connect/endpoints", &list(&self.connect))?;
             config.insert_json5("listen/endpoints", &list(&self.listen))?;
             config.insert_json5("scouting/multicast/enabled", "false")?;
-            // The other host may start later, and comes back soon.
+            // The other host may start later, or restart.
             config.insert_json5("connect/timeout_ms", "-1")?;
             config.insert_json5("connect/exit_on_failure", "false")?;
             config.insert_json5("connect/retry", "{ period_init_ms: 100, period_max_ms: 1000, period_increase_factor: 2 }")?;

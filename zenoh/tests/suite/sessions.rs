@@ -228,7 +228,7 @@ fn garbage_at_the_keys_is_counted_and_changes_nothing() -> Result {
     let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<Message>(64), spsc::bounded::<Message>(64));
     let receiver = Relay::receiver(&there, "bad", MessageSink::of(sink))?;
     let sender = Relay::sender(&here, "bad", Messages::of(source))?;
-    // What a peer really sends, for variations of it.
+    // The messages of a real peer, to send variations of them.
     let seen = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&seen);
     let watch = |sample: zenoh::sample::Sample| (sample.key_expr().to_string(), sample.payload().to_bytes().into_owned());

@@ -39,7 +39,7 @@ pub fn eventually<R>(what: &str, mut done: impl FnMut() -> Option<R>) -> R {
     }
 }
 
-/// Returns an endpoint on this machine that nobody listens on.
+/// Returns a free endpoint on this machine.
 pub fn endpoint() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("tcp/{}", listener.local_addr().unwrap())
