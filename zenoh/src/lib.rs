@@ -56,7 +56,7 @@
 //!
 //! The sender copies a message once, from the ring into zenoh's buffer. The receiver copies it once, from the buffer that zenoh received into the ring; a
 //! batch that zenoh received in fragments (more than 64 KiB) is joined before. With the feature `shared-memory`, zenoh moves large batches between
-//! processes of one host without the network, and the receiver reads them in place.
+//! processes of one host without the network, and the receiver reads them in place. CI does not test this feature.
 //!
 //! # Protocol
 //!
