@@ -62,6 +62,17 @@ fn fragmentation_is_of_free_pieces() {
 }
 
 #[test]
+fn the_high_water_mark_stays_when_slabs_are_freed() {
+    let backend = backend(16 * MIB);
+    let pool = builder(&backend).slab(2 * MIB).build().unwrap();
+    drop([(); 2].map(|()| give(&pool, 2 * MIB)));
+    assert_eq!(pool.trim_to(0), 4 * MIB);
+    let kept = give(&pool, 2 * MIB);
+    assert_eq!((pool.statistics().reserved_bytes, pool.statistics().reserved_peak), (2 * MIB, 4 * MIB));
+    drop(kept);
+}
+
+#[test]
 fn cached_bytes_count_as_fragmented() {
     let backend = backend(16 * MIB);
     let pool = builder(&backend).limit(16 * MIB).slab(16 * MIB).build().unwrap();

@@ -41,9 +41,11 @@ fn a_free_piece_that_is_shorter_than_the_class_goes_before_what_is_cached() {
     // 960 KiB remain: less than a class of 1 MiB, more than one of 896 KiB.
     let rest = give(&pool, 950 << 10);
     assert_eq!(pool.statistics().hits, 0);
-    drop(give(&pool, 64 * KIB));
+    let cached = give(&pool, 64 * KIB);
     assert_eq!((pool.statistics().hits, pool.statistics().memory_allocations), (1, 1), "it was still cached");
-    drop((whole, rest));
+    drop(rest);
+    assert_eq!(shortage(Bytes::new(pool.clone(), 1 << 20)).0, MIB, "the short block serves no request of the longer class");
+    drop((whole, cached));
 }
 
 #[test]
