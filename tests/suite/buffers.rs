@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crate::eventually;
+use crate::held::Held;
 use clean::Clean;
 use proptest::prelude::*;
 use ringmem::backend::host::{Counters, HostBackend};
@@ -292,7 +293,10 @@ fn an_arena_s_block_is_free_again_after_its_uses_and_goes_last() {
 
     let stream = Stream::new(&backend, 0).expect("a stream");
     let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 600).expect("room");
+    let held = Held::new(&backend, &stream);
     drop(stream.copy(low, pinned).expect("as many"));
+    assert_eq!(arena.free_bytes(), 24, "the copy still uses the place");
+    held.let_go();
     stream.synchronize().expect("it ends");
     eventually("the place is free", || arena.free_bytes() == 624);
     assert_eq!(buffer(600).expect("room again").device_address().map(|address| address.get()), Some(base));
