@@ -38,9 +38,12 @@ fn what_can_only_be_read_once_is_streamed_to_its_end() {
     for length in [0, 1, 99, 100, 101, 1000, 1234] {
         let (bytes, mut sink) = (noise(length), Vec::new());
         let mut source = Sequential::new(Trickle { bytes: &bytes, turn: 0 });
-        let streamed = streamer.run(Job::new(&mut source).to(&mut sink), &mut incremented(&backend)).expect("no fault");
+        let job = Job::new(&mut source).to(&mut sink).checksums();
+        let streamed = streamer.run(job, &mut incremented(&backend)).expect("no fault");
         assert!(sink == plus_one(&bytes));
         assert_eq!((streamed.bytes, streamed.chunks), (length as u64, length.div_ceil(100) as u64));
+        let whole = streamer.run(Job::new(&mut &bytes[..]).checksums(), &mut Through).expect("no fault");
+        assert_eq!(streamed.read, whole.read, "{length} bytes");
     }
 }
 
