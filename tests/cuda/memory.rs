@@ -408,13 +408,14 @@ alone! {
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
         backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")), Some(&Block::empty(MemoryLocation::Device, 1)));
-        drop(whole);
-        drop(held);
-        has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
+        // Another thread: the value may be dropped by this one, while the kernel's words are freed.
         let teller = thread::spawn(move || {
+            has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
             thread::sleep(Duration::from_millis(20));
             go.send(()).expect("it waits");
         });
+        drop(whole);
+        drop(held);
         drop(Buffer::<u8, _>::new(pool, 1000).expect("the limit has it back"));
         teller.join().expect("no panic");
         assert_eq!(limited.used(), 0);
