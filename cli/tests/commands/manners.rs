@@ -46,13 +46,13 @@ fn completion_scripts_complete_commands_and_options() {
         return;
     }
     let program = env!("CARGO_BIN_EXE_ringmem");
-    // The function that bash calls: for the second word of `ringmem do`, and for the third of `ringmem doctor --ba`.
+    // The function that bash calls: for the second word of `ringmem do`, and for the third of `ringmem doctor --back`.
     let script = r#"
         source <("$0" completions bash) || exit 1
         COMP_WORDS=(ringmem do) COMP_CWORD=1
         _ringmem ringmem do ringmem; echo "${COMPREPLY[@]}"
-        COMP_WORDS=(ringmem doctor --ba) COMP_CWORD=2
-        _ringmem ringmem --ba doctor; echo "${COMPREPLY[@]}""#;
+        COMP_WORDS=(ringmem doctor --back) COMP_CWORD=2
+        _ringmem ringmem --back doctor; echo "${COMPREPLY[@]}""#;
     let mut bash = Command::new("bash");
     bash.args(["-c", script, program]);
     let ran = finish(bash);

@@ -50,47 +50,43 @@ pub fn page(results: &Results, benches: &[&str]) -> String {
          Written by `{command}` on {date}: {machine}, {cores} cores, {compiler}, commit {revision}. No figure is from a GPU.\n\n\
          A figure is the median of turns that alternate with the competitors' in one process. `ratio` is ours over the fastest competitor's: below 1 is faster, and\n\
          within 1.15 either way is level. `limit` is the cost of the machine without the measured code. `near` and `far` are two cores that share a cache or do\n\
-         not; a class that the machine did not show has no rows. `model` marks virtual time of the link model, `double` the test double of the driver.\n\n\
-         ## Slower than the best competitor\n\n"
+         not; a class that the machine did not show has no rows. `model` marks virtual time of the link model, `double` the test double of the driver.\n\n"
     );
     let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(|row| row.is_ours()).map(|row| (row, results.best(row))).collect();
     let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.median / best.median);
-    let mut losses: Vec<_> = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).collect();
-    losses.sort_by(|a, b| ratio(b).unwrap_or(0.0).total_cmp(&ratio(a).unwrap_or(0.0)));
-    let _ = writeln!(text, "{} of {} rows.\n", losses.len(), ours.iter().filter(|pair| ratio(pair).is_some()).count());
-    table(&mut text, true, losses.into_iter().copied());
+    let losses = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).count();
+    let compared = ours.iter().filter(|pair| ratio(pair).is_some()).count();
+    let _ = writeln!(text, "{losses} of {compared} rows are slower than the best competitor. They are first in each table.");
     for bench in benches {
-        let of_bench: Vec<_> = ours.iter().copied().filter(|(row, _)| row.bench == *bench).collect();
+        let mut of_bench: Vec<_> = ours.iter().copied().filter(|(row, _)| row.bench == *bench).collect();
         if of_bench.is_empty() {
             continue;
         }
+        of_bench.sort_by(|a, b| ratio(b).unwrap_or(0.0).total_cmp(&ratio(a).unwrap_or(0.0)));
         let _ = write!(text, "\n## {bench}\n\n`cargo bench -p ringmem-benches --bench {bench}`\n\n");
         if of_bench.iter().any(|pair| ratio(pair).is_some()) {
             let _ = write!(text, "![Ratios of {bench}](performance/{bench}.svg)\n\n");
         }
-        table(&mut text, false, of_bench.into_iter());
+        table(&mut text, of_bench.into_iter());
     }
     text
 }
 
-fn table<'a>(text: &mut String, has_bench: bool, rows: impl Iterator<Item = (&'a Row, Option<&'a Row>)>) {
-    let bench = if has_bench { "| bench " } else { "" };
-    let _ = writeln!(text, "{bench}| workload | ours | class | median (low to high) | unit | best competitor | ratio | limit |");
-    let _ = writeln!(text, "{}|---|---|---|---:|---|---|---:|---:|", if has_bench { "|---" } else { "" });
+fn table<'a>(text: &mut String, rows: impl Iterator<Item = (&'a Row, Option<&'a Row>)>) {
+    text.push_str("| workload | ours | class | median (range) | best competitor | ratio | limit |\n|---|---|---|---:|---|---:|---:|\n");
     for (row, best) in rows {
-        let Row { bench, workload, subject, class, unit, source, .. } = row;
+        let Row { workload, subject, class, unit, source, .. } = row;
         let class = match source.as_str() {
             "link-model" => "model",
             "driver double" => "double",
             _ => class,
         };
-        let bench = if has_bench { format!("| {bench} ") } else { String::new() };
         let rival = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
         let ratio = best.map_or_else(String::new, |best| format!("{:.2}", row.median / best.median));
         let limit = row.limit.map_or_else(String::new, number);
         let [median, low, high] = [row.median, row.low, row.high].map(number);
-        let spread = if low == high { median } else { format!("{median} ({low} to {high})") };
-        let _ = writeln!(text, "{bench}| {workload} | {subject} | {class} | {spread} | {unit} | {rival} | {ratio} | {limit} |");
+        let spread = if low == high { String::new() } else { format!(" ({low}..{high})") };
+        let _ = writeln!(text, "| {workload} | {subject} | {class} | {median}{spread} {unit} | {rival} | {ratio} | {limit} |");
     }
 }
 
@@ -124,20 +120,19 @@ mod tests {
     }
 
     #[test]
-    fn losses_come_first_and_level_rows_are_none() {
+    fn losses_come_first() {
         let rows = vec![
-            row("rings", "worst", "ringmem", 3.0),
-            row("rings", "worst", "gil", 1.0),
             row("rings", "level", "ringmem", 1.1),
             row("rings", "level", "gil", 1.0),
+            row("rings", "worst", "ringmem", 3.0),
+            row("rings", "worst", "gil", 1.0),
             row("rings", "alone", "ringmem", 1.0),
         ];
         let text = page(&Results { rows, ..Results::default() }, &["rings"]);
-        assert!(
-            text.contains("1 of 2 rows.") && text.contains("| rings | worst | ringmem | near | 3.00 |  | gil 1.00 | 3.00 |  |"),
-            "{text}"
-        );
-        assert_eq!(text.matches("| level |").count(), 1);
+        assert!(text.contains("1 of 2 rows are slower"), "{text}");
+        let found: Vec<&str> = text.lines().filter(|line| line.contains("| ringmem |")).collect();
+        assert_eq!(found[0], "| worst | ringmem | near | 3.00  | gil 1.00 | 3.00 |  |");
+        assert!(found[1].starts_with("| level") && found[2].starts_with("| alone"), "{found:?}");
     }
 
     #[test]
