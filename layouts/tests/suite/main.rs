@@ -32,12 +32,14 @@ mod rings_model;
 #[cfg(feature = "alloc")]
 mod run_time_capacity;
 mod shuttle_rings;
+#[cfg(all(feature = "alloc", any(feature = "std", feature = "embedded-io")))]
 mod streams;
 mod two_threads;
 mod two_threads_clock;
 mod two_threads_framed;
 mod two_threads_lossy;
 mod untrusted_model;
+#[cfg(feature = "alloc")]
 mod views;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
