@@ -124,6 +124,20 @@ impl<E: ReadBytes> ReadBytes for &mut E {
     }
 }
 
+/// Calls a macro with the ends that are streams: condition, then generics and type of the writer and of the reader.
+#[cfg(any(feature = "std", feature = "embedded-io"))]
+macro_rules! for_each_end {
+    ($streams:ident) => {
+        $streams! {
+            #[cfg(true)]
+            [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Producer<'_, u8, M>,
+            [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Consumer<'_, u8, M>;
+            #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+            [E: WriteBytes] Owned<E>, [E: ReadBytes] Owned<E>;
+        }
+    };
+}
+
 #[cfg(feature = "std")]
 mod standard {
     use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -182,13 +196,7 @@ mod standard {
         )+};
     }
 
-    streams! {
-        #[cfg(true)]
-        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Producer<'_, u8, M>,
-        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Consumer<'_, u8, M>;
-        #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-        [E: WriteBytes] Owned<E>, [E: ReadBytes] Owned<E>;
-    }
+    for_each_end!(streams);
 }
 
 #[cfg(feature = "embedded-io")]
@@ -285,11 +293,5 @@ mod embedded {
         )+};
     }
 
-    streams! {
-        #[cfg(true)]
-        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Producer<'_, u8, M>,
-        [M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>] spsc::Consumer<'_, u8, M>;
-        #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-        [E: WriteBytes] Owned<E>, [E: ReadBytes] Owned<E>;
-    }
+    for_each_end!(streams);
 }
