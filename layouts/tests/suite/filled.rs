@@ -12,7 +12,7 @@ use ringmem_layouts::ring::{PopError, PushError, flagged, framed, mpmc, mpsc, sp
 use crate::patience::insist;
 
 /// A value whose drop is counted.
-struct Counted(u64, Arc<AtomicUsize>);
+pub struct Counted(pub u64, pub Arc<AtomicUsize>);
 
 impl Drop for Counted {
     fn drop(&mut self) {

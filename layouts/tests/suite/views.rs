@@ -3,26 +3,18 @@
 use std::mem::forget;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::{BareSlot, PopError, flagged, mpsc, spsc};
 use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
 
+use crate::filled::Counted;
 use crate::patience::insist;
 
 const CAPACITY: usize = 4;
 const STARTS: [u64; 4] = [0, 1, u64::MAX - 2, u64::MAX];
-
-/// A value whose drop is counted.
-struct Counted(u64, Arc<AtomicUsize>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.1.fetch_add(1, SeqCst);
-    }
-}
 
 macro_rules! of_each_kind {
     ($($tests:ident: $kind:ident;)+) => {$(
