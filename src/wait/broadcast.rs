@@ -74,7 +74,7 @@ where
     Waiting::pair(writer, reader, how)
 }
 
-/// Wraps a reader whose writer is on a device or in another process, and wakes nobody: the reader yields instead of sleeping, and its
+/// Wraps a reader whose writer is on a device or in another process, and does not wake it: the reader yields instead of sleeping, and its
 /// futures poll repeatedly.
 #[must_use]
 pub fn follow<R: Follow>(reader: R, how: WaitStrategy) -> Waiting<Follower<R>>

@@ -8,11 +8,12 @@
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
 //! 4. The other side's published messages are received first, then [`RecvError::Disconnected`].
 //!
-//! Both ends use the same strategy, because an end that polls wakes nobody. Nor does a GPU: its host polls ([`WaitStrategy::Spin`],
+//! Both ends use the same strategy, because an end that polls does not wake its peer. Nor does a GPU: its host polls ([`WaitStrategy::Spin`],
 //! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`], and poll
 //! repeatedly otherwise.
 //!
-//! [`Waiting`] owns or borrows its end. A borrowed end that is dropped after its [`Waiting`] wakes nobody: rule 4 then needs a deadline.
+//! [`Waiting`] owns or borrows its end. A borrowed end that is dropped after its [`Waiting`] does not wake its peer: rule 4 then
+//! needs a deadline.
 //!
 //! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and
 //! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) serves other operations, and [`broadcast`] rings whose readers write

@@ -137,7 +137,7 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Releases what the receiver has pushed since; returns whether anything was released.
+    /// Releases the messages that the receiver has pushed since; returns whether there were any.
     fn acknowledge(&mut self) -> bool {
         let Some(ack) = self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner).take() else { return false };
         let first = self.source.first();

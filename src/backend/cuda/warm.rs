@@ -1,4 +1,4 @@
-//! Uses once what the driver loads lazily: its kernels and engines for fills, for copies within a device and for pools. Loading one may
+//! Uses the driver's lazily loaded kernels and engines once: those for fills, for copies within a device and for pools. Loading one may
 //! wait for every running kernel.
 
 use core::ffi::c_void;
