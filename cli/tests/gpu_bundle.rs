@@ -321,7 +321,7 @@ fn a_part_that_not_even_its_timeout_can_end_is_given_up() {
 
 #[test]
 fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
-    for signal in ["TERM", "INT", "HUP"] {
+    let interrupted = |signal: &str| {
         let bundle = Bundle::new();
         let child = bundle.folder.path().join("child");
         let suite = format!("[ $1 = soak ] || exit 0; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
@@ -339,7 +339,10 @@ fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
         assert_eq!(names(&bundle.results()), PARTS[..12], "{signal}");
         let left = fs::read_dir(bundle.out()).expect("a folder").filter_map(Result::ok).map(|entry| entry.file_name());
         assert!(!left.map(|name| name.to_string_lossy().into_owned()).any(|name| name.starts_with(".run")), "{signal}");
-    }
+    };
+    std::thread::scope(|scope| {
+        ["TERM", "INT", "HUP"].map(|signal| scope.spawn(move || interrupted(signal))).map(|thread| thread.join().expect("no panic"))
+    });
 }
 
 #[test]

@@ -11,17 +11,18 @@ fn write(mut writer: Writer, backend: &Clean) -> Vec<(u64, u32)> {
     let work = Stream::new(backend, 0).expect("a stream");
     let mut source = Some(GpuBuffer::<u32>::new(Device::new(backend, 0), MANY).expect("room"));
     let mut started = Vec::new();
-    for value in 1.. {
+    for value in 1..=FRAMES {
         let mut filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").ordered();
-        match writer.start(&mut filled, ..) {
-            Ok(sequence) => started.push((sequence, value)),
-            Err(Error::Busy { .. }) => thread::yield_now(),
-            Err(error) => panic!("{error}"),
-        }
+        // Refilling while the slots are busy would queue fills faster than the stream executes them.
+        let sequence = loop {
+            match writer.start(&mut filled, ..) {
+                Ok(sequence) => break sequence,
+                Err(Error::Busy { .. }) => thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        };
+        started.push((sequence, value));
         source = Some(filled);
-        if started.len() == FRAMES as usize {
-            break;
-        }
     }
     started
 }
