@@ -18,4 +18,5 @@ mod rig;
 #[path = "../suite/rights.rs"]
 mod rights;
 mod silence;
+mod staged;
 mod streams;

@@ -78,6 +78,13 @@ pub fn open() -> std::sync::Arc<CudaBackend> {
     backend
 }
 
+/// Of a stream's thread.
+#[derive(Clone, Copy)]
+pub enum Step {
+    Copy,
+    Function,
+}
+
 pub struct Double(Library);
 
 impl Double {
@@ -104,6 +111,18 @@ impl Double {
             fail(symbol.as_ptr(), number, code)
         };
         assert_eq!(said, 0);
+    }
+
+    /// Holds a step, counted from now on, until the next call; number 0 holds none.
+    pub fn hold(&self, step: Step, number: u64) {
+        // SAFETY: the function's signature.
+        unsafe { self.0.get::<unsafe extern "C" fn(u32, u64)>(b"ringmem_double_hold\0").expect("it has it")(step as u32, number) }
+    }
+
+    /// Steps since the last [`hold`](Self::hold).
+    pub fn executed(&self, step: Step) -> u64 {
+        // SAFETY: the function's signature.
+        unsafe { self.0.get::<unsafe extern "C" fn(u32) -> u64>(b"ringmem_double_executed\0").expect("it has it")(step as u32) }
     }
 
     pub fn reset(&self) {

@@ -402,7 +402,7 @@ alone! {
     }
 }
 
-const STOCK: usize = 28;
+const STOCK: usize = 26;
 
 /// The driver creates and destroys streams only without kernels, and has 32 hardware queues.
 fn many_streams_under_a_kernel() {

@@ -1,7 +1,7 @@
 //! Copies: the driver call for each pair of memory locations.
 //!
 //! A blocking copy uses a lane, a queued one the stream. Between host memories the processor copies, when queued in a host function,
-//! because the driver's own copy blocks the caller. Pageable memory is staged in parts by host functions. Without host functions, a
+//! because the driver's own copy blocks the caller. Pageable memory is staged: see `staged.rs`. Without host functions, a
 //! pageable source is read when the copy is queued, and a queued copy to pageable memory blocks. Between devices the copy is direct with
 //! peer access, else the driver stages it.
 //!
@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use cudarc::driver::sys::CUstream;
 
 use super::Shared;
-use super::device::{Device, STAGING};
+use super::device::Device;
 use super::process;
 use super::queue::{Lasts, Making, Queue};
 use super::tally::{Done, Way};
@@ -148,28 +148,9 @@ impl Shared {
             let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
             if ends.way == Way::Host {
                 // SAFETY: this many bytes until complete, no overlap, no access but as one word: the caller's promise.
-                return self.host(making, move || unsafe { moved(to.get(), from.get(), bytes) });
+                return self.host(making, queue.handle(), move || unsafe { moved(to.get(), from.get(), bytes) });
             }
-            let staging = Spot(making.staging()?);
-            for begin in (0..bytes).step_by(STAGING) {
-                let len = STAGING.min(bytes - begin);
-                let part = Ends { to: part(&ends.to, begin), from: part(&ends.from, begin), way: ends.way };
-                // In stream order, so one piece of pinned memory serves all parts and copies.
-                if ends.way == Way::Up {
-                    let from = Spot(part.from.place);
-                    // SAFETY: both have this many bytes; the staging is this operation's when the stream reaches it.
-                    self.host(making, move || unsafe { moved(staging.get(), from.get(), len) })?;
-                    let part = Ends { from: Found { place: staging.get(), ..part.from }, ..part };
-                    making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
-                } else {
-                    let to = Spot(part.to.place);
-                    let part = Ends { to: Found { place: staging.get(), ..part.to }, ..part };
-                    making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
-                    // SAFETY: as above.
-                    self.host(making, move || unsafe { moved(to.get(), staging.get(), len) })?;
-                }
-            }
-            Ok(())
+            self.copy_staged(making, &queue, &ends, bytes)
         })
     }
 
@@ -195,7 +176,7 @@ impl Shared {
         Ok(Ticket { stream: on, number })
     }
 
-    pub(super) fn host(&self, making: &mut Making<'_>, job: impl FnOnce() + Send + 'static) -> Result<()> {
+    pub(super) fn host(&self, making: &mut Making<'_>, on: CUstream, job: impl FnOnce() + Send + 'static) -> Result<()> {
         unsafe extern "C" fn run(data: *mut c_void) {
             // SAFETY: the data of this function, taken once.
             let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
@@ -204,7 +185,7 @@ impl Shared {
         }
         let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
         // SAFETY: the function takes its data once, or never in a broken context, which leaks it.
-        let queued = making.call(|stream| unsafe { self.calls().cuLaunchHostFunc(stream, run, data.cast()) });
+        let queued = making.call(|_| unsafe { self.calls().cuLaunchHostFunc(on, run, data.cast()) });
         if queued.is_err() {
             // SAFETY: not queued, so the data is not taken.
             drop(unsafe { Box::from_raw(data) });
@@ -236,9 +217,4 @@ pub(super) fn drain() {
     unsafe {
         core::arch::x86_64::_mm_sfence();
     }
-}
-
-fn part(found: &Found, begin: usize) -> Found {
-    let place = NonNull::new(found.place.as_ptr().wrapping_add(begin)).unwrap_or(found.place);
-    Found { place, ..*found }
 }

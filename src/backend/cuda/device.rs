@@ -25,6 +25,7 @@ use super::pieces::{Piece, Pieces};
 use super::pool::Pool;
 use super::process;
 use super::residents::Residents;
+use super::staged::Stager;
 use crate::{Error, Result};
 
 const NON_BLOCKING: u32 = 1;
@@ -34,9 +35,12 @@ pub(super) const TRIES: u32 = 1000;
 /// One per copy engine of most devices (two), and one to follow on each.
 const LANES: usize = 4;
 
-/// Created with the device, because later creation may wait for a running kernel. With the lanes, as many as `CUDA_DEVICE_MAX_CONNECTIONS`
-/// allows: a kernel never occupies another stream's hardware queue.
-const STREAMS: usize = 28;
+/// As many pageable copies overlap their steps: a device has two copy engines.
+const STAGERS: usize = 2;
+
+/// Created with the device, because later creation may wait for a running kernel. With the lanes and the stagers, as many as
+/// `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
+const STREAMS: usize = 26;
 
 /// Large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
@@ -50,7 +54,7 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    /// [`STAGING`] bytes for each stream, for pageable memory.
+    /// [`STAGING`] bytes for each stream and stager, for pageable memory.
     pub stagings: Arc<Pieces>,
     pub words: Arc<Pieces>,
     pub residents: Residents,
@@ -62,6 +66,8 @@ pub(super) struct Device {
     context: Handle<CUctx_st>,
     streams: Mutex<Vec<Handle<CUstream_st>>>,
     lanes: Mutex<Lanes>,
+    /// In use while another reference exists.
+    stagers: Mutex<Vec<Arc<Stager>>>,
     freed: Condvar,
     is_left: AtomicBool,
 }
@@ -100,6 +106,7 @@ impl Device {
             context: Handle(context),
             streams: Mutex::default(),
             lanes: Mutex::default(),
+            stagers: Mutex::default(),
             freed: Condvar::new(),
             is_left: AtomicBool::new(false),
         };
@@ -111,6 +118,10 @@ impl Device {
             let word = device.words.take()?;
             let stream = device.stream()?;
             device.lanes().idle.push(Lane { stream, word });
+        }
+        for _ in 0..STAGERS {
+            let stager = Stager::new(&device)?;
+            device.stagers().push(Arc::new(stager));
         }
         for _ in 0..STREAMS {
             let stream = device.stream()?;
@@ -160,7 +171,16 @@ impl Device {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stream(&self) -> Result<Handle<CUstream_st>> {
+    pub fn idle_stager(&self) -> Option<Arc<Stager>> {
+        self.stagers().iter().find(|stager| Arc::strong_count(stager) == 1).cloned()
+    }
+
+    fn stagers(&self) -> MutexGuard<'_, Vec<Arc<Stager>>> {
+        self.stagers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The context must be bound.
+    pub fn stream(&self) -> Result<Handle<CUstream_st>> {
         let mut stream = ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { self.calls.cuStreamCreate(&raw mut stream, NON_BLOCKING) }?;
@@ -253,6 +273,10 @@ impl Drop for Device {
         for stream in std::mem::take(&mut *self.streams()) {
             // SAFETY: no queue uses it.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(stream.0) };
+        }
+        for stager in std::mem::take(&mut *self.stagers()) {
+            // SAFETY: no copy uses it.
+            let _ = unsafe { self.calls.cuStreamDestroy_v2(stager.stream()) };
         }
         self.stagings.give_back();
         self.words.give_back();

@@ -58,7 +58,7 @@ impl Shared {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
                 // SAFETY: this many exclusive elements until complete: checked, and the caller's promise.
-                return self.host(making, move || unsafe { filled(spot.get(), &fill) });
+                return self.host(making, queue.handle(), move || unsafe { filled(spot.get(), &fill) });
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;
             spread(&queue.device, fill, address(&found), pattern, |call| making.call(call))

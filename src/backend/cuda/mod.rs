@@ -52,6 +52,7 @@ mod queue;
 mod ranges;
 mod recent;
 mod residents;
+mod staged;
 mod tally;
 mod warm;
 mod watch;

@@ -204,7 +204,7 @@ impl Queue {
         while let Some((_, done)) = state.done.pop_front_if(|(after, _)| *after <= number) {
             done.count(&self.counts);
         }
-        while state.lent.pop_front_if(|(after, _)| *after <= number).is_some() {}
+        while state.lent.pop_front_if(|(after, ..)| *after <= number).is_some() {}
         // SYNC POINT: operation over. Pairs with reached.
         self.done.fetch_max(number, Release);
     }

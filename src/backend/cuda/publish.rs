@@ -71,7 +71,7 @@ impl Shared {
                 let is_managed = found.location == MemoryLocation::Unified;
                 if found.location == MemoryLocation::Host || is_managed && !is_far {
                     let spot = Spot::new(found.place);
-                    return self.host(making, move || store(spot, value));
+                    return self.host(making, queue.handle(), move || store(spot, value));
                 }
                 if device.facts.writes_words && !is_managed {
                     // SAFETY: a live, aligned word that the device sees: checked, and the caller's promise.

@@ -24,6 +24,7 @@ use super::event::Event;
 use super::pieces::Piece;
 use super::process;
 use super::recent::{Recent, Remembered};
+use super::staged::Stager;
 use super::tally::Done;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Untold;
@@ -85,7 +86,7 @@ pub(super) struct State {
     /// Counts to add at completion.
     pub done: VecDeque<(u64, Done)>,
     /// Returned at completion.
-    pub lent: VecDeque<(u64, Piece)>,
+    pub lent: VecDeque<(u64, Option<Piece>, Option<Arc<Stager>>)>,
     pub failures: Failures,
     pub failed: u64,
     /// Error that broke the context, and the last number complete before.
@@ -115,6 +116,7 @@ pub(super) struct Making<'a> {
     staging: Option<NonNull<u8>>,
     /// Until the operation completes.
     word: Option<Piece>,
+    stager: Option<Arc<Stager>>,
     has_begun: bool,
 }
 
@@ -133,6 +135,12 @@ impl Making<'_> {
     /// Pinned bytes that only the operation uses, in stream order; the host only in host functions.
     pub fn staging(&self) -> Result<NonNull<u8>> {
         self.staging.ok_or(Error::Closed { what: "stream" })
+    }
+
+    /// `None` if all are in use.
+    pub fn stager(&mut self) -> Option<Arc<Stager>> {
+        self.stager = self.queue.device.idle_stager();
+        self.stager.clone()
     }
 
     /// The same word at each call, until the operation completes.
@@ -195,7 +203,7 @@ impl Queue {
         }
         let staging = state.staging.as_ref().map(Piece::place);
         let number = state.last + 1;
-        let mut making = Making { queue: self, number, staging, word: None, has_begun: false };
+        let mut making = Making { queue: self, number, staging, word: None, stager: None, has_begun: false };
         let made = match since {
             Some(since) if state.failed > 0 && state.failed >= since.number => {
                 making.has_begun = true;
@@ -203,7 +211,7 @@ impl Queue {
             }
             _ => make(&mut making),
         };
-        let Making { word, has_begun, .. } = making;
+        let Making { word, stager, has_begun, .. } = making;
         if let Err(error) = made {
             if !has_begun {
                 return Err(error);
@@ -214,8 +222,8 @@ impl Queue {
             state.done.push_back((number, done));
         }
         state.last = number;
-        if let Some(word) = word {
-            state.lent.push_back((number, word));
+        if word.is_some() || stager.is_some() {
+            state.lent.push_back((number, word, stager));
         }
         if lasts == Lasts::Kernel {
             self.launch.store(number, Release);
@@ -272,7 +280,7 @@ impl Queue {
         if let Some(staging) = state.staging.take()
             && self.done.load(Acquire) < last
         {
-            state.lent.push_back((last, staging));
+            state.lent.push_back((last, Some(staging), None));
         }
         // Else the next query records.
         let _ = self.cover(&mut state, last);

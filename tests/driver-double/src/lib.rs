@@ -14,7 +14,8 @@
 //! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of
 //!    stream-ordered memory are ordered by an event, the legacy rule, or an observation of the host, never by
 //!    chance. A stream that has waited for a word may be ordered after anything.
-//! 8. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
+//! 8. [`ringmem_double_hold`] holds one copy or host function, which shows what overlaps it.
+//! 9. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
 //! Not modelled: speed, addresses of pools, advice on managed memory. Inside a kernel's host build, only
 //! [`translate`](ringmem_layouts::image::KernelHost::translate) checks accesses.
@@ -62,6 +63,7 @@ mod driver;
 mod engine;
 mod event;
 mod faults;
+mod held;
 mod host;
 mod jit;
 mod kernel;
@@ -101,6 +103,7 @@ pub use calls::pool::*;
 pub use calls::stream::*;
 pub use calls::symbols;
 pub use faults::{ringmem_double_calls, ringmem_double_fail, ringmem_double_reset};
+pub use held::{ringmem_double_executed, ringmem_double_hold};
 pub use leaks::{ringmem_double_live, ringmem_double_live_bytes};
 pub use violations::ringmem_double_violations;
 

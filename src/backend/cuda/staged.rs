@@ -1,0 +1,125 @@
+//! Queued copies from and to pageable memory, in parts of [`STAGING`] bytes: a host function copies between it and pinned memory, the driver
+//! between pinned memory and the device.
+//!
+//! 1. If the copy has several parts, its host functions run on a second stream and its parts alternate between two stagings: the driver
+//!    copies one part while a host function copies the next.
+//! 2. Without an idle [`Stager`], both steps run on the caller's stream.
+//! 3. The operation is complete when the caller's stream has executed it. If a call failed, its host functions do nothing from then on.
+//!
+//! Each call waits only for work that was queued before it. Thus streams may share a hardware queue.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::sys::{CUstream, CUstream_st};
+
+use super::Shared;
+use super::call::Handle;
+use super::copy::{Ends, Spot};
+use super::device::{Device, STAGING};
+use super::event::Event;
+use super::pieces::Piece;
+use super::queue::{Making, Queue};
+use super::tally::Way;
+use crate::Result;
+use crate::backend::bytes::moved;
+use crate::backend::ranges::Found;
+
+/// Of [`Stager::events`], after one for each staging.
+const FILLED: usize = 2;
+
+pub(super) struct Stager {
+    stream: Handle<CUstream_st>,
+    staging: Piece,
+    /// The last part has left the staging; the first step of a part is complete.
+    events: [Event; FILLED + 1],
+}
+
+impl Stager {
+    /// The context must be bound.
+    pub fn new(device: &Device) -> Result<Self> {
+        let event = || device.events.take();
+        let (staging, events) = (device.stagings.take()?, [event()?, event()?, event()?]);
+        Ok(Self { stream: device.stream()?, staging, events })
+    }
+
+    pub const fn stream(&self) -> CUstream {
+        self.stream.0
+    }
+}
+
+impl Shared {
+    pub(super) fn copy_staged(&self, making: &mut Making<'_>, queue: &Queue, ends: &Ends, bytes: usize) -> Result<()> {
+        let stager = if bytes > STAGING { making.stager() } else { None };
+        let (own, caller) = (making.staging()?, queue.handle());
+        let (other, functions) = stager.as_ref().map_or((own, caller), |stager| (stager.staging.place(), stager.stream()));
+        let record = |making: &mut Making<'_>, event: usize, on| match &stager {
+            Some(stager) => making.call(|_| stager.events[event].record(on)),
+            None => Ok(()),
+        };
+        let wait = |making: &mut Making<'_>, event: usize, on| match &stager {
+            // SAFETY: both are live. Recording the event again does not change what this call waits for.
+            Some(stager) => making.call(|_| unsafe { self.calls().cuStreamWaitEvent(on, stager.events[event].handle(), 0) }),
+            None => Ok(()),
+        };
+        let up = ends.way == Way::Up;
+        let (first, second) = if up { (functions, caller) } else { (caller, functions) };
+        let is_made = Arc::new(Mutex::new(true));
+        let mut index = 0;
+        let mut parts = || {
+            if up {
+                record(making, FILLED, caller)?;
+                wait(making, FILLED, functions)?;
+            }
+            while index * STAGING < bytes {
+                let (staging, half) = ([own, other][index % 2], index % 2);
+                let begin = index * STAGING;
+                let len = STAGING.min(bytes - begin);
+                let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
+                // The driver's end, and the host function's.
+                let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
+                *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
+                let copy =
+                    |making: &mut Making<'_>| making.call(|_| self.issue(&Ends { to, from, way: ends.way }, len, &queue.device, caller));
+                let function = |making: &mut Making<'_>| {
+                    let is_made = Arc::clone(&is_made);
+                    self.host(making, functions, move || {
+                        let is_made = is_made.lock().unwrap_or_else(PoisonError::into_inner);
+                        if *is_made {
+                            // SAFETY: this many bytes, the caller's until the operation is complete; the staging is this part's.
+                            unsafe { moved(job[0].get(), job[1].get(), len) };
+                        }
+                    })
+                };
+                if index >= FILLED {
+                    wait(making, half, first)?;
+                }
+                if up {
+                    function(making)?
+                } else {
+                    copy(making)?
+                }
+                record(making, FILLED, first)?;
+                wait(making, FILLED, second)?;
+                if up {
+                    copy(making)?
+                } else {
+                    function(making)?
+                }
+                record(making, half, second)?;
+                index += 1;
+            }
+            if up { Ok(()) } else { wait(making, (index - 1) % 2, caller) }
+        };
+        let made = parts();
+        if made.is_err() {
+            // The caller's stream may not wait for the second one. This waits for a running host function.
+            *is_made.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        }
+        made
+    }
+}
+
+fn part(found: &Found, begin: usize) -> Found {
+    let place = core::ptr::NonNull::new(found.place.as_ptr().wrapping_add(begin)).unwrap_or(found.place);
+    Found { place, ..*found }
+}
