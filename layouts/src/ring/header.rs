@@ -36,6 +36,8 @@ bitflags! {
         const LOSSY = 32;
         /// 64: the latest value only ([`mailbox`](crate::ring::mailbox)).
         const MAILBOX = 64;
+        /// 128: one producer, one consumer, a flag in each word ([`paired`](crate::ring::paired)).
+        const PAIRED = 128;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::paired::{self, Pair};
 use super::{RingFlags, RingHeader, Slot};
 use crate::RingMessage;
 use crate::attach::AttachError;
@@ -94,6 +95,7 @@ impl RingLayout {
         const FRAMED: u64 = RingFlags::FRAMED.bits();
         const SLOTTED: [u64; 3] = [RingFlags::FLAGGED.bits(), RingFlags::MPSC.bits(), RingFlags::MPMC.bits()];
         const WORDS: [u64; 2] = [RingFlags::LOSSY.bits(), RingFlags::MAILBOX.bits()];
+        const PAIRED: u64 = RingFlags::PAIRED.bits();
         if !capacity.is_power_of_two() {
             return Err(LayoutError::NotAPowerOfTwo { capacity });
         }
@@ -108,6 +110,8 @@ impl RingLayout {
         } else if bits == WORDS[0] || bits == WORDS[1] {
             // Sequence number and payload in whole words.
             (8 + (size_of::<T>() as u64).next_multiple_of(8), 8)
+        } else if bits == PAIRED {
+            (paired::pairs_of::<T>() * size_of::<Pair<u64>>() as u64, align_of::<Pair<u64>>() as u64)
         } else {
             return Err(LayoutError::UnknownKind { kind: bits });
         };

@@ -11,6 +11,7 @@
 //! |---|---|---|---|
 //! | [`spsc`] | one | one | the other end's index |
 //! | [`flagged`] | one | one | a flag in each slot |
+//! | [`paired`] | one | one | a flag in each word |
 //! | [`mpsc`] | many | one | a word in each slot |
 //! | [`mpmc`] | many | many | a word in each slot |
 //! | [`framed`] | one | one | the other end's index; messages of any length |
@@ -45,6 +46,7 @@ pub mod mpsc;
 mod owned;
 mod owner;
 mod pace;
+pub mod paired;
 mod policy;
 mod port;
 mod producer;

@@ -13,8 +13,16 @@ use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::{MAGIC, PopError, PushError, ReserveError, RingFlags, Slot, flagged, framed, mpmc, mpsc, spsc};
 use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, RingMessage, SlotCell, Word};
 
-const KINDS: [RingFlags; 7] =
-    [RingFlags::SPSC, RingFlags::FLAGGED, RingFlags::MPSC, RingFlags::MPMC, RingFlags::FRAMED, RingFlags::LOSSY, RingFlags::MAILBOX];
+const KINDS: [RingFlags; 8] = [
+    RingFlags::SPSC,
+    RingFlags::FLAGGED,
+    RingFlags::MPSC,
+    RingFlags::MPMC,
+    RingFlags::FRAMED,
+    RingFlags::LOSSY,
+    RingFlags::MAILBOX,
+    RingFlags::PAIRED,
+];
 
 /// # Safety
 ///

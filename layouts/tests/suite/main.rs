@@ -25,6 +25,7 @@ mod lossy_model;
 mod message_model;
 #[cfg(feature = "alloc")]
 mod owned;
+mod paired;
 #[cfg(feature = "bytemuck")]
 mod pods;
 mod policies;

@@ -1,0 +1,342 @@
+//! An SPSC queue whose words carry their own flags: across a bus, the load that finds a message brings its payload too.
+//!
+//! 1. Every message is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
+//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so no order of accesses
+//!    matters: neither a push nor a pop needs a fence.
+//! 3. A slot takes twice the bytes of its message. Words come in [`Pair`]s, which a lane of a GPU moves with one access; the halves of that
+//!    access may be seen separately.
+//!
+//! Use it for the latency of few small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place, and
+//! a message must be a [`RingMessage`].
+//!
+//! # Orderings
+//!
+//! | sync point | release | acquire |
+//! |---|---|---|
+//! | slot released | the consumer's store of `head` | the load of `head` in [`Producer::refresh`](End::refresh) |
+//!
+//! ```
+//! use core::ptr::NonNull;
+//! use ringmem_layouts::ring::{RingFlags, paired};
+//! use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, Word};
+//!
+//! let layout = RingLayout::of_kind::<[u32; 3]>(RingFlags::PAIRED, 2)?;
+//! assert_eq!(layout.slot_size(), 32); // twelve bytes in two pairs
+//! let header = RingHeader::<HostWord>::new::<[u32; 3]>(&layout, 0);
+//! let pairs: [paired::Pair<HostWord>; 4] = core::array::from_fn(|_| paired::Pair([HostWord::new(0), HostWord::new(0)]));
+//! // SAFETY: two slots of two pairs, zeroed; only these ends access them.
+//! let mut producer = unsafe { paired::Producer::<[u32; 3], Host>::new(&header, &header, NonNull::from(&pairs).cast())? };
+//! // SAFETY: as above.
+//! let mut consumer = unsafe { paired::Consumer::<[u32; 3], Host>::new(&header, &header, NonNull::from(&pairs).cast())? };
+//! producer.push([1, 2, 3])?;
+//! assert_eq!(consumer.pop(), Ok([1, 2, 3]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::header::used;
+use super::port::Port;
+use super::slots::{geometry_of_both, place};
+use super::{PopError, PushError, RingFlags};
+use crate::attach::{AttachError, Corrupt};
+use crate::{Machine, RingHeader, RingMessage, Word};
+
+/// Two words: eight bytes of a message.
+///
+/// ```
+/// use ringmem_layouts::ring::paired::Pair;
+///
+/// assert_eq!((size_of::<Pair<u64>>(), align_of::<Pair<u64>>()), (16, 16));
+/// ```
+#[repr(C, align(16))]
+pub struct Pair<W>(pub [W; 2]);
+
+const _: () = assert!(size_of::<Pair<u64>>() == 16 && align_of::<Pair<u64>>() == 16);
+
+/// Bytes of a message per word.
+const PART: usize = size_of::<u32>();
+
+/// The pairs of a slot.
+#[must_use]
+pub const fn pairs_of<T>() -> u64 {
+    size_of::<T>().div_ceil(2 * PART) as u64
+}
+
+const FLAG: u64 = !0 << 32;
+
+/// Upper half of every word of a message: the lap, twice, plus 1. Thus not 0, as in zeroed memory, and not that of the lap before.
+#[inline(always)]
+const fn flag(index: u64, mask: u64) -> u64 {
+    (index >> mask.trailing_ones()) << 33 | 1 << 32
+}
+
+struct Slots<'a, T, W> {
+    // INVARIANT: `mask + 1` slots of `pairs_of::<T>()` pairs live here for 'a; `mask + 1` is a power of two.
+    base: NonNull<Pair<W>>,
+    mask: u64,
+    _slots: PhantomData<(&'a W, T)>,
+}
+
+impl<'a, T, W: Word> Slots<'a, T, W> {
+    #[inline(always)]
+    const fn pair(&self, index: u64, within: u64) -> &'a [W; 2] {
+        let number = (index & self.mask) * pairs_of::<T>() + within;
+        // SAFETY: below the capacity, and within the slot by the callers; valid by the invariant.
+        unsafe { &self.base.add(number as usize).as_ref().0 }
+    }
+
+    #[inline(always)]
+    fn word(&self, index: u64, number: u64) -> &'a W {
+        &self.pair(index, number / 2)[(number % 2) as usize]
+    }
+
+    /// The messages from `head` on. Words behind them that look like messages, as an earlier use of the memory left them, become 0.
+    fn waiting(&self, head: u64) -> u64 {
+        let is_full = |offset: u64| {
+            let index = head.wrapping_add(offset);
+            self.word(index, 0).load() & FLAG == flag(index, self.mask)
+        };
+        // Loops, because a device would store an iterator in local memory.
+        let mut waiting = 0;
+        while waiting <= self.mask && is_full(waiting) {
+            waiting += 1;
+        }
+        let mut offset = waiting;
+        while offset <= self.mask {
+            let mut number = 0;
+            while is_full(offset) && number < 2 * pairs_of::<T>() {
+                // The first word last.
+                number += 1;
+                self.word(head.wrapping_add(offset), number % (2 * pairs_of::<T>())).store(0);
+            }
+            offset += 1;
+        }
+        waiting
+    }
+}
+
+/// One end of a ring: see [`Producer`] and [`Consumer`].
+pub struct End<'a, T, M: Machine, const FILLS: bool> {
+    port: Port<'a, M::Word, FILLS>,
+    slots: Slots<'a, T, M::Word>,
+    /// The next index to fill or to empty.
+    next: u64,
+    /// The consumer's index as last polled, plus the capacity.
+    // INVARIANT: of a producer, at most the capacity after `next`.
+    end: u64,
+}
+
+/// Fills slots. One per ring.
+pub type Producer<'a, T, M> = End<'a, T, M, true>;
+
+/// Empties slots. One per ring.
+pub type Consumer<'a, T, M> = End<'a, T, M, false>;
+
+// SAFETY: it copies `T`s; words have their own operations.
+unsafe impl<T: Send, M: Machine, const FILLS: bool> Send for End<'_, T, M, FILLS> {}
+
+impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
+    /// Attaches to a header followed by its slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`].
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new), for `len` bytes at `base`.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::PAIRED, base, len)? };
+        // SAFETY: the caller's promise; the slots were checked against `len`.
+        unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches to two headers: `own` is polled, `peer` is written. A producer reads a word of every slot.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`], for either header.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them or
+    /// the headers. No earlier producer ended within a push.
+    pub unsafe fn new(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<Pair<M::Word>>,
+    ) -> Result<Self, AttachError> {
+        let layout = geometry_of_both::<T, _>(RingFlags::PAIRED, own, peer)?;
+        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches without checking the geometry.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new); `capacity` is that of the ring, a power of two that fits `usize`.
+    pub unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<Pair<M::Word>>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        let slots = Slots { base: slots, mask: capacity - 1, _slots: PhantomData };
+        // SYNC POINT: slot released. Pairs with Consumer::release.
+        let head = if FILLS { own.consumer.head.load_acquire() } else { peer.consumer.head.load() };
+        let next = if FILLS { head.wrapping_add(slots.waiting(head)) } else { head };
+        used(head, next, capacity)?;
+        Ok(Self { port: Port::new(own, peer), slots, next, end: head.wrapping_add(capacity) })
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.slots.mask + 1
+    }
+
+    /// Returns the index of the next slot to fill or to empty.
+    #[must_use]
+    pub const fn next_index(&self) -> u64 {
+        self.next
+    }
+}
+
+#[doc(hidden)]
+impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
+    /// Returns the pair `within` the slot `offset` after the next, and the flag of its words. For lanes that share one end: each holds an
+    /// equal copy of its state.
+    ///
+    /// # Safety
+    ///
+    /// `within` is below [`pairs_of`] the message.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn pair(&self, offset: u64, within: u64) -> (&'a [M::Word; 2], u64) {
+        let index = self.next.wrapping_add(offset);
+        (self.slots.pair(index, within), flag(index, self.slots.mask))
+    }
+
+    /// Counts `count` slots as filled or emptied.
+    ///
+    /// # Safety
+    ///
+    /// All lanes have stored or loaded them, as [`pair`](Self::pair) says; a producer had them [free](Self::free).
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        self.next = self.next.wrapping_add(count);
+    }
+}
+
+impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
+    /// Returns the slots known to be free; [`refresh`](Self::refresh) polls.
+    #[must_use]
+    #[inline(always)]
+    pub const fn free(&self) -> u64 {
+        self.end.wrapping_sub(self.next)
+    }
+
+    /// Returns the consumer's index in memory.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        // SYNC POINT: slot released. Pairs with Consumer::release.
+        self.port.own.consumer.head.load_acquire()
+    }
+
+    /// Accepts a polled index; returns the number of free slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`]; nothing changes.
+    ///
+    /// # Safety
+    ///
+    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
+        let used = used(head, self.next, self.slots.mask + 1)?;
+        self.end = head.wrapping_add(self.slots.mask + 1);
+        Ok(self.slots.mask + 1 - used)
+    }
+
+    /// Polls the consumer's index; returns the number of free slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`]; this end keeps its last index.
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        let head = self.poll();
+        // SAFETY: just polled, on this lane.
+        unsafe { self.accept(head) }
+    }
+
+    /// Pushes one value, whose words each are visible on their own.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value.
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.free() == 0 {
+            match self.refresh() {
+                Ok(0) => return Err(PushError::Full(value)),
+                Ok(_) => {}
+                Err(_) => return Err(PushError::Corrupt(value)),
+            }
+        }
+        let flag = flag(self.next, self.slots.mask);
+        let mut parts = value.as_bytes().chunks(PART);
+        for number in 0..2 * pairs_of::<T>() {
+            let mut part = [0; PART];
+            if let Some(bytes) = parts.next() {
+                part[..bytes.len()].copy_from_slice(bytes);
+            }
+            self.slots.word(self.next, number).store(flag | u64::from(u32::from_le_bytes(part)));
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+}
+
+impl<'a, T: RingMessage, M: Machine> Consumer<'a, T, M> {
+    /// Pops one value and releases its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`], also while words of the message are missing.
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        let flag = flag(self.next, self.slots.mask);
+        let mut value = T::zeroed();
+        for (number, bytes) in (0..).zip(value.as_bytes_mut().chunks_mut(PART)) {
+            let word = self.slots.word(self.next, number).load();
+            if word & FLAG != flag {
+                return Err(PopError::Empty);
+            }
+            bytes.copy_from_slice(&(word as u32).to_le_bytes()[..bytes.len()]);
+        }
+        self.next = self.next.wrapping_add(1);
+        let (head, next) = self.release();
+        // SYNC POINT: slot released. Pairs with Producer::poll.
+        head.store_release(next);
+        Ok(value)
+    }
+
+    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their
+    /// words: a word with this lap's flag is not one that the producer stored afterwards.
+    #[doc(hidden)]
+    #[inline(always)]
+    #[must_use]
+    pub const fn release(&self) -> (&'a M::Word, u64) {
+        (&self.port.peer.consumer.head, self.next)
+    }
+}

@@ -1,0 +1,225 @@
+//! Rings with a flag in each word: order, laps, words that are missing or left from before, and an order of accesses that loom chooses.
+
+use crate::loom_machine;
+use crate::patience;
+use crate::ring_memory;
+
+use std::ptr::NonNull;
+use std::thread;
+
+use loom_machine::{Loom, LoomWord, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, check, take_side};
+use patience::Patience;
+use ring_memory::Memory;
+use ringmem_layouts::attach::{AttachError, Corrupt};
+use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
+use ringmem_layouts::ring::{PopError, PushError, RingFlags};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage, Word};
+
+const START: u64 = u64::MAX - 5;
+
+fn ends<T: RingMessage>(memory: &Memory) -> (Producer<'_, T, Host>, Consumer<'_, T, Host>) {
+    // SAFETY: as long as its layout, and these are its only ends.
+    let producer = unsafe { Producer::from_raw(memory.base, memory.len()) };
+    // SAFETY: as above.
+    (producer.expect("a producer"), unsafe { Consumer::from_raw(memory.base, memory.len()) }.expect("a consumer"))
+}
+
+fn words<T>(memory: &Memory) -> &[HostWord] {
+    let (first, count) = (memory.layout.slots_offset(), memory.layout.capacity() * pairs_of::<T>() * 2);
+    // SAFETY: the slots are words, live as long as the memory.
+    unsafe { NonNull::slice_from_raw_parts(memory.base.add(first as usize).cast(), count as usize).as_ref() }
+}
+
+fn message<const N: usize>(number: u64) -> [u8; N] {
+    std::array::from_fn(|place| (number as usize * 7 + place * 3 + 1) as u8)
+}
+
+fn in_order<const N: usize>()
+where
+    [u8; N]: RingMessage,
+{
+    for (capacity, start) in [(1, 0), (2, START), (8, 3), (8, u64::MAX), (4, (u64::MAX >> 31) << 2)] {
+        let memory = Memory::formatted::<[u8; N]>(RingFlags::PAIRED, capacity, start);
+        assert_eq!(memory.layout.slot_size(), N.next_multiple_of(8) as u64 * 2, "{N} bytes");
+        let (mut producer, mut consumer) = ends::<[u8; N]>(&memory);
+        let (mut pushed, mut popped) = (0, 0);
+        for round in 0..40 {
+            for _ in 0..=round % (capacity + 1) {
+                match producer.push(message(pushed)) {
+                    Ok(()) => pushed += 1,
+                    Err(error) => assert_eq!((error, pushed - popped), (PushError::Full(message(pushed)), capacity)),
+                }
+            }
+            for _ in 0..round % 3 {
+                match consumer.pop() {
+                    Ok(value) => {
+                        assert_eq!(value, message(popped), "{N} bytes, {popped} of a ring of {capacity}");
+                        popped += 1;
+                    }
+                    Err(error) => assert_eq!((error, popped), (PopError::Empty, pushed)),
+                }
+            }
+        }
+        assert!(popped > 20 && consumer.next_index() == start.wrapping_add(popped), "{popped}");
+    }
+}
+
+#[test]
+fn messages_of_any_size_arrive_in_order_and_fill_the_ring() {
+    in_order::<1>();
+    in_order::<3>();
+    in_order::<4>();
+    in_order::<8>();
+    in_order::<13>();
+    in_order::<64>();
+}
+
+#[test]
+fn a_message_with_a_word_missing_is_not_there() {
+    let memory = Memory::formatted::<[u8; 24]>(RingFlags::PAIRED, 2, START);
+    let (mut producer, mut consumer) = ends::<[u8; 24]>(&memory);
+    for number in 0..12 {
+        producer.push(message(number)).expect("room");
+        let slot = (START.wrapping_add(number) % 2) as usize * 6;
+        let missing = &words::<[u8; 24]>(&memory)[slot + number as usize % 6];
+        let value = Word::load(missing);
+        for before in [0, value ^ 1 << 33] {
+            Word::store(missing, before);
+            assert_eq!(consumer.pop(), Err(PopError::Empty), "word {} of message {number}", number % 6);
+        }
+        Word::store(missing, value);
+        assert_eq!(consumer.pop(), Ok(message(number)));
+    }
+}
+
+#[test]
+fn a_new_producer_goes_on_behind_the_messages_that_wait() {
+    let memory = Memory::formatted::<u64>(RingFlags::PAIRED, 4, START);
+    let (mut producer, mut consumer) = ends::<u64>(&memory);
+    (1..=3).for_each(|number| producer.push(number).expect("room"));
+    assert_eq!(consumer.pop(), Ok(1));
+    drop((producer, consumer));
+    let (mut producer, mut consumer) = ends::<u64>(&memory);
+    assert_eq!((producer.next_index(), consumer.next_index()), (START.wrapping_add(3), START.wrapping_add(1)));
+    (4..=5).for_each(|number| producer.push(number).expect("room"));
+    assert_eq!(producer.push(6), Err(PushError::Full(6)));
+    for number in 2..=5 {
+        assert_eq!(consumer.pop(), Ok(number));
+    }
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+}
+
+#[test]
+fn words_from_an_earlier_ring_are_no_messages() {
+    let memory = Memory::formatted::<[u64; 2]>(RingFlags::PAIRED, 4, 0);
+    let (mut producer, mut consumer) = ends::<[u64; 2]>(&memory);
+    (0..4).for_each(|number| producer.push([number; 2]).expect("room"));
+    (0..2).for_each(|number| assert_eq!(consumer.pop(), Ok([number; 2])));
+    drop((producer, consumer));
+    // SAFETY: no end is attached.
+    unsafe { memory.header().format::<[u64; 2]>(&memory.layout, 0) };
+    Word::store(&words::<[u64; 2]>(&memory)[0], 0);
+    let (producer, mut consumer) = ends::<[u64; 2]>(&memory);
+    assert_eq!((producer.next_index(), producer.free(), consumer.pop()), (0, 4, Err(PopError::Empty)));
+    assert!(words::<[u64; 2]>(&memory)[4..].iter().all(|word| Word::load(word) == 0));
+}
+
+#[test]
+fn an_impossible_index_of_the_consumer_is_corrupt() {
+    let memory = Memory::formatted::<u32>(RingFlags::PAIRED, 2, START);
+    let (mut producer, _) = ends::<u32>(&memory);
+    (0..2).for_each(|number| producer.push(number).expect("room"));
+    let head = START.wrapping_sub(1);
+    Word::store(&memory.header().consumer.head, head);
+    let corrupt = Corrupt { head, tail: START.wrapping_add(2), capacity: 2 };
+    assert_eq!((producer.refresh(), producer.push(2)), (Err(corrupt), Err(PushError::Corrupt(2))));
+}
+
+#[test]
+fn other_kinds_and_short_memory_are_refused() {
+    let memory = Memory::formatted::<u64>(RingFlags::FLAGGED, 2, 0);
+    // SAFETY: live memory, which is refused.
+    let error = unsafe { Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.err();
+    assert_eq!(error, Some(AttachError::Kind { expected: RingFlags::PAIRED.bits(), got: RingFlags::FLAGGED.bits() }));
+    let memory = Memory::formatted::<u64>(RingFlags::PAIRED, 2, 0);
+    // SAFETY: as above.
+    let error = unsafe { Producer::<u64, Host>::from_raw(memory.base, memory.len() - 1) }.err();
+    assert_eq!(error, Some(AttachError::TooSmall { needed: memory.len(), got: memory.len() - 1 }));
+}
+
+#[test]
+fn two_threads_exchange_whole_messages() {
+    const MESSAGES: u64 = 200_000 * crate::DEPTH;
+    let memory = Memory::formatted::<[u64; 3]>(RingFlags::PAIRED, 8, START);
+    let (mut producer, mut consumer) = ends::<[u64; 3]>(&memory);
+    let value = |number: u64| [number, !number, number.wrapping_mul(0x9e37_79b9_7f4a_7c15)];
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut patience = Patience::new();
+            for number in 0..MESSAGES {
+                while producer.push(value(number)).is_err() {
+                    patience.wait();
+                }
+                patience = Patience::new();
+            }
+        });
+        let mut patience = Patience::new();
+        for number in 0..MESSAGES {
+            let popped = loop {
+                match consumer.pop() {
+                    Ok(popped) => break popped,
+                    Err(_) => patience.wait(),
+                }
+            };
+            assert_eq!(popped, value(number));
+            patience = Patience::new();
+        }
+    });
+}
+
+fn in_any_order<const WEAK: u8>(capacity: u64) {
+    check(3, move || {
+        let layout = RingLayout::of_kind::<u64>(RingFlags::PAIRED, capacity).unwrap();
+        let pairs = (0..capacity).map(|_| Pair([Word::new(0), Word::new(0)])).collect();
+        let memory: &'static (RingHeader<LoomWord<WEAK>>, Vec<Pair<LoomWord<WEAK>>>) =
+            Box::leak(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), pairs)));
+        let slots = NonNull::from(memory.1.as_slice()).cast();
+        // SAFETY: as many pairs as the layout says, and these are the only ends.
+        let mut producer = unsafe { Producer::<u64, Loom<WEAK>>::new(&memory.0, &memory.0, slots) }.unwrap();
+        // SAFETY: as above.
+        let mut consumer = unsafe { Consumer::<u64, Loom<WEAK>>::new(&memory.0, &memory.0, slots) }.unwrap();
+        let filler = loom::thread::spawn(move || {
+            take_side(Side::Writer);
+            for number in 1..=3_u64 {
+                while producer.push(number << 32 | number).is_err() {
+                    loom::thread::yield_now();
+                }
+            }
+        });
+        take_side(Side::Reader);
+        for number in 1..=3_u64 {
+            let popped = loop {
+                match consumer.pop() {
+                    Ok(popped) => break popped,
+                    Err(_) => loom::thread::yield_now(),
+                }
+            };
+            assert_eq!(popped, number << 32 | number, "torn or stale");
+        }
+        filler.join().unwrap();
+        // SAFETY: leaked above, and both ends are over.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(memory).cast_mut()) });
+    });
+}
+
+#[test]
+fn no_order_of_accesses_tears_a_message() {
+    in_any_order::<STRONG>(1);
+    in_any_order::<STRONG>(2);
+}
+
+#[test]
+fn relaxed_indices_tear_no_message_either() {
+    in_any_order::<READER_RELEASES_RELAXED>(1);
+    in_any_order::<WRITER_LOOKS_RELAXED>(1);
+}
