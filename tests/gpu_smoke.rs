@@ -87,6 +87,7 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
         "order of the kernel's loads, with an acquire",
         "echo, two headers, both here, stream writes",
         "echo, a header on each side, stream writes",
+        "echo, a flag in each word",
         "rate, one warp, batch 128",
         "rate, 8 blocks with a ring each",
         "ended by its deadline of 400 ms",

@@ -4,6 +4,7 @@
 //! amount of work. Exit codes: 0 all facts hold, 1 a fact or a call failed, 3 no driver or no device.
 
 mod driver;
+mod paired;
 mod rig;
 mod table;
 
@@ -109,6 +110,7 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
             measured => measured?,
         }
     }
+    paired::round_trips(table, &gpu, &shape(1, 32, Headers::Shared), scale)?;
     for batch in [1, 8, 32, 128] {
         let compared = (batch > 1).then_some("rate, one warp, batch 1");
         rate(table, &gpu, &format!("rate, one warp, batch {batch}"), &shape(1, batch, Headers::Shared), compared, scale)?;

@@ -4,7 +4,8 @@ use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::{Counter, Machine, RingHeader, SharedLayout};
 
-use crate::{Batch, Handler, Lanes, Launch, Split, persistent, persistent_aggregated};
+use crate::probe::Pairs;
+use crate::{Batch, Handler, Lanes, Launch, Split, persistent, persistent_aggregated, persistent_paired};
 
 /// A message of one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
@@ -16,7 +17,7 @@ pub struct Echo {
 }
 
 #[cfg(not(target_os = "cuda"))]
-pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_SPLIT};
+pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_PAIRED, ECHO_SPLIT};
 
 /// Returns each message; `ACCOUNTS` as in [`Handler`].
 pub struct Handle<const ACCOUNTS: bool>;
@@ -73,4 +74,15 @@ pub unsafe fn echo_aggregated<M: Machine<Word: Counter>, L: Lanes>(
 ) {
     // SAFETY: the caller's promise.
     unsafe { persistent_aggregated(machine, lanes, launch, shared.address(), &mut Handle::<true>) }
+}
+
+/// Runs `echo_paired` on any machine.
+///
+/// # Safety
+///
+/// As [`persistent_paired`].
+#[inline(always)]
+pub unsafe fn echo_paired<M: Pairs, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) {
+    // SAFETY: the caller's promise.
+    unsafe { persistent_paired(machine, lanes, launch, &mut Handle::<true>) }
 }

@@ -28,6 +28,9 @@ kernels! {
     /// [`ECHO`] between rings with a flag in each slot.
     pub flagged fn echo_flagged(Echo) -> Echo = Handle::<true>;
 
+    /// [`ECHO`] between rings with a flag in each word.
+    pub persistent fn echo_paired() = echo::echo_paired;
+
     /// [`ECHO`] for groups that share one output ring and `shared`.
     pub persistent fn echo_aggregated(shared: DevicePointer<Aggregate<u64>>) = echo::echo_aggregated;
 

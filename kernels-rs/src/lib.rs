@@ -41,7 +41,7 @@
 //!
 //! | kernel | arguments |
 //! |---|---|
-//! | `echo`, `echo_flagged`, `echo_bare` | first control block, epoch, idle nanoseconds, most messages per batch |
+//! | `echo`, `echo_flagged`, `echo_paired`, `echo_bare` | first control block, epoch, idle nanoseconds, most messages per batch |
 //! | `echo_split` | `echo`'s, then input peer header, input slots, output peer header, output slots: see [`Split`] |
 //! | `echo_aggregated` | `echo`'s, then the shared [`Aggregate`] |
 //! | `histogram` | `echo`'s, then data, bytes, [`histogram::Work`] |
@@ -73,7 +73,7 @@
 //!
 //! | scan | ends |
 //! |---|---|
-//! | flags of a flagged ring, on attaching and for a batch | after as many slots as the ring has |
+//! | flags of a flagged ring, on attaching and for a batch; of a paired ring, on attaching | after as many slots as the ring has |
 //! | a reservation in `echo_aggregated` | each failure is another group's success |
 #![no_std]
 #![cfg_attr(
@@ -110,7 +110,9 @@ pub use host::{Simulated, Single};
 #[cfg(not(target_os = "cuda"))]
 pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
-pub use persistent::{Batch, Each, Fold, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, refuse};
+pub use persistent::{
+    Batch, Each, Fold, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, persistent_paired, refuse,
+};
 
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
 #[doc(hidden)]

@@ -29,10 +29,11 @@ use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 
 use crate::Lanes;
+use crate::probe::Pairs;
 
 pub use batch::Batch;
 pub use each::{Each, Fold, Typed};
-use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
+use rings::{Aggregated, Flagged, Indexed, Paired, Patience, Rings};
 
 /// Rounds (batches or dry polls) between reads of the command, and from the first dry poll to telemetry.
 pub const COMMAND_POLL_ROUNDS: u32 = 16;
@@ -152,6 +153,22 @@ pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Hand
 ) {
     // SAFETY: the caller's promise.
     unsafe { serve::<M, L, H, Aggregated<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
+}
+
+/// Returns each message between [`paired`](ringmem_layouts::ring::paired) rings, without a call of [`Handler::answer`].
+///
+/// # Safety
+///
+/// As [`persistent`].
+#[inline(always)]
+pub unsafe fn persistent_paired<M: Pairs, L: Lanes, T: RingMessage, H: Handler<M, L, Input = T, Output = T>>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    handler: &mut H,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { serve::<M, L, H, Paired<'_, T, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
 /// # Safety
@@ -419,8 +436,7 @@ where
                     self.control.take(count);
                 }
                 // SAFETY: just taken.
-                let messages = unsafe { self.rings.batch(count) };
-                let refused = handler.answer(self.lanes, &messages);
+                let refused = unsafe { self.rings.answer(self.lanes, count, handler) };
                 // SAFETY: as above.
                 unsafe { self.rings.prepare(self.lanes, count) };
                 // Makes the lanes' slots visible to lane 0, which publishes.

@@ -3,6 +3,7 @@
 mod aggregated;
 mod flagged;
 mod indexed;
+mod paired;
 
 use core::ptr::NonNull;
 
@@ -10,12 +11,13 @@ use ringmem_layouts::control::Fault;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::{Machine, RingHeader, RingMessage};
 
-use super::{Batch, Split};
+use super::{Handler, Split};
 use crate::Lanes;
 
 pub use aggregated::Aggregated;
 pub use flagged::Flagged;
 pub use indexed::Indexed;
+pub use paired::Paired;
 
 /// An impossible ring index.
 pub struct Corrupt;
@@ -38,16 +40,18 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// Polls both rings; returns how many messages all lanes take.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
+    /// Has the handler answer the messages; returns the number that this lane refused.
+    ///
     /// # Safety
     ///
     /// `count` is the last result of [`take`](Self::take), and the messages have not been published.
-    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M>;
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64;
 
     /// Prepares this lane's answers, before the barrier.
     ///
     /// # Safety
     ///
-    /// As [`batch`](Self::batch).
+    /// As [`answer`](Self::answer).
     #[inline(always)]
     unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
         let _ = (lanes, count);
@@ -58,7 +62,7 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// # Safety
     ///
-    /// As [`batch`](Self::batch); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
+    /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
     /// The free-running index of the next message to take.

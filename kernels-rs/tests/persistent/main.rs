@@ -10,6 +10,7 @@ mod image;
 mod lifecycle;
 mod machine;
 mod memory;
+mod paired;
 mod reduce;
 mod rig;
 mod split;

@@ -18,7 +18,7 @@ use crate::aggregated::{self, Shared};
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
-use crate::{flagged, histogram, reduce, split, transform};
+use crate::{flagged, histogram, paired, reduce, split, transform};
 
 pub type Heard = Result<(), String>;
 
@@ -217,6 +217,32 @@ pub fn echo_flagged(run: &Run<'_>) -> Heard {
                         if more > 0 {
                             progress();
                         }
+                    }
+                    rings.receiver.pop().ok()
+                })?;
+                if answer != message(answered) {
+                    return Err(format!("answer {answered} is wrong"));
+                }
+            }
+            Ok(count)
+        })?;
+    }
+    Ok(())
+}
+
+pub fn echo_paired(run: &Run<'_>) -> Heard {
+    for (capacity, count, burst) in [(4, 60, 3), (64, 100, 20), (64, 20, 1)] {
+        let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
+        let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), paired::memory(shape));
+        let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+        let mut rings = paired::Rings::new(&of_rings, shape, &rig);
+        run.serve(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], |_, watch| {
+            let mut sent = 0;
+            for answered in 0..count {
+                let answer = watch.until("an answer", |progress| {
+                    while sent < count.min(answered + burst) && rings.sender.push(message(sent)).is_ok() {
+                        sent += 1;
+                        progress();
                     }
                     rings.receiver.pop().ok()
                 })?;

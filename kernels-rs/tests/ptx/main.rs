@@ -18,6 +18,8 @@ mod lifecycle;
 mod machine;
 #[path = "../persistent/memory.rs"]
 mod memory;
+#[path = "../persistent/paired.rs"]
+mod paired;
 mod probes;
 #[path = "../persistent/reduce.rs"]
 mod reduce;

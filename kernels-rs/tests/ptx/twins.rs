@@ -90,7 +90,7 @@ fn plain(line: &str) -> String {
 /// Weakenings that are not found: in which kernels, of which lines (an operation, and which of its occurrences), and in which forms.
 type Unseen = (&'static [&'static str], &'static [(&'static str, &'static [usize])], &'static [&'static str]);
 
-const SERVERS: &[&str] = &["echo", "echo_split", "echo_flagged", "echo_aggregated", "histogram", "reduce", "transform"];
+const SERVERS: &[&str] = &["echo", "echo_split", "echo_flagged", "echo_paired", "echo_aggregated", "histogram", "reduce", "transform"];
 
 const HEAD: &str = "ld.acquire.sys.b64 [128]";
 const COMMAND: &str = "ld.acquire.sys.b64 [16]";
@@ -103,8 +103,13 @@ const UNSEEN: &[Unseen] = &[
     (SERVERS, &[(COMMAND, &[1])], &["weak", "gpu", "relaxed"]),
     // Only lane 0 writes answers, and the handler has barriers of its own before them.
     (&["histogram", "reduce"], &[("bar.warp.sync", &[4])], &["removed"]),
-    // Flags of the output ring are cleared before `Ready`; nobody has raised one before.
+    // Flags of the output ring are read and cleared before `Ready`; nobody has raised one before.
     (&["echo_flagged"], &[("ld.relaxed.sys.b64 [0]", &[1, 2, 3, 4]), ("st.relaxed.sys.b64 [0] 0", &[1, 2, 3, 4])], &["weak", "gpu"]),
+    (&["echo_paired"], &[("ld.relaxed.sys.b64 [0]", &[2]), ("st.relaxed.sys.b64 [0] 0", &[1])], &["weak", "gpu"]),
+    (&["echo_paired"], &[("ld.relaxed.sys.b64 [0]", &[1])], &["gpu"]),
+    // The first is between the poll of the output's head and the stores behind it, as HEAD. Each word has its own flag: nothing depends on
+    // the second.
+    (&["echo_paired"], &[("bar.warp.sync", &[1, 2])], &["removed"]),
     // Not the host, but groups of one device access both counters. The publication's fence follows the wait for the turn.
     (&["echo_aggregated"], &[(TURN, &[2, 3])], &["gpu", "relaxed"]),
     (&["echo_aggregated"], &[("ld.relaxed.sys.b64 [0]", &[2])], &["gpu"]),
@@ -177,6 +182,11 @@ fn weakenings_of_echo_between_split_headers_are_found() {
 #[test]
 fn weakenings_of_echo_between_flagged_rings_are_found() {
     assert_found("echo_flagged", 35, with::echo_flagged);
+}
+
+#[test]
+fn weakenings_of_echo_between_paired_rings_are_found() {
+    assert_found("echo_paired", 20, with::echo_paired);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ringmem_layouts::{Counter, Machine, RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, COMMAND_POLL_ROUNDS};
+use crate::persistent::{Batch, COMMAND_POLL_ROUNDS, Handler};
 
 /// Lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
@@ -73,9 +73,10 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 
     #[inline(always)]
-    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
         // SAFETY: `take` returned the number available and reserved.
-        unsafe { Batch::new(self.input.row(), self.output.row(), count) }
+        let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
+        handler.answer(lanes, &batch)
     }
 
     #[inline(always)]

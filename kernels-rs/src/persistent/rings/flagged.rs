@@ -9,7 +9,7 @@ use ringmem_layouts::{Machine, RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, Split};
+use crate::persistent::{Batch, Handler, Split};
 
 /// Never dropped: that would publish pending slots once per lane.
 pub struct Flagged<'a, I, O, M: Machine>
@@ -74,9 +74,10 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
-    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
         // SAFETY: `take` returned at most the messages present and slots free.
-        unsafe { Batch::new(self.input.row(), self.output.row(), count) }
+        let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
+        handler.answer(lanes, &batch)
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use ringmem_layouts::{Machine, RingMessage, Word};
 
 use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
-use crate::persistent::{Batch, Split};
+use crate::persistent::{Batch, Handler, Split};
 
 /// Never dropped: no copy is announced.
 pub struct Indexed<'a, I, O, M: Machine> {
@@ -61,9 +61,10 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
-    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64 {
         // SAFETY: `take` returned at most the number available and free.
-        unsafe { Batch::new(self.input.row(), self.output.row(), count) }
+        let batch = unsafe { Batch::new(self.input.row(), self.output.row(), count) };
+        handler.answer(lanes, &batch)
     }
 
     #[inline(always)]

@@ -1,0 +1,155 @@
+//! [`Paired`]: two rings with a flag in each word. A lane polls the words whose payload it moves: one load and one store of 16 bytes per
+//! pair, without a fence.
+
+use core::mem::ManuallyDrop;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::paired::{Consumer, Pair, Producer, pairs_of};
+use ringmem_layouts::{RingMessage, Word};
+
+use super::{Corrupt, Patience, Rings, ring};
+use crate::Lanes;
+use crate::persistent::{Handler, Split};
+use crate::probe::Pairs;
+
+/// The lower half of a word.
+const PART: u64 = u32::MAX as u64;
+
+/// Returns each message. Never dropped: code that closes an announced end would remain.
+pub struct Paired<'a, T, M: Pairs> {
+    input: ManuallyDrop<Consumer<'a, T, M>>,
+    output: ManuallyDrop<Producer<'a, T, M>>,
+    /// This lane's pair of the last messages taken.
+    held: [u64; 2],
+    /// Messages last seen and not yet answered.
+    seen: u64,
+}
+
+impl<T: RingMessage, M: Pairs> Paired<'_, T, M> {
+    /// This lane's message of a row, and its pair in that message. A lane of a narrow group has all pairs.
+    #[inline(always)]
+    fn place<L: Lanes>(lanes: &L) -> (u64, u64) {
+        let lane = u64::from(lanes.lane());
+        (lane / Self::each::<L>(), lane % Self::each::<L>())
+    }
+
+    /// Lanes per message.
+    #[inline(always)]
+    const fn each<L: Lanes>() -> u64 {
+        let (pairs, width) = (pairs_of::<T>(), L::WIDTH as u64);
+        if pairs < width { pairs } else { width }
+    }
+
+    /// Loads a pair; returns whether both words belong to the message.
+    #[inline(always)]
+    fn load(&self, message: u64, within: u64) -> ([u64; 2], bool) {
+        // SAFETY: `within` is below the pairs of a message.
+        let (pair, flag) = unsafe { self.input.pair(message, within) };
+        let [low, high] = M::load_pair(pair);
+        ([low, high], low & !PART == flag && high & !PART == flag)
+    }
+
+    #[inline(always)]
+    fn store(&self, message: u64, within: u64, [low, high]: [u64; 2]) {
+        // SAFETY: `within` is below the pairs of a message, and the slot is free.
+        let (pair, flag) = unsafe { self.output.pair(message, within) };
+        M::store_pair(pair, [flag | low & PART, flag | high & PART]);
+    }
+}
+
+impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
+    type Places = Option<Split>;
+
+    #[inline(always)]
+    unsafe fn attach(machine: &M, input: u64, output: u64, split: Option<Split>) -> Result<Self, Fault> {
+        // SAFETY: the caller's promise.
+        let input = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, input, split.map(Split::input))? };
+        // SAFETY: as above.
+        let output = unsafe { ring::<M, T, Pair<M::Word>>(machine, RingFlags::PAIRED, output, split.map(Split::output))? };
+        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
+        // SAFETY: checked, mapped for the whole ring, and this is its only producer.
+        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
+        Ok(Self { input, output, held: [0; 2], seen: 0 })
+    }
+
+    /// At most a row: as many messages as the lanes poll together.
+    #[inline(always)]
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+        const { assert!(pairs_of::<T>().is_power_of_two() && L::WIDTH.is_power_of_two(), "lanes without a pair") };
+        let row = u64::from(L::WIDTH) / Self::each::<L>();
+        let most = row.min(batch).min(self.input.capacity());
+        let (message, first) = Self::place(lanes);
+        let (held, mut is_there) = self.load(message, first);
+        self.held = held;
+        let mut within = first + u64::from(L::WIDTH);
+        while within < pairs_of::<T>() {
+            is_there &= self.load(message, within).1;
+            within += u64::from(L::WIDTH);
+        }
+        let lanes_ready = lanes.ballot(message < most && is_there).trailing_ones();
+        self.seen = u64::from(lanes_ready) / Self::each::<L>();
+        if self.output.free() < self.seen {
+            let head = lanes.broadcast(if lanes.lane() == 0 { self.output.poll() } else { 0 });
+            lanes.barrier();
+            // SAFETY: lane 0 polled it, and the barrier orders its load before this lane's stores.
+            unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+        }
+        Ok(self.seen.min(self.output.free()))
+    }
+
+    #[inline(always)]
+    unsafe fn answer<L: Lanes, H: Handler<M, L, Input = T, Output = T>>(&self, _: &L, _: u64, _: &mut H) -> u64 {
+        0
+    }
+
+    /// Answers: no other lane stores these pairs, and each word is published by its own store.
+    #[inline(always)]
+    unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
+        let (message, first) = Self::place(lanes);
+        if message >= count {
+            return;
+        }
+        self.store(message, first, self.held);
+        let mut within = first + u64::from(L::WIDTH);
+        while within < pairs_of::<T>() {
+            self.store(message, within, self.load(message, within).0);
+            within += u64::from(L::WIDTH);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
+        // SAFETY: every lane has loaded and stored them, before the barrier; they were free.
+        unsafe { self.input.advance(count) };
+        // SAFETY: as above.
+        unsafe { self.output.advance(count) };
+        if lanes.lane() == 0 {
+            let (head, next) = self.input.release();
+            // SYNC POINT: slots released. Pairs with the host's Producer::poll. Relaxed: it depends on the flags of every word.
+            head.store(next);
+        }
+        self.seen -= count;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn taken(&self) -> u64 {
+        self.input.next_index()
+    }
+
+    #[inline(always)]
+    fn waiting(&self) -> u64 {
+        self.seen
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        self.output.capacity() - self.output.free()
+    }
+}

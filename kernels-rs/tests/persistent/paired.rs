@@ -1,0 +1,181 @@
+//! The echo kernel between rings with a flag in each word.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem_kernels::echo::{self, Echo};
+use ringmem_kernels::{Launch, Simulated, persistent_paired};
+use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::paired::{Consumer, Producer};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
+
+use crate::echo::message;
+use crate::memory::{Bytes, Device};
+use crate::rig::{Rig, Shape, until};
+use crate::warp::{Lane, with_a_warp};
+
+/// Words of a message.
+const WORDS: u64 = 16;
+
+pub struct Rings<'a> {
+    pub sender: Producer<'a, Echo, Host>,
+    pub receiver: Consumer<'a, Echo, Host>,
+}
+
+fn layout(capacity: u64) -> RingLayout {
+    RingLayout::of_kind::<Echo>(RingFlags::PAIRED, capacity).expect("a geometry")
+}
+
+pub fn memory(shape: Shape) -> Bytes {
+    Bytes::zeroed((layout(shape.input).size().next_multiple_of(128) + layout(shape.output).size()) as usize)
+}
+
+impl<'a> Rings<'a> {
+    pub fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
+        let (input, output) = (layout(shape.input), layout(shape.output));
+        let at = input.size().next_multiple_of(128);
+        for (offset, layout, word) in [(0, &input, &rig.block.input_ring), (at, &output, &rig.block.output_ring)] {
+            // SAFETY: within the memory; zeroed words without ends.
+            unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, shape.start) };
+            word.store(memory.address() + offset, Relaxed);
+        }
+        // SAFETY: as long as its layout; the kernel is the peer.
+        let sender = unsafe { Producer::from_raw(memory.place(0), input.size()) }.expect("just formatted");
+        // SAFETY: as above.
+        let receiver = unsafe { Consumer::from_raw(memory.place(at), output.size()) }.expect("just formatted");
+        Self { sender, receiver }
+    }
+
+    fn converse(&mut self, count: u64, burst: u64) {
+        let mut sent = 0;
+        for answered in 0..count {
+            // The host may see an answer before the release of the message's slot.
+            until("there is an answer", || {
+                while sent < count.min(answered + burst) && self.sender.push(message(sent)).is_ok() {
+                    sent += 1;
+                }
+                self.receiver.pop().is_ok_and(|answer| answer == message(answered))
+            });
+        }
+    }
+}
+
+#[test]
+fn every_message_is_answered_in_order_whatever_the_batch() {
+    for batch in [1, 3, 128] {
+        for (capacity, start) in [(1, 0), (2, u64::MAX), (64, 0), (256, u64::MAX - 100)] {
+            let shape = Shape { batch, input: capacity, output: capacity, start };
+            let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+            let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+            let mut rings = Rings::new(&of_rings, shape, &rig);
+            let device = Device::new([of_rig.range(), of_rings.range()]);
+            rig.run_image("echo_paired", &[], &device, |rig| {
+                rig.command(Command::ACTIVATE);
+                rings.converse(300, 7);
+                rig.command(Command::DRAIN);
+            });
+            assert_eq!(rig.end(), (State::Terminated, 0, None));
+            assert_eq!((rig.snapshot().processed, rings.receiver.pop().is_err()), (300, true));
+        }
+    }
+}
+
+#[test]
+fn the_lanes_of_a_warp_each_have_a_pair() {
+    for (batch, capacity, burst) in [(32, 64, 40), (2, 256, 100), (40, 16, 3)] {
+        let shape = Shape { batch, input: capacity, output: capacity, start: u64::MAX - 9 };
+        let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+        let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+        let mut rings = Rings::new(&of_rings, shape, &rig);
+        let device = Device::new([of_rig.range(), of_rings.range()]);
+        // SAFETY: rig and rings outlive it; this test is the only peer.
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe {
+            persistent_paired(machine, lanes, launch, &mut echo::Handle::<true>)
+        };
+        let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
+            rig.command(Command::ACTIVATE);
+            rings.converse(200, burst);
+            rig.command(Command::DRAIN);
+            rig.until_state(State::Terminated);
+        });
+        assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
+    }
+}
+
+#[test]
+fn a_message_is_taken_only_when_all_its_words_are_there() {
+    let shape = Shape { batch: 8, input: 8, output: 8, start: 5 };
+    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+    let mut rings = Rings::new(&of_rings, shape, &rig);
+    // A ring beside it, for the words of the same messages.
+    let (of_other, of_words) = (shape.memory::<Echo, Echo>(), memory(shape));
+    let other = Rig::<Echo, Echo>::new(&of_other, shape);
+    let mut words = Rings::new(&of_words, shape, &other);
+    let device = Device::new([of_rig.range(), of_rings.range()]);
+    rig.run_image("echo_paired", &[], &device, |rig| {
+        rig.command(Command::ACTIVATE);
+        for id in 0..shape.input {
+            words.sender.push(message(id)).expect("room for eight");
+            let slot = layout(shape.input).slots_offset() + (shape.start + id) % shape.input * WORDS * 8;
+            let word = |memory: &Bytes, number: u64| memory.place::<HostWord>(slot + number * 8);
+            // SAFETY: words of both rings; no other producer stores them now.
+            let copy = |number| unsafe { word(&of_rings, number).as_ref().store(word(&of_words, number).as_ref().load(Relaxed), Relaxed) };
+            // Of each pair, its first word or its second.
+            let missing = 2 * id + id % 2;
+            (0..WORDS).filter(|number| *number != missing).for_each(copy);
+            rig.until_beats(5);
+            assert!(rings.receiver.pop().is_err(), "word {missing} is not there");
+            copy(missing);
+            until("there is an answer", || rings.receiver.pop().is_ok_and(|answer| answer == message(id)));
+        }
+        rig.command(Command::DRAIN);
+    });
+    assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), shape.input));
+}
+
+#[test]
+fn what_waits_when_a_drain_begins_is_answered_though_there_is_little_room() {
+    let shape = Shape { batch: 8, input: 64, output: 2, start: 0 };
+    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+    let mut rings = Rings::new(&of_rings, shape, &rig);
+    let device = Device::new([of_rig.range(), of_rings.range()]);
+    (0..20).for_each(|id| rings.sender.push(message(id)).expect("room for twenty"));
+    rig.run_image("echo_paired", &[], &device, |rig| {
+        rig.command(Command::DRAIN);
+        rig.until_beats(50);
+        (0..20).for_each(|id| until("there is an answer", || rings.receiver.pop().is_ok_and(|answer| answer == message(id))));
+    });
+    assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), 20));
+}
+
+#[test]
+fn a_second_launch_goes_on_where_the_first_ended() {
+    let shape = Shape { batch: 8, input: 8, output: 16, start: u64::MAX - 3 };
+    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+    let mut rings = Rings::new(&of_rings, shape, &rig);
+    let device = Device::new([of_rig.range(), of_rings.range()]);
+    for id in [0, 5] {
+        (id..id + 5).for_each(|id| rings.sender.push(message(id)).expect("room for five"));
+        let mut again = Rig::<Echo, Echo>::new(&of_rig, shape);
+        for (ring, offset) in [(&again.block.input_ring, 0), (&again.block.output_ring, layout(shape.input).size().next_multiple_of(128))] {
+            ring.store(of_rings.address() + offset, Relaxed);
+        }
+        again.run_image("echo_paired", &[], &device, |rig| rig.command(Command::DRAIN));
+        assert_eq!(again.end(), (State::Terminated, 0, None));
+        rig = again;
+    }
+    assert_eq!(rig.snapshot().processed, 5);
+    (0..10).for_each(|id| assert_eq!(rings.receiver.pop(), Ok(message(id))));
+}
+
+#[test]
+fn rings_of_another_kind_are_refused() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo_paired", &[], &Device::new([memory.range()]), |_| {});
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Ring)));
+}
