@@ -29,7 +29,7 @@ struct Room {
 impl<M: Memory> Held<M> {
     pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
         let backend = Arc::clone(buffer.memory().backend());
-        let block = Block { ready: None, ..*buffer.block() };
+        let block = buffer.block();
         Self { buffer, room: Room { reservation: Some(reservation), backend, block, uses: Uses::NONE } }
     }
 

@@ -10,6 +10,7 @@ use core::ptr;
 use ringmem_layouts::kernel::DevicePointer;
 
 use super::bounds::recount;
+use super::compact::Compact;
 use super::listed::Listed;
 use super::view::View;
 use super::{DeviceReadable, Memory};
@@ -45,7 +46,7 @@ use crate::{Error, Rejected, Result};
 pub struct Buffer<T, M: Memory> {
     memory: M,
     // INVARIANT: allocated from `memory`, not freed, and as long as `len` elements; or empty, and `len` elements have no bytes.
-    block: Block,
+    block: Compact,
     len: usize,
     uses: Listed,
     _elements: PhantomData<T>,
@@ -98,16 +99,16 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     #[inline(always)]
     fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
         if layout.size() == 0 {
-            let block = Block::empty(MemoryLocation::Host, layout.align());
-            return Ok(Self { memory, block, len, uses: Listed::new(Uses::NONE), _elements: PhantomData });
+            let block = Compact::of(&Block::empty(MemoryLocation::Host, layout.align()));
+            return Ok(Self { memory, block, len, uses: Listed::NONE, _elements: PhantomData });
         }
         let block = memory.alloc(layout, on)?;
         if !Taints::are_none() || block.ready.is_some() {
             // SAFETY: the start is within the block.
             Self::reuse(&memory, unsafe { block.place(0) }, block.layout.size() as u64, block.ready);
         }
-        let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
-        Ok(Self { memory, block, len, uses, _elements: PhantomData })
+        let uses = block.ready.map_or(Listed::NONE, |ticket| Listed::new(Uses::of(ticket)));
+        Ok(Self { memory, block: Compact::of(&block), len, uses, _elements: PhantomData })
     }
 
     /// Forgets failed operations on a new block's previous contents.
@@ -128,7 +129,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// The buffer, with [`Cast`](Error::Cast) for a partial or misaligned element.
     pub fn cast<U: DeviceBytes>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         let bytes = self.size_bytes();
-        match recount::<U>(bytes, self.block.layout.align()) {
+        match recount::<U>(bytes, self.block.align()) {
             // SAFETY: checked just now.
             Ok(_) => Ok(unsafe { self.retyped() }),
             Err(error) => Err(Rejected { error, value: self }),
@@ -187,19 +188,19 @@ impl<T, M: Memory> Buffer<T, M> {
     /// Returns the kind of memory; [`MemoryLocation::Host`] without bytes.
     #[must_use]
     pub const fn location(&self) -> MemoryLocation {
-        self.block.location
+        self.block.location()
     }
 
     /// Returns true if its pages are page-locked.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
-        self.block.is_pinned
+        self.block.is_pinned()
     }
 
     /// Returns true for the memory of a real device, not a [simulated](crate::backend::Backend::is_simulated) one.
     #[must_use]
     pub fn is_device_backed(&self) -> bool {
-        matches!(self.block.location, MemoryLocation::Device) && !self.memory.backend().is_simulated()
+        matches!(self.block.location(), MemoryLocation::Device) && !self.memory.backend().is_simulated()
     }
 
     /// Returns its device address; `None` without bytes.
@@ -208,7 +209,7 @@ impl<T, M: Memory> Buffer<T, M> {
     where
         M::Visibility: DeviceReadable,
     {
-        self.block.device_address
+        self.block.device_address()
     }
 
     /// Returns its device address for a [typed launch](crate::stream::Stream::start); `None` without bytes.
@@ -217,7 +218,7 @@ impl<T, M: Memory> Buffer<T, M> {
     where
         M::Visibility: DeviceReadable,
     {
-        self.block.device_address.map(|address| DevicePointer::new(address.get()))
+        self.block.device_address().map(|address| DevicePointer::new(address.get()))
     }
 
     /// Frees it after its uses. Dropping counts an error as unreported instead.
@@ -240,7 +241,7 @@ impl<T, M: Memory> Buffer<T, M> {
         let backend = self.memory.backend();
         let outcome = self.uses.settle(&**backend);
         // If the wait failed, the operation may be in flight.
-        self.uses.uses_mut().retain(|ticket| outcome.is_err() && !backend.reached(ticket));
+        self.uses.retain(|ticket| outcome.is_err() && !backend.reached(ticket));
         outcome
     }
 
@@ -272,17 +273,19 @@ impl<T, M: Memory> Buffer<T, M> {
 
     /// Frees the memory after its uses, which stay listed.
     pub(crate) fn give_back(&mut self) -> Result<()> {
-        let empty = Block::empty(self.block.location, 1);
+        let empty = Compact::of(&Block::empty(self.block.location(), 1));
         let block = replace(&mut self.block, empty);
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
-        unsafe { give_back(&self.memory, &block, self.uses.uses()) }
+        unsafe { give_back(&self.memory, &block, &self.uses) }
     }
 
-    fn into_parts(self) -> (M, Block, Uses) {
+    fn into_parts(self) -> (M, Compact, Listed) {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its memory is not used again.
         let memory = unsafe { ptr::read(&raw const this.memory) };
-        (memory, Block { ..this.block }, *this.uses.uses())
+        // SAFETY: as above, for the uses.
+        let uses = unsafe { ptr::read(&raw const this.uses) };
+        (memory, this.block, uses)
     }
 
     /// # Safety
@@ -291,11 +294,11 @@ impl<T, M: Memory> Buffer<T, M> {
     pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
         let len = self.size_bytes() / size_of::<U>();
         let (memory, block, uses) = self.into_parts();
-        Buffer { memory, block, len, uses: Listed::new(uses), _elements: PhantomData }
+        Buffer { memory, block, len, uses, _elements: PhantomData }
     }
 
-    pub(crate) fn block(&self) -> &Block {
-        &self.block
+    pub(crate) fn block(&self) -> Block {
+        self.block.block()
     }
 
     /// # Safety
@@ -303,7 +306,7 @@ impl<T, M: Memory> Buffer<T, M> {
     /// The block is of the buffer's memory, owned by the caller, ready, and has the old one's layout and visibility. The old one's uses are
     /// complete.
     pub(crate) unsafe fn put_in(&mut self, block: Block) -> Block {
-        replace(&mut self.block, block)
+        replace(&mut self.block, Compact::of(&block)).block()
     }
 
     /// Marks the contents as valid, for a caller that writes all elements.
@@ -319,7 +322,7 @@ impl<T, M: Memory> Buffer<T, M> {
         // SAFETY: the start is within the block.
         let place = unsafe { self.block.place(0) };
         if let (Some(taints), Some(place)) = (self.memory.backend().extension().taints(), place) {
-            change(taints, place, self.block.layout.size() as u64);
+            change(taints, place, self.block.bytes as u64);
         }
     }
 
@@ -347,7 +350,9 @@ impl<T, M: Memory> Buffer<T, M> {
     }
 
     pub(crate) fn settled(&mut self, ticket: Ticket) {
-        self.uses.uses_mut().remove(ticket);
+        if self.uses.any().is_some() {
+            self.uses.uses_mut().remove(ticket);
+        }
     }
 }
 
@@ -355,7 +360,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
-        if let Err(error) = unsafe { give_back(&self.memory, &self.block, self.uses.uses()) } {
+        if let Err(error) = unsafe { give_back(&self.memory, &self.block, &self.uses) } {
             self.memory.backend().unreported(error);
         }
     }
@@ -364,12 +369,27 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
 /// # Safety
 ///
 /// As [`Memory::free`].
-unsafe fn give_back<M: Memory>(memory: &M, block: &Block, uses: &Uses) -> Result<()> {
-    if block.layout.size() == 0 {
+#[inline(always)]
+unsafe fn give_back<M: Memory>(memory: &M, block: &Compact, uses: &Listed) -> Result<()> {
+    if block.bytes == 0 {
         return Ok(());
     }
+    match uses.any() {
+        // SAFETY: the caller's promise.
+        None => unsafe { memory.free(&block.block(), &Uses::NONE) },
+        // SAFETY: the caller's promise.
+        Some(uses) => unsafe { give_back_after(memory, block, uses) },
+    }
+}
+
+/// # Safety
+///
+/// As [`Memory::free`].
+#[cold]
+#[inline(never)]
+unsafe fn give_back_after<M: Memory>(memory: &M, block: &Compact, uses: &Uses) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { memory.free(block, uses) }
+    unsafe { memory.free(&block.block(), uses) }
 }
 
 impl<T, M: Memory> fmt::Debug for Buffer<T, M> {
@@ -377,8 +397,8 @@ impl<T, M: Memory> fmt::Debug for Buffer<T, M> {
         f.debug_struct("Buffer")
             .field("type", &core::any::type_name::<T>())
             .field("len", &self.len)
-            .field("location", &self.block.location)
-            .field("address", &self.block.device_address)
+            .field("location", &self.block.location())
+            .field("address", &self.block.device_address())
             .finish_non_exhaustive()
     }
 }

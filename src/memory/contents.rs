@@ -142,7 +142,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     where
         M::Visibility: HostReadable,
     {
-        self.block().host.map(NonNull::cast)
+        self.view().block.host.map(NonNull::cast)
     }
 
     /// Borrows the elements in host memory for writing.

@@ -35,6 +35,7 @@ mod bounds;
 mod budget;
 mod buffer;
 mod call;
+mod compact;
 mod contents;
 mod failing;
 mod kinds;

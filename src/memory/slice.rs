@@ -79,7 +79,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
 
     pub(crate) fn device(&self) -> Option<u32> {
         let block = self.view.block;
-        (block.location == MemoryLocation::Device).then_some(block.device)
+        (block.location() == MemoryLocation::Device).then_some(block.device())
     }
 
     pub(crate) fn memory(&self) -> &'a M {
@@ -169,7 +169,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     where
         M::Visibility: DeviceReadable,
     {
-        self.view.block.device_address?.offset(self.view.offset as u64)
+        self.view.block.device_address()?.offset(self.view.offset as u64)
     }
 
     /// Borrows the elements in host memory.
@@ -355,6 +355,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.lent(Contents::Overwritten)
     }
 
+    #[inline(always)]
     fn lent(self, contents: Contents) -> Result<&'a mut [T]>
     where
         M::Visibility: HostReadable,

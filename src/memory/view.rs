@@ -3,13 +3,14 @@
 use core::ptr::NonNull;
 
 use super::Memory;
+use super::compact::Compact;
 use super::listed::Listed;
-use crate::backend::{Block, Copy, MemoryLocation, Place, Taints, same_backend};
+use crate::backend::{Copy, MemoryLocation, Place, Taints, same_backend};
 use crate::{Error, Result};
 
 pub(crate) struct View<'a, M> {
     pub memory: &'a M,
-    pub block: &'a Block,
+    pub block: &'a Compact,
     pub uses: &'a Listed,
     /// In bytes.
     pub offset: usize,
@@ -68,13 +69,25 @@ impl<'a, M: Memory> View<'a, M> {
     }
 
     pub fn align(&self) -> usize {
-        let align = self.block.layout.align();
+        let align = self.block.align();
         if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
     }
 
     /// `None` without bytes. Fails while a queued operation may write the elements, or if kept contents are invalid.
+    #[inline(always)]
     pub fn host<T>(&self, len: usize, contents: Contents) -> Result<Option<NonNull<T>>> {
         let Some(host) = self.block.host else { return Ok(None) };
+        // SAFETY: within the block, by the invariant of the view's owner.
+        let first = unsafe { host.add(self.offset) };
+        if !self.uses.is_settled() || !Taints::are_none() || self.block.location() == MemoryLocation::Unified {
+            self.lend(first, len * size_of::<T>(), contents)?;
+        }
+        Ok(Some(first.cast()))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lend(&self, first: NonNull<u8>, bytes: usize, contents: Contents) -> Result<()> {
         let backend = self.memory.backend();
         if !self.uses.is_settled() {
             if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
@@ -82,20 +95,18 @@ impl<'a, M: Memory> View<'a, M> {
             }
             self.settle()?;
         }
-        // SAFETY: within the block, by the invariant of the view's owner.
-        let first = unsafe { host.add(self.offset) };
-        let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
+        let (place, bytes) = (Place::Host(first), bytes as u64);
         let taints = if Taints::are_none() { None } else { backend.extension().taints() };
         if let (Contents::Kept, Some(taints)) = (contents, taints) {
             taints.check(place, bytes)?;
         }
-        if self.block.location == MemoryLocation::Unified {
-            backend.extension().host_access(self.block)?;
+        if self.block.location() == MemoryLocation::Unified {
+            backend.extension().host_access(&self.block.block())?;
         }
         if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
             taints.remove(place, bytes);
         }
-        Ok(Some(first.cast()))
+        Ok(())
     }
 }
 

@@ -90,7 +90,7 @@ where
         let view = self.device_view()?;
         let backend = view.memory.backend();
         let ordered = view.uses.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id));
-        let address = view.block.device_address;
+        let address = view.block.device_address();
         if let Err(error) = ordered {
             self.state = state;
             self.give_up(Side::Device, is_new);

@@ -198,8 +198,10 @@ unsafe impl<M: Memory> Memory for Pool<M> {
         if uses.is_empty() && self.put(block) {
             return Ok(());
         }
+        // A copy, so that only this path needs the caller's block in memory.
+        let block = Block { ..*block };
         // SAFETY: the caller's promise.
-        unsafe { self.give(block, uses) }
+        unsafe { self.give(&block, uses) }
     }
 
     fn backend(&self) -> &Arc<dyn Backend> {

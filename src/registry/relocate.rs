@@ -88,10 +88,10 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
             // Released.
             Err(_) => continue,
         };
-        let Some(to) = compaction.nearer(value.buffer().block()) else { continue };
+        let Some(to) = compaction.nearer(&value.buffer().block()) else { continue };
         let mut copied = Ok(());
         // SAFETY: `to` is as long as the block, and no other code accesses it. The block has no lease, and no queued operation uses it.
-        let copy = || copied = unsafe { copy(pool, value.buffer().block(), &to) };
+        let copy = || copied = unsafe { copy(pool, &value.buffer().block(), &to) };
         both(copy, |has_panicked| {
             if has_panicked {
                 compaction.give(&to);
@@ -118,7 +118,7 @@ fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index:
     // Exclusive, so that concurrent requests wait: a shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();
-    if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(buffer.block()) {
+    if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(&buffer.block()) {
         return Ok(None);
     }
     if is_idle(buffer) { Ok(Some(buffer.block().tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
