@@ -340,6 +340,7 @@ fn a_limit_has_back_what_a_memory_panics_about_when_it_has_it_back() {
         }
         set(&below.after_free, || panic!("a memory that a test asked for"));
         assert!(catch_unwind(AssertUnwindSafe(|| drop(buffer))).is_err());
+        assert!(is_used || memory.used() == 0, "the limit has not got its bytes back");
         stream.synchronize().expect("nothing failed");
         let begun = Instant::now();
         while memory.used() > 0 {
