@@ -11,6 +11,8 @@
 //! ```
 
 use core::time::Duration;
+use std::borrow::ToOwned;
+use std::vec::Vec;
 
 use crate::backend::MemoryLocation;
 pub use crate::error::ConfigError;
@@ -119,6 +121,68 @@ impl Config {
         self
     }
 
+    /// Applies a setting by its name in DotCompute's options. Does not [validate](Self::validate) the result.
+    ///
+    /// | name | values | sets |
+    /// |---|---|---|
+    /// | `MemoryPooling.Enabled` | `true`, `false` | `pooling.enabled` |
+    /// | `MemoryPooling.MaxPoolSizeBytes` | bytes | `pooling.max_bytes` |
+    /// | `MemoryPooling.TrimInterval` | `HH:MM:SS` | `pooling.trim_interval` |
+    /// | `CUDA.PinnedMemoryPoolSize` | bytes | `pinning.pool_bytes` |
+    /// | `CUDA.EnableManagedMemory` | `true`, `false` | `managed` |
+    /// | `Metal.UseSharedMemory` | `true`, `false` | `location`: unified, with `managed`; or device |
+    /// | `Metal.ResourceStorageMode`, `Metal.StorageMode` | `Shared`, `Private` | as `UseSharedMemory` = `true`, `false` |
+    /// | `OpenCL.UseZeroCopyBuffers` | `true`, `false` | `location`: pinned or device |
+    /// | `OpenCL.PreferReadWriteBuffers` | `true` | nothing: every buffer is readable and writable |
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Setting`] for an unknown name, a malformed value, and a value without a counterpart, with the reason.
+    ///
+    /// ```
+    /// use ringmem::config::Config;
+    ///
+    /// let config = Config::cuda().with_setting("CUDA.PinnedMemoryPoolSize", "1073741824")?.with_setting("CUDA.EnableManagedMemory", "true")?;
+    /// assert_eq!((config.pinning.pool_bytes, config.managed), (1 << 30, true));
+    /// let error = config.with_setting("Metal.StorageMode", "Managed").expect_err("one copy only");
+    /// assert!(error.to_string().starts_with("invalid setting Metal.StorageMode = Managed: a buffer has one copy"));
+    /// # Ok::<(), ringmem::config::ConfigError>(())
+    /// ```
+    #[doc(alias("MaxPoolSizeBytes", "TrimInterval", "PinnedMemoryPoolSize", "EnableManagedMemory", "UseSharedMemory"))]
+    #[doc(alias("ResourceStorageMode", "StorageMode", "UseZeroCopyBuffers", "PreferReadWriteBuffers"))]
+    pub fn with_setting(self, name: &str, value: &str) -> Result<Self, ConfigError> {
+        let shared = |is_shared| match is_shared {
+            true => self.with_managed(true).with_location(MemoryLocation::Unified),
+            false => self.with_location(MemoryLocation::Device),
+        };
+        match name {
+            "MemoryPooling.Enabled" => boolean(value).map(|on| self.with_pooling(on)),
+            "MemoryPooling.MaxPoolSizeBytes" => bytes(value).map(|bytes| self.with_pool_bytes(bytes)),
+            "MemoryPooling.TrimInterval" => interval(value).map(|interval| self.with_trim_interval(interval)),
+            "CUDA.PinnedMemoryPoolSize" => bytes(value).map(|bytes| self.with_pinned_bytes(bytes)),
+            "CUDA.EnableManagedMemory" => boolean(value).map(|on| self.with_managed(on)),
+            "Metal.UseSharedMemory" => boolean(value).map(shared),
+            "Metal.ResourceStorageMode" | "Metal.StorageMode" => match value {
+                "Shared" => Ok(shared(true)),
+                "Private" => Ok(shared(false)),
+                "Managed" => Err("a buffer has one copy; `MirroredBuffer` has two and copies explicitly"),
+                "Memoryless" => Err("a buffer has memory; tile memory is for render targets"),
+                _ => Err("expected Shared or Private"),
+            },
+            "OpenCL.UseZeroCopyBuffers" => boolean(value).map(|on| match on {
+                true => self.with_location(MemoryLocation::Pinned),
+                false => self.with_location(MemoryLocation::Device),
+            }),
+            "OpenCL.PreferReadWriteBuffers" => match boolean(value) {
+                Ok(true) => Ok(self),
+                Ok(false) => Err("every buffer is readable and writable; a `&Buffer` is read-only"),
+                Err(reason) => Err(reason),
+            },
+            _ => Err("unknown name; `Config::with_setting` lists the known ones"),
+        }
+        .map_err(|reason| ConfigError::Setting { name: name.to_owned(), value: value.to_owned(), reason })
+    }
+
     /// Checks the configuration. Ignores the options of pools if pooling is disabled.
     ///
     /// # Errors
@@ -157,6 +221,31 @@ impl Pinning {
     pub const fn budget(&self, ram: u64) -> u64 {
         let quarter = ram / 4;
         if self.pool_bytes < quarter { self.pool_bytes } else { quarter }
+    }
+}
+
+fn boolean(value: &str) -> Result<bool, &'static str> {
+    // .NET writes `True`, JSON `true`.
+    match value {
+        "true" | "True" => Ok(true),
+        "false" | "False" => Ok(false),
+        _ => Err("expected true or false"),
+    }
+}
+
+fn bytes(value: &str) -> Result<u64, &'static str> {
+    value.parse().map_err(|_| "expected a whole number of bytes below 2^64")
+}
+
+/// Parses the common part of .NET's `TimeSpan`. Its other forms, with days or a fraction, are refused.
+fn interval(value: &str) -> Result<Duration, &'static str> {
+    let is_two_digits = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<u64> = value.split(':').filter(is_two_digits).filter_map(|part| part.parse().ok()).collect();
+    match parts[..] {
+        [hours @ 0..24, minutes @ 0..60, seconds @ 0..60] if value.len() == 8 => {
+            Ok(Duration::from_secs((hours * 60 + minutes) * 60 + seconds))
+        }
+        _ => Err("expected HH:MM:SS, below 24 hours"),
     }
 }
 
@@ -231,6 +320,62 @@ mod tests {
         let unpinned = config.with_location(MemoryLocation::Pinned).with_pinned_bytes(0);
         assert_eq!(unpinned.validate(), nowhere(MemoryLocation::Pinned, "pinning.pool_bytes"));
         assert_eq!(config.with_pooling(false).with_pool_bytes(0).with_trim_interval(Duration::ZERO).validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_setting_changes_its_field_alone() {
+        let config = Config::cuda();
+        let (unified, pinned) =
+            (config.with_managed(true).with_location(MemoryLocation::Unified), config.with_location(MemoryLocation::Pinned));
+        let table = [
+            ("MemoryPooling.Enabled", "False", config.with_pooling(false)),
+            ("MemoryPooling.MaxPoolSizeBytes", "4096", config.with_pool_bytes(4096)),
+            ("MemoryPooling.TrimInterval", "01:02:03", config.with_trim_interval(Duration::from_secs(3723))),
+            ("CUDA.PinnedMemoryPoolSize", "0", config.with_pinned_bytes(0)),
+            ("CUDA.EnableManagedMemory", "true", config.with_managed(true)),
+            ("Metal.UseSharedMemory", "true", unified),
+            ("Metal.ResourceStorageMode", "Shared", unified),
+            ("Metal.StorageMode", "Private", config),
+            ("OpenCL.UseZeroCopyBuffers", "True", pinned),
+            ("OpenCL.PreferReadWriteBuffers", "true", config),
+        ];
+        for (name, value, expected) in table {
+            assert_eq!(config.with_setting(name, value), Ok(expected), "{name} = {value}");
+        }
+        for setting in [("Metal.UseSharedMemory", "false"), ("Metal.StorageMode", "Private")] {
+            assert_eq!(unified.with_setting(setting.0, setting.1), Ok(unified.with_location(MemoryLocation::Device)));
+        }
+        assert_eq!(pinned.with_setting("OpenCL.UseZeroCopyBuffers", "false"), Ok(config));
+    }
+
+    #[test]
+    fn a_refused_setting_is_named_with_its_value_and_the_reason() {
+        let table = [
+            ("CUDA.PinnedMemoryPool", "1", "unknown name"),
+            ("MemoryPooling.Enabled", "yes", "expected true or false"),
+            ("MemoryPooling.MaxPoolSizeBytes", "-1", "expected a whole number"),
+            ("CUDA.PinnedMemoryPoolSize", "18446744073709551616", "expected a whole number"),
+            ("MemoryPooling.TrimInterval", "300", "expected HH:MM:SS"),
+            ("MemoryPooling.TrimInterval", "24:00:00", "expected HH:MM:SS"),
+            ("MemoryPooling.TrimInterval", "00:60:00", "expected HH:MM:SS"),
+            ("MemoryPooling.TrimInterval", "00:00:60", "expected HH:MM:SS"),
+            ("MemoryPooling.TrimInterval", "0:+5:000", "expected HH:MM:SS"),
+            ("MemoryPooling.TrimInterval", "00:00:01:", "expected HH:MM:SS"),
+            ("Metal.StorageMode", "Managed", "a buffer has one copy"),
+            ("Metal.StorageMode", "Memoryless", "a buffer has memory"),
+            ("Metal.StorageMode", "shared", "expected Shared or Private"),
+            ("OpenCL.PreferReadWriteBuffers", "false", "every buffer is readable"),
+            ("OpenCL.PreferReadWriteBuffers", "", "expected true or false"),
+        ];
+        for (name, value, expected) in table {
+            match Config::host().with_setting(name, value) {
+                Err(ConfigError::Setting { name: got, value: given, reason }) => {
+                    assert_eq!((&*got, &*given), (name, value));
+                    assert!(reason.starts_with(expected), "{name} = {value}: {reason}");
+                }
+                more => panic!("{name} = {value}: {more:?}"),
+            }
+        }
     }
 
     #[test]

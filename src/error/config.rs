@@ -1,6 +1,7 @@
 //! [`ConfigError`]: the invalid field of a configuration.
 
 use core::time::Duration;
+use std::string::String;
 
 use ringmem_layouts::ring::LayoutError;
 
@@ -14,7 +15,7 @@ use crate::backend::MemoryLocation;
 /// let error = Config::host().with_pool_bytes(0).validate().expect_err("no bytes");
 /// assert!(matches!(error, ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. }));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// A number of bytes out of range.
@@ -70,6 +71,16 @@ pub enum ConfigError {
         location: MemoryLocation,
         /// Disabled option's path in [`Config`](crate::config::Config).
         needs: &'static str,
+    },
+    /// A named setting that is unknown, malformed or has no counterpart.
+    #[error("invalid setting {name} = {value}: {reason}")]
+    Setting {
+        /// Given name.
+        name: String,
+        /// Given value.
+        value: String,
+        /// Why it is refused.
+        reason: &'static str,
     },
     /// Invalid ring geometry.
     #[error(transparent)]

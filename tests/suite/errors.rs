@@ -52,6 +52,7 @@ const CONFIGS: &[(&str, &str)] = &[
     ("Location", include_str!("../../src/config.rs")),
     ("Growth", include_str!("manager/names.rs")),
     ("Element", include_str!("manager/names.rs")),
+    ("Setting", include_str!("../../src/config.rs")),
     ("Ring", include_str!("shared.rs")),
 ];
 

@@ -52,6 +52,33 @@ fn pooling_is_on_or_off_for_every_kind_of_memory() {
 }
 
 #[test]
+fn settings_with_dotcompute_s_names_change_what_the_backend_allocates() {
+    let host = Config::host();
+    let of = |name: &str, value: &str| host.with_setting(name, value).expect("a known setting");
+    let locations = [
+        (of("Metal.UseSharedMemory", "true"), MemoryLocation::Unified),
+        (of("Metal.StorageMode", "Private"), MemoryLocation::Device),
+        (of("OpenCL.UseZeroCopyBuffers", "true"), MemoryLocation::Pinned),
+    ];
+    for (config, location) in locations {
+        let backend = backend();
+        drop(pools(&backend, &config).buffer::<u8>(100_000).expect("room"));
+        for other in LOCATIONS {
+            assert_eq!(given(&backend.counters(), other).0, u64::from(other == location), "{location:?}: {other:?}");
+        }
+    }
+    let backend = backend();
+    let limited = |config: &Config, location| match pools(&backend, config).buffer_in::<u8>(location, 3 << 20) {
+        Err(Error::Limit { limit, .. }) => limit,
+        more => panic!("{location:?}: {more:?}"),
+    };
+    assert_eq!(limited(&of("MemoryPooling.MaxPoolSizeBytes", "2097152"), MemoryLocation::Device), 2 * MIB);
+    assert_eq!(limited(&of("CUDA.PinnedMemoryPoolSize", "1048576"), MemoryLocation::Pinned), MIB);
+    assert!(pools(&backend, &of("CUDA.EnableManagedMemory", "true")).unified().is_ok());
+    assert!(pools(&backend, &of("CUDA.EnableManagedMemory", "false")).unified().is_err());
+}
+
+#[test]
 fn what_is_off_limits_nothing_but_what_is_pinned() {
     for max_bytes in [0, MIB, u64::MAX] {
         let backend = backend();
