@@ -1,4 +1,4 @@
-//! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps; a pool's slabs as a picture.
+//! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps.
 //!
 //! Output comes from descriptors that the compiler has checked. The same set gives the same text. Names and writers are escaped.
 //!
@@ -32,8 +32,6 @@ mod wgsl;
 use std::fmt::{self, Display, Formatter};
 
 use ringmem_layouts::{Abi, LayoutDescriptor, Shape, set_hash};
-
-use crate::pool::SlabView;
 
 /// Prints each field's offset, size, name, type and writer, for a terminal.
 pub fn table(abi: &Abi) -> impl Display {
@@ -70,11 +68,6 @@ pub fn wgsl(abi: &Abi) -> impl Display {
 /// Draws the bytes of each struct, eight per row, coloured by writer.
 pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
-}
-
-/// Draws a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached, pending or live; for light and dark pages.
-pub fn slabs(slabs: &[SlabView]) -> impl Display {
-    fmt::from_fn(move |f| svg::slabs::write(slabs, f))
 }
 
 fn extent(abi: &Abi) -> &'static str {

@@ -1,8 +1,6 @@
 //! Printed layouts are complete, and all text is escaped.
 use std::slice;
 
-use ringmem::backend::DeviceAddress;
-use ringmem::pool::{PartState, SlabView};
 use ringmem::{Abi, LAYOUTS, Layout, describe, layout_set, layout_table};
 use serde_json::{Value, json};
 
@@ -130,36 +128,4 @@ fn a_part_of_a_set_says_whose_hash_it_shows() {
     let last = |page: String| page.lines().last().map(str::to_owned).expect("a line");
     assert_eq!(last(describe::table(&ABI).to_string()), format!("ABI {:016x}: all of them together, in order of name", ABI.hash));
     assert_eq!(last(describe::table(&order()).to_string()), format!("ABI {:016x}: the set that this is taken from", ABI.hash));
-}
-
-#[test]
-fn a_picture_of_slabs_has_every_part_and_joins_only_what_is_too_narrow() {
-    let wide = [(0, 1 << 20, PartState::Live), (1 << 20, 1 << 20, PartState::Live), (2 << 20, 2 << 20, PartState::Free)];
-    let narrow = (0..200).map(|part| (part * 256, 256, if part >= 100 && part % 4 == 0 { PartState::Free } else { PartState::Cached }));
-    let rest = (200 * 256, (1 << 20) - 200 * 256, PartState::Live);
-    let address = Some(DeviceAddress::new(0x4000));
-    let slabs = [
-        SlabView { number: 0, device_address: address, bytes: 4 << 20, parts: wide.to_vec() },
-        SlabView { number: 7, device_address: None, bytes: 1 << 20, parts: narrow.chain([rest]).collect() },
-    ];
-    let picture = describe::slabs(&slabs).to_string();
-    let titles = elements(&picture).iter().filter(|name| *name == "title").count();
-    assert_eq!(titles, 1 + 3 + (1 + 25 + 25) + 1);
-    for text in [
-        "<title>2 slabs, 5242880 bytes</title>",
-        ">live: 3094528 bytes<",
-        ">cached: 44800 bytes<",
-        ">free: 2103552 bytes<",
-        ">slab 0 at 0x4000: 4194304 bytes, 2097152 live<",
-        ">slab 7: 1048576 bytes, 997376 live<",
-        "<title>1 live part, 1048576 bytes at 1048576</title>\n<path d=\"M244.00 92h220.00v26h-220.00Z\"/>",
-        "<title>1 free part, 2097152 bytes at 2097152</title>",
-        "<title>100 cached parts, 25600 bytes at 0</title>",
-        "<title>1 free part, 256 bytes at 25600</title>",
-        "<title>3 cached parts, 768 bytes at 25856</title>",
-        "<title>1 live part, 997376 bytes at 51200</title>",
-    ] {
-        assert!(picture.contains(text), "{text}\n{picture}");
-    }
-    elements(&describe::slabs(&[]).to_string());
 }

@@ -3,7 +3,6 @@
 
 mod colours;
 mod rows;
-pub(super) mod slabs;
 
 use std::fmt::{self, Display, Formatter, Write};
 
