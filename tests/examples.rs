@@ -105,7 +105,20 @@ fn simulate(most: usize, arguments: &[&str]) {
 
 #[test]
 fn a_simulation_grows_survives_a_refusal_and_leaves_nothing() {
-    simulate(16_000, &["--nodes", "16000"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("memory.json");
+    simulate(16_000, &["--nodes", "16000", "--snapshot", file.to_str().expect("a path in UTF-8")]);
+    let memory: serde_json::Value = serde_json::from_slice(&std::fs::read(file).expect("a snapshot")).expect("JSON");
+    let names = |list: &serde_json::Value| -> Vec<String> {
+        list.as_array().expect("a list").iter().map(|one| one["name"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    assert_eq!(names(&memory["pools"]), ["device", "staging"]);
+    let buffers = names(&memory["managers"][0]["buffers"]);
+    assert_eq!(buffers.len(), 13);
+    let logged = names(&memory["traces"][0]["events"]);
+    assert!(buffers.iter().all(|buffer| logged.contains(buffer)), "{buffers:?}, {logged:?}");
+    let kinds = memory["traces"][0]["events"].as_array().expect("events").iter().filter(|event| event["kind"] == "refused");
+    assert!(kinds.count() > 0, "the refusal is in the log");
 }
 
 #[test]

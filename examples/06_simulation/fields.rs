@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hasher};
 
 use ringmem::manager::{AnyBufferId, BufferConfig, BufferId, LeaseMut, MemoryManager};
-use ringmem::memory::{Buffer, Device, Pinned};
+use ringmem::memory::{Buffer, Device, Logged, Pinned};
 use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
@@ -11,7 +11,7 @@ use ringmem::{DeviceBytes, Result};
 
 use super::step::{BUFFERS, Cell, Edge, Nodes, Vec3};
 
-pub type DevicePool = Pool<Device>;
+pub type DevicePool = Logged<Pool<Device>>;
 pub type StagingPool = Pool<Pinned>;
 pub type Manager = MemoryManager<DevicePool>;
 type Mirror<T> = MirroredBuffer<T, StagingPool, DevicePool>;
@@ -28,13 +28,14 @@ pub struct Field<T> {
 }
 
 impl<T: DeviceBytes> Field<T> {
+    #[track_caller] // the snapshot has the line of each field
     fn new(manager: &Manager, name: &str, config: BufferConfig, element: fn(u32) -> T) -> Result<Self> {
         Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
     }
 
     pub fn snapshot(&self, manager: &Manager, pools: &Pools, taken_on: &Stream) -> Result<Buffer<T, DevicePool>> {
         let mut lease = manager.lease_mut(self.id)?;
-        let copy = Buffer::new(pools.device.clone(), lease.len())?;
+        let copy = Buffer::new(pools.device.named("frame"), lease.len())?;
         Ok(lease.download(taken_on, .., copy)?.ordered())
     }
 
@@ -67,7 +68,7 @@ impl<T: DeviceBytes> AnyField for Field<T> {
 
     fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]> {
         let lease = manager.lease(self.id)?;
-        let mut mirror = Mirror::new(pools.staging.clone(), pools.device.clone(), lease.len())?;
+        let mut mirror = Mirror::new(pools.staging.clone(), pools.device.named("check"), lease.len())?;
         mirror.device_write_only()?.copy_from_view(lease.view())?;
         Ok([checksum(mirror.host()?), checksum(&self.plain)])
     }

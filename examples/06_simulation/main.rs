@@ -1,13 +1,15 @@
 //! A simulation that grows from a thousand nodes to a million: thirteen buffers grown together, over a pool
 //! with a memory limit, and compared with a reference on the host.
 //!
-//! `cargo run --release --features std --example 06_simulation`, and `-- --nodes N` for another final size.
+//! `cargo run --release --features std --example 06_simulation`, and `-- --nodes N` for another final size. `-- --snapshot FILE` writes a
+//! snapshot of the memory for `ringmem view`.
 
 mod fields;
 mod simulation;
 mod step;
 
 use std::error::Error;
+use std::ffi::OsString;
 
 use ringmem::backend::host::HostBackend;
 use simulation::{Memory, Simulation};
@@ -16,17 +18,22 @@ use step::{BUFFERS, NODE_BYTES};
 const LEAST: usize = 1000;
 const MIB: f64 = (1 << 20) as f64;
 
-fn nodes() -> Result<usize, Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Ok(1_000_000),
-        ["--nodes", nodes] => Ok(nodes.parse::<u32>()? as usize),
-        _ => Err("usage: 06_simulation [--nodes N]".into()),
+/// The final number of nodes, and the file of the snapshot.
+fn arguments() -> Result<(usize, Option<OsString>), Box<dyn Error>> {
+    let (mut nodes, mut snapshot) = (1_000_000, None);
+    let mut arguments = std::env::args_os().skip(1);
+    while let Some(option) = arguments.next() {
+        match (option.to_str(), arguments.next()) {
+            (Some("--nodes"), Some(value)) => nodes = value.to_str().ok_or("--nodes: not a number")?.parse::<u32>()? as usize,
+            (Some("--snapshot"), Some(file)) => snapshot = Some(file),
+            _ => return Err("usage: 06_simulation [--nodes N] [--snapshot FILE]".into()),
+        }
     }
+    Ok((nodes, snapshot))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let most = nodes()?;
+    let (most, snapshot) = arguments()?;
     if most < 2 * LEAST {
         return Err(format!("at least {} nodes: it begins with half of them", 2 * LEAST).into());
     }
@@ -68,6 +75,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("gone on with {} nodes: as the plain run", simulation.nodes());
 
     chart(&rows, limit);
+    if let Some(file) = snapshot {
+        simulation.snapshot().write(file)?;
+    }
     let freed = simulation.close();
     let counters = backend.counters();
     let live = counters.device_live.bytes + counters.pinned_live.bytes;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::double_buffer::{self, Policy, Reader, Writer};
-use ringmem::memory::{Device, Pinned};
+use ringmem::memory::{Device, Logged, Pinned};
 use ringmem::pool::Pool;
+use ringmem::snapshot::Snapshot;
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Rejected, Result};
 
@@ -24,6 +25,7 @@ pub struct Simulation {
     steps: Stream,
     writer: Writer<Vec3, StagingPool>,
     reader: Reader<Vec3, StagingPool>,
+    memory: Snapshot,
 }
 
 #[derive(Clone, Copy)]
@@ -35,7 +37,7 @@ pub struct Memory {
 impl Simulation {
     pub fn new(backend: &Arc<HostBackend>, limit: u64) -> Result<Self> {
         // Small slabs: nearly every block has its own, so the pool can free a grown buffer's old block.
-        let device = Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?;
+        let device = Logged::new(Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?);
         let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
         let (writer, reader) = double_buffer::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
         let manager = Manager::new(device.clone());
@@ -48,6 +50,7 @@ impl Simulation {
             steps: Stream::new(backend, 0)?,
             writer,
             reader,
+            memory: Snapshot::new(),
         })
     }
 
@@ -73,6 +76,7 @@ impl Simulation {
         assert!(frame.elements == self.fields.positions.plain(), "the positions between two steps");
         self.reader.release();
         step(&mut self.fields.plain());
+        self.memory.sample("device", &self.pools.device.inner().statistics());
         first.wait().map_err(Rejected::into_error)?;
         second.wait().map_err(Rejected::into_error)
     }
@@ -105,16 +109,25 @@ impl Simulation {
     }
 
     pub fn memory(&self) -> Memory {
-        let (live, pool) = (self.manager.statistics().used_bytes, self.pools.device.statistics());
+        let (live, pool) = (self.manager.statistics().used_bytes, self.pools.device.inner().statistics());
         Memory { live, kept: pool.reserved_bytes - live }
     }
 
     pub fn trimmed(&self) -> u64 {
-        self.pools.device.statistics().memory_frees
+        self.pools.device.inner().statistics().memory_frees
     }
 
     pub fn nodes(&self) -> usize {
         self.nodes
+    }
+
+    pub fn snapshot(&mut self) -> &Snapshot {
+        let (pools, pinned) = (&self.pools, &self.pools.staging);
+        self.memory
+            .pool("device", pools.device.inner())
+            .pool("staging", pinned)
+            .manager("fields", &self.manager)
+            .logged("device", &pools.device)
     }
 
     pub fn close(self) -> u64 {

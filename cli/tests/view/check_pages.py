@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens pages of `ringmem view` in a headless Chromium and asserts their elements: check_pages.py RINGMEM FOLDER.
 
-FOLDER has `replay.json` and `random.json`; pages and screenshots are written there. Two further snapshots have no trace, and extreme
+FOLDER has `replay.json`, `simulation.json` and `random.json`; pages and screenshots are written there. Two further snapshots have no trace, and extreme
 numbers. The time of a redraw is printed. It decides nothing.
 """
 import html.parser
@@ -92,6 +92,18 @@ def replayed(folder):
     assert "not freed" in page.text["facts"] and page.count("holders", "tr") > 3, page.text["facts"]
 
 
+def simulated(folder):
+    snapshot = json.loads((folder / "simulation.json").read_text())
+    page = open_page(folder, "simulation")
+    common(page, snapshot)
+    buffers = snapshot["managers"][0]["buffers"]
+    expect(page, unfreed=len(buffers), buffers=len(buffers))
+    assert page.fact("holders") >= len(buffers), "a holder for each line that creates a field"
+    largest = max(buffers, key=lambda buffer: buffer["used_bytes"])
+    assert f"{largest['name']} {largest['element']}" in page.text["buffers"], page.text["buffers"]
+    open_page(folder, "simulation", "stack=group", dark=True)
+
+
 def random(folder):
     snapshot = json.loads((folder / "random.json").read_text())
     events = snapshot["traces"][0]["events"]
@@ -152,9 +164,10 @@ def main():
     ringmem, folder = sys.argv[1], Path(sys.argv[2]).resolve()
     whole = json.loads((folder / "random.json").read_text())
     (folder / "live.json").write_text(json.dumps({**whole, "traces": []}))
-    for name in ("replay", "random", "live"):
+    for name in ("replay", "simulation", "random", "live"):
         subprocess.run([ringmem, "view", folder / f"{name}.json", "--output", folder / f"{name}.html"], check=True)
     replayed(folder)
+    simulated(folder)
     random(folder)
     without_trace(folder)
     extreme(folder)
