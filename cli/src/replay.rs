@@ -3,8 +3,8 @@
 //! 1. The trace runs twice, each time on a new backend: once for the time, with nothing between the events, and once for the figures.
 //!    Figures are read at the peak and at the end. Blocks that the trace leaves live are freed after that.
 //! 2. Blocks are allocated and freed in the order of the trace's streams. Nothing is queued on the streams, so no use is ever pending.
-//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address. Its times are those of the
-//!    replay; names and source lines are not in a trace.
+//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address; `--csv` has the same events.
+//!    Times are those of the replay; names and source lines are not in a trace.
 //! 4. A request that runs out of memory is counted, and its free is skipped and not counted as invalid. The replay still succeeds.
 
 mod report;
@@ -15,10 +15,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringmem::backend::host::{Builder, HostBackend};
-use ringmem::describe;
-use ringmem::memory::{Device, Event, Logged, Outcome, Trace};
-use ringmem::pool::{Classes, Pool, SlabView, Statistics};
-use ringmem::snapshot::Snapshot;
+use ringmem::memory::{Call, Device, Event, Logged, Outcome, Trace};
+use ringmem::pool::{Classes, Pool, Statistics};
+use ringmem::snapshot::{self, Snapshot};
 use ringmem::stream::Stream;
 use ringmem::streaming::{FileSource, Source};
 
@@ -29,7 +28,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   ringmem replay app.trace --pool-limit 1GiB --slab 2MiB
   ringmem replay app.trace --no-pool --json
-  ringmem replay app.trace --svg slabs.svg";
+  ringmem replay app.trace --snapshot memory.json --csv memory.csv";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -53,12 +52,12 @@ pub(super) struct Arguments {
     /// Size of the backend's device memory
     #[arg(long, default_value = "1GiB", allow_hyphen_values = true, value_parser = size::parse)]
     device_memory: u64,
-    /// Draw the slabs at the peak
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Write a snapshot of the replay for `ringmem view`
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
+    /// Write the events of the replay as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     /// Where the memory is
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
@@ -94,7 +93,7 @@ fn steps(text: &str) -> Result<u32, String> {
 pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
     let mut source = FileSource::open(&arguments.trace).map_err(Failure::fact)?;
-    for (option, path) in [("--svg", &arguments.svg), ("--snapshot", &arguments.snapshot)] {
+    for (option, path) in [("--snapshot", &arguments.snapshot), ("--csv", &arguments.csv)] {
         if let Some(path) = path
             && source.is_at(path).map_err(Failure::fact)?
         {
@@ -118,12 +117,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     bar.say("counted pass");
     let seen = observe(arguments, &trace, tally.peak_after, &bar)?;
     drop(bar);
-    if let Some(path) = &arguments.svg {
-        let picture = describe::slabs(&seen.slabs).to_string();
-        std::fs::write(path, picture).map_err(|error| of_file(path, &error))?;
-    }
     if let Some(path) = &arguments.snapshot {
         seen.snapshot.write(path).map_err(Failure::fact)?;
+    }
+    if let Some(path) = &arguments.csv {
+        std::fs::write(path, snapshot::csv(&seen.calls).to_string()).map_err(|error| of_file(path, &error))?;
     }
     report::Report { arguments, trace: &trace, tally: &tally, seen: &seen, elapsed }.print(out)?;
     Ok(())
@@ -242,24 +240,23 @@ impl Tally {
 #[derive(Default)]
 struct Seen {
     peak: Statistics,
-    /// The slabs at the peak.
-    slabs: Vec<SlabView>,
     end: Statistics,
     driver_allocations: u64,
-    /// Empty unless it was requested.
+    /// Empty unless it was requested, like the calls.
     snapshot: Snapshot,
+    calls: Vec<Call>,
 }
 
 fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> Result<Seen, Failure> {
     let rig = Rig::new(arguments, trace)?;
     let (mut seen, mut events, last) = (Seen::default(), 0, trace.events().len() as u64);
-    let log = arguments.snapshot.is_some().then(|| Logged::new(rig.pool.clone()));
+    let log = (arguments.snapshot.is_some() || arguments.csv.is_some()).then(|| Logged::new(rig.pool.clone()));
     let stride = last.div_ceil(SAMPLES).max(1);
     let after = |_| {
         events += 1;
         bar.set(events);
         if events == peak_after {
-            (seen.peak, seen.slabs) = (rig.pool.statistics(), rig.pool.snapshot());
+            seen.peak = rig.pool.statistics();
         }
         if events == last {
             seen.end = rig.pool.statistics();
@@ -270,13 +267,14 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> 
             seen.snapshot.sample("replay", &rig.pool.statistics());
         }
         if events == peak_after {
-            seen.snapshot.slabs("replay at the peak", &seen.peak, &seen.slabs);
+            seen.snapshot.slabs("replay at the peak", &seen.peak, &rig.pool.snapshot());
         }
         if events == last {
             let mut calls = log.calls();
             // The replay's own line, which is the same for all.
             calls.iter_mut().for_each(|call| call.caller = None);
             seen.snapshot.pool("replay", &rig.pool).calls("replay", &calls);
+            seen.calls = calls;
         }
     };
     match &log {

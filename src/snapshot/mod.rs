@@ -1,7 +1,6 @@
 //! [`Snapshot`]: the state of memory as one JSON document, which `ringmem view` shows.
 //!
-//! Use it to see what holds memory: pools with their slabs, live blocks with source lines, buffers, and a log of allocations. To draw only
-//! the slabs of a pool, use [`describe::slabs`](crate::describe::slabs).
+//! Use it to see what holds memory: pools with their slabs, live blocks with source lines, buffers, and a log of allocations.
 //!
 //! 1. Each method reads its part when it is called. Parts that are read at different times may differ.
 //! 2. Collecting copies the state, and holds no lock of it afterwards.
@@ -54,8 +53,9 @@
 //! Each event has `kind` and `time_ns`, in order of time. An `alloc` has `block`, a number that identifies the block in this trace, `bytes`,
 //! `align`, `stream`, `address`, `name`, `place` and `backtrace`. A `refused` has the same fields, with `block` and `address` null. A `free` has
 //! `block` and `after`, the streams whose operations may still use it. `place` is `FILE:LINE:COLUMN`. `backtrace` is text with several
-//! lines, innermost function first.
+//! lines, innermost function first. [`csv`] writes the same facts of calls as a table.
 
+mod csv;
 mod parts;
 
 use core::fmt::{self, Display};
@@ -70,6 +70,8 @@ use crate::memory::{Call, Logged, Memory, Trace, Tracked, now_ns};
 use crate::path::named;
 use crate::pool::{Pool, SlabView, Statistics};
 use crate::registry::Registry;
+
+pub use csv::csv;
 
 /// The version of the [format](self#format).
 pub const VERSION: u32 = 1;

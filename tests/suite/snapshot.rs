@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::manager::{BufferConfig, MemoryManager};
-use ringmem::memory::{Buffer, Device, GpuBuffer, Logged, Pinned, Trace, Tracked};
+use ringmem::memory::{Buffer, Device, Event, GpuBuffer, Logged, Pinned, Trace, Tracked};
 use ringmem::pool::{PinnedPool, Pool};
 use ringmem::registry::Registry;
-use ringmem::snapshot::Snapshot;
+use ringmem::snapshot::{Snapshot, csv};
 use ringmem::stream::Stream;
 use serde_json::{Value, json};
 
@@ -168,4 +168,58 @@ fn a_snapshot_is_written_to_its_path_or_the_error_names_the_path() {
     assert!(text.starts_with(r#"{"version":1,"#) && text.ends_with("]}\n"), "{text}");
     let error = Snapshot::new().write(folder.path().join("no/where.json")).expect_err("no folder");
     assert!(error.to_string().contains("cannot write ") && error.to_string().contains("where.json"), "{error}");
+}
+
+#[test]
+fn a_reader_of_comma_separated_values_gets_the_calls_back() {
+    let backend = backend();
+    let streams = [Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream")];
+    let memory = Logged::new(Device::new(&backend, 0));
+    let names = ["plain", "a,b", "\"quoted\"", "two\nlines", "\r", "", " space ", "\u{e9}"];
+    for name in names {
+        drop(Buffer::<u8, _>::new(memory.named(name), 100).expect("room"));
+    }
+    let mut used = Buffer::<u8, _>::new_on(memory.clone(), 100, &streams[1]).expect("room");
+    used.used_by(&streams[0]).expect("listed");
+    used.used_by(&streams[1]).expect("listed");
+    drop(used);
+    let _live = Buffer::<u64, _>::new(memory.clone().backtraces(true), 1).expect("room");
+    Buffer::<u8, _>::new(memory.clone(), 1 << 40).expect_err("more than the device has");
+
+    let calls = memory.calls();
+    let text = csv(&calls).to_string();
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let header: Vec<_> = reader.headers().expect("a header").iter().map(str::to_owned).collect();
+    let records: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>().expect("as many fields in each line");
+    assert_eq!(records.len(), calls.len());
+    let text = |value: Option<String>| value.unwrap_or_default();
+    for (call, record) in calls.iter().zip(&records) {
+        let (kind, block, request, after) = match &call.event {
+            Event::Alloc { block, size, align, on } => ("alloc", Some(block), Some((size, align, *on)), Vec::new()),
+            Event::Refused { size, align, on } => ("refused", None, Some((size, align, *on)), Vec::new()),
+            Event::Free { block, after } => ("free", Some(block), None, after.to_vec()),
+        };
+        let expected = [
+            ("kind", kind.to_owned()),
+            ("time_ns", call.time_ns.to_string()),
+            ("block", text(block.map(ToString::to_string))),
+            ("bytes", text(request.map(|(size, ..)| size.to_string()))),
+            ("align", text(request.map(|(_, align, _)| align.to_string()))),
+            ("stream", text(request.and_then(|(.., on)| on).map(|on| on.to_string()))),
+            ("address", text(call.address.map(|address| address.to_string()))),
+            ("name", text(call.name.as_ref().map(ToString::to_string))),
+            ("place", text(call.caller.map(ToString::to_string))),
+            ("after", after.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")),
+            ("backtrace", text(call.backtrace.as_ref().map(ToString::to_string))),
+        ];
+        for ((column, value), (title, field)) in expected.iter().zip(header.iter().zip(record)) {
+            assert_eq!((*column, value.as_str()), (title.as_str(), field));
+        }
+        assert_eq!((header.len(), record.len()), (expected.len(), expected.len()));
+    }
+    let of = |column: &str| header.iter().position(|title| title == column).expect("a column");
+    let seen: Vec<&str> = records.iter().filter(|record| &record[0] == "alloc").map(|record| &record[of("name")]).collect();
+    assert_eq!(seen[..names.len()], names);
+    assert!(records.iter().any(|record| &record[of("after")] == "0 1" || &record[of("after")] == "1 0"), "{records:?}");
+    assert!(records.iter().any(|record| record[of("backtrace")].contains('\n')), "a backtrace has lines");
 }

@@ -193,29 +193,29 @@ fn an_empty_trace_is_a_trace() {
 }
 
 #[test]
-fn the_picture_is_of_the_slabs_at_the_peak() {
+fn comma_separated_values_have_a_line_for_each_event() {
     let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("slabs.svg");
-    let trace = "alloc 0 1048576 256\nalloc 1 2097152 256\nalloc 2 1048576 256\nfree 1\nfree 0\nfree 2\n";
-    replay(trace, &["--slab", "8MiB", "--svg", text(&path)]);
-    let picture = std::fs::read_to_string(&path).expect("a picture");
-    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
-    for title in ["1 slab, 8388608 bytes", "1 live part, 2097152 bytes at 1048576", "1 free part, 4194304 bytes at 4194304"] {
-        assert!(picture.contains(&format!("<title>{title}</title>")), "{title}\n{picture}");
-    }
-    let nowhere = directory.path().join("no/slabs.svg");
-    let source = file(trace.as_bytes());
-    call(&IMAGE, ["replay", text(source.path()), "--svg", text(&nowhere)]).refuses(1, &["no/slabs.svg"]);
+    let path = directory.path().join("events.csv");
+    replay("alloc 0 1048576 256\nrefused 99999999999 256\nfree 0\n", &["--csv", text(&path)]);
+    let table = std::fs::read_to_string(&path).expect("a table");
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    let columns = |names: [&str; 4]| names.map(|name| rows[0].iter().position(|title| *title == name).expect("a column"));
+    let facts = columns(["kind", "block", "bytes", "place"]);
+    let shown: Vec<[&str; 4]> = rows[1..].iter().map(|row| facts.map(|column| row[column])).collect();
+    assert_eq!(shown, [["alloc", "0", "1048576", ""], ["refused", "", "99999999999", ""], ["free", "0", "", ""]], "{table}");
+    let nowhere = directory.path().join("no/events.csv");
+    let source = file(b"alloc 0 4096 256\n");
+    call(&IMAGE, ["replay", text(source.path()), "--csv", text(&nowhere)]).refuses(1, &["no/events.csv"]);
 }
 
 #[test]
-fn a_trace_is_not_drawn_over_by_any_name() {
+fn a_trace_is_not_overwritten_by_any_name() {
     let directory = tempfile::tempdir().expect("a directory");
     let (trace, other) = (directory.path().join("a.trace"), directory.path().join("other"));
     std::fs::write(&trace, "alloc 0 4096 256\n").expect("room for it");
     std::fs::hard_link(&trace, &other).expect("a link");
-    for svg in [&trace, &other] {
-        call(&IMAGE, ["replay", text(&trace), "--svg", text(svg)]).refuses(2, &["--svg", text(svg), "itself"]);
+    for (option, file) in [("--snapshot", &trace), ("--snapshot", &other), ("--csv", &trace), ("--csv", &other)] {
+        call(&IMAGE, ["replay", text(&trace), option, text(file)]).refuses(2, &[option, text(file), "itself"]);
     }
     assert_eq!(std::fs::read_to_string(&trace).expect("it is there"), "alloc 0 4096 256\n");
 }
