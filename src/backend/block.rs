@@ -1,4 +1,4 @@
-//! [`Block`], a piece of allocated memory, and the [`Request`] for one.
+//! [`Block`] and its [`Request`].
 
 use core::alloc::Layout;
 use core::fmt;
@@ -10,7 +10,7 @@ use bitflags::bitflags;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// An address in device memory, which the host cannot dereference or convert to a pointer.
+/// An address in device memory, not a host pointer.
 ///
 /// ```compile_fail
 /// fn read(address: ringmem::backend::DeviceAddress) -> u8 {
@@ -69,15 +69,14 @@ pub enum MemoryLocation {
 }
 
 bitflags! {
-    /// Properties of an allocation. An unknown or unsupported bit is an error.
+    /// Properties of an allocation; an unknown or unsupported bit is an error.
     ///
     /// Every device of the backend can access pinned memory.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// Zeroed memory, as host-readable memory always is.
         const ZEROED = 1;
-        /// Pinned: fast to read for the device, slow for the host, and not ordered by a release store. Copies and fills name it by its host
-        /// address.
+        /// Pinned: fast for the device to read, slow for the host, not ordered by a release store. Copies and fills use its host address.
         const WRITE_COMBINED = 2;
         /// Pinned: fails if pages cannot be locked, instead of returning pageable memory.
         const MUST_PIN = 4;
@@ -109,7 +108,7 @@ pub struct Request {
     pub options: Options,
 }
 
-/// A piece of allocated memory: plain numbers. Only [`Memory::free`](crate::memory::Memory::free) frees it.
+/// A piece of allocated memory: plain numbers, freed only by [`Memory::free`](crate::memory::Memory::free).
 #[derive(Debug)]
 pub struct Block {
     /// `None` if devices cannot access it.
@@ -136,11 +135,10 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Returns the block of an empty buffer, which must not be freed.
+    /// Returns an empty buffer's block, which must not be freed.
     #[must_use]
     pub const fn empty(location: MemoryLocation, align: usize) -> Self {
         let align = if align.is_power_of_two() { align } else { 1 };
-        // Always a valid layout.
         let layout = match Layout::from_size_align(0, align) {
             Ok(layout) => layout,
             Err(_) => Layout::new::<()>(),
@@ -162,7 +160,6 @@ impl Block {
         }
     }
 
-    /// Unique among live blocks.
     pub(crate) fn address(&self) -> u64 {
         match (self.host, self.device_address) {
             (Some(host), _) => host.as_ptr().addr() as u64,

@@ -13,13 +13,12 @@ pub(crate) fn aligned(address: u64, bytes: u64, size: u64) -> Result<()> {
     Err(Error::Cast { bytes, align: 1 << address.trailing_zeros(), size, needed: size })
 }
 
-/// Others may access the word meanwhile.
 pub(crate) const fn is_word(to: u64, from: u64, bytes: u64) -> bool {
     const WORD: u64 = size_of::<u64>() as u64;
     bytes == WORD && to.is_multiple_of(WORD) && from.is_multiple_of(WORD)
 }
 
-/// Copies; one aligned word by an acquire load and a release store.
+/// One aligned word by an acquire load and a release store.
 ///
 /// # Safety
 ///

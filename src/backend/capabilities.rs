@@ -1,4 +1,4 @@
-//! [`Capabilities`] and [`MemoryInfo`] of a device.
+//! [`Capabilities`] and [`MemoryInfo`].
 
 use std::vec::Vec;
 
@@ -39,7 +39,7 @@ pub struct Capabilities {
 pub struct MemoryInfo {
     /// Total size.
     pub total: u64,
-    /// Bytes without an allocation or a managed page; may be fragmented.
+    /// Bytes without an allocation or managed page; may be fragmented.
     pub free: u64,
 }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::MemoryLocation;
 
-/// Counts of completed operations. An operation counts before its waiter returns. The figures are not read at one instant.
+/// Counts of completed operations, each before its waiter returns. They are not read at one instant.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -50,7 +50,7 @@ pub struct Counters {
     pub downloads: Tally,
     /// Copies within one device.
     pub device_copies: Tally,
-    /// Direct copies between devices; one through the host is a download and an upload.
+    /// Direct copies between devices; others are a download and an upload.
     pub peer_copies: Tally,
     /// Uploads and downloads of pageable memory.
     pub staged: Tally,
@@ -64,7 +64,7 @@ pub struct Counters {
     pub prefetches: Tally,
     /// Managed pages migrated to a device.
     pub pages_in: Tally,
-    /// Managed pages that left a device for the host or another device.
+    /// Managed pages that left a device for another place.
     pub pages_out: Tally,
     /// Managed pages evicted from a device.
     pub pages_evicted: Tally,
@@ -211,7 +211,7 @@ impl Memory {
     pub fn allocated(&self, bytes: u64) {
         self.allocations.add(bytes);
         let live = self.live.fetch_add(bytes, Relaxed) + bytes;
-        // Most allocations do not raise it.
+        // Usually not raised.
         if live > self.peak.load(Relaxed) {
             self.peak.fetch_max(live, Relaxed);
         }

@@ -12,7 +12,7 @@ pub(super) trait Untold {
     fn untold(&self) -> u64;
 }
 
-/// A buffer may outlive the stream that filled it.
+/// Buffers may outlive their stream.
 pub(super) struct Ended<Q> {
     queues: Mutex<VecDeque<(StreamId, Arc<Q>)>>,
 }
@@ -24,7 +24,7 @@ impl<Q> Default for Ended<Q> {
 }
 
 impl<Q: Untold> Ended<Q> {
-    /// Returns the number of failures forgotten to make room.
+    /// Returns the number of forgotten failures.
     pub fn keep(&self, id: StreamId, queue: Arc<Q>) -> u64 {
         let mut queues = self.queues();
         queues.retain(|(_, queue)| queue.untold() > 0);

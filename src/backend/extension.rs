@@ -1,4 +1,4 @@
-//! [`Extension`]: the features that a backend may lack.
+//! [`Extension`].
 
 use core::task::Waker;
 use core::time::Duration;
@@ -11,14 +11,14 @@ use crate::{Error, Result};
 /// The features that a [`Backend`](super::Backend) may lack, as by default.
 #[allow(unused_variables, reason = "a default ignores its arguments")]
 pub trait Extension {
-    /// Returns the ns since an unspecified start, by the process's or the simulated devices' clock.
+    /// Returns the ns since an unspecified start, of the process's or simulated clock.
     fn now_ns(&self) -> u64 {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Like [`mark`](super::Backend::mark), with a timestamp (a timed event), if the backend has them. Release it with
-    /// [`forget`](Self::forget). [Waiting](super::Backend::wait) returns the first unreported error of the stream's earlier operations.
+    /// Like [`mark`](super::Backend::mark), but timed, if the backend supports it. Release it with [`forget`](Self::forget).
+    /// [Waiting](super::Backend::wait) returns the stream's first unreported error.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ pub trait Extension {
     ///
     /// # Errors
     ///
-    /// [`Operation`](Error::Operation) for a ticket not reached, or failed; [`Unsupported`](Error::Unsupported) if not recorded.
+    /// [`Operation`](Error::Operation) for a ticket not reached, or failed; [`Unsupported`](Error::Unsupported) unless recorded.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
         Err(Error::Unsupported { what: "the time of a ticket without a recorded event" })
     }
@@ -48,21 +48,21 @@ pub trait Extension {
         Err(waker)
     }
 
-    /// Returns true if freeing this live block now would be deferred: the driver's free synchronises with a kernel.
+    /// Returns true if freeing this live block now would be deferred: it would synchronise with a kernel.
     fn defers_free(&self, block: &Block) -> bool {
         false
     }
 
-    /// Returns true if a freed, unused block, or a block around it, is not free yet: its free is [deferred](Self::defers_free), or a
-    /// [kept](super::Backend::keep) value is not dropped.
+    /// Returns true if a freed, unused block, or one around it, is not free yet: its free is [deferred](Self::defers_free), or a
+    /// [kept](super::Backend::keep) value lives.
     fn is_deferred(&self, block: &Block) -> bool {
         false
     }
 
-    /// Frees deferred blocks and drops kept values that are due. Until then they count against limits.
+    /// Frees deferred blocks and drops kept values that are due.
     fn free_deferred(&self) {}
 
-    /// Returns the memory that failed operations left invalid, if tracked. Operations check and update it at execution.
+    /// Returns the memory that failed operations left invalid, if tracked; operations check and update it at execution.
     fn taints(&self) -> Option<&Taints> {
         None
     }
@@ -85,7 +85,7 @@ pub trait Extension {
         Err(Error::Unsupported { what: "a prefetch" })
     }
 
-    /// Enables or disables a device's access to another's memory, by kernels and direct copies. Wait for its uses before disabling.
+    /// Enables or disables a device's access to another's memory; before disabling, wait for its uses.
     ///
     /// # Errors
     ///

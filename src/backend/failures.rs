@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// Runs of reported failures. Beyond that the two oldest are merged: no failure is missed, but a success may be reported as one.
+/// Runs of reported failures. Beyond that the two oldest are merged: a success may then count as a failure, never the reverse.
 const MOST: usize = 256;
 
 /// Each error is reported once; that its number failed is kept.
@@ -22,7 +22,7 @@ impl Failures {
         self.untold.push((number, error));
     }
 
-    /// Marks the others of the range as reported.
+    /// The range's others count as reported.
     pub fn tell(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
         let begin = self.untold.partition_point(|(failed, _)| failed < numbers.start());
         let end = self.untold.partition_point(|(failed, _)| failed <= numbers.end());
@@ -35,7 +35,6 @@ impl Failures {
         first
     }
 
-    /// Reported or not.
     pub fn have(&self, number: u64) -> bool {
         let behind = self.told.partition_point(|&(first, _)| first <= number);
         let told = behind.checked_sub(1).and_then(|run| self.told.get(run));

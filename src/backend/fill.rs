@@ -37,7 +37,7 @@ pub(crate) const fn takes(size: usize) -> bool {
 }
 
 impl Fill {
-    /// Returns a fill with copies of an element. Compiles only for 1, 2, 4 or 8 bytes.
+    /// Returns a fill with copies of an element; compiles only for 1, 2, 4 or 8 bytes.
     pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
         const { assert!(takes(size_of::<T>()), "a fill takes elements of 1, 2, 4 or 8 bytes") };
         let mut bytes = [0; 8];
@@ -76,7 +76,7 @@ impl Fill {
 }
 
 impl Place {
-    /// Spreads the first of `count` elements. Each copy reads right before its target, so if one fails, the last target is invalid too.
+    /// Spreads the first of `count` elements. Each copy reads right before its target: a failed one's target is invalid too.
     pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
         let written = move |step: u32| count.div_ceil(1 << step);
         (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {
@@ -89,7 +89,7 @@ impl Place {
 
 /// # Safety
 ///
-/// `place` is aligned, writable and exclusive. `fill.to` is not used.
+/// `place` is aligned, writable and exclusive; `fill.to` is not used.
 pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
     let Fill { pattern, size, count, .. } = *fill;
     // SAFETY: the caller's promise.
@@ -98,7 +98,7 @@ pub(crate) unsafe fn filled(place: NonNull<u8>, fill: &Fill) {
             1 => place.write_bytes(pattern as u8, count as usize),
             2 => repeat(place.as_ptr().cast(), (pattern as u16).to_le(), count),
             4 => repeat(place.as_ptr().cast(), (pattern as u32).to_le(), count),
-            // The first byte is the pattern's lowest on every machine.
+            // The first byte is the lowest on every machine.
             _ => repeat(place.as_ptr().cast(), pattern.to_le(), count),
         }
     }

@@ -5,7 +5,7 @@
 //! 3. A stream executes in order; each operation has a [`Ticket`].
 //! 4. Bad input is an error before anything is done.
 //!
-//! [`host`] has simulated devices; `cuda`, with that feature, uses NVIDIA's driver, and no GPU has run it yet.
+//! [`host`] simulates devices; `cuda`, a feature, uses NVIDIA's driver. No GPU has run it yet.
 
 mod block;
 mod bytes;
@@ -49,8 +49,8 @@ pub use ticket::{StreamId, Ticket, Uses};
 ///
 /// # Safety
 ///
-/// Blocks have the requested size and alignment, are initialised where the host reads them, overlap no other live block, and are freed
-/// after their uses. Streams execute in order.
+/// Blocks have the requested size and alignment, are initialised where the host reads them, overlap no live block, and are freed after
+/// their uses. Streams execute in order.
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns the backend's number, from [`next_id`].
     fn id(&self) -> u64;
@@ -95,15 +95,15 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) unless it is a live block of this backend and layout; nothing is freed then. With a driver's error
-    /// it is freed anyway.
+    /// [`Foreign`](crate::Error::Foreign) unless it is a live block of this backend and layout: nothing is freed. A driver's error: it is
+    /// freed anyway.
     ///
     /// # Safety
     ///
     /// It is freed once, and only `uses` still use it.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
-    /// Copies, and returns when complete. Waits for no stream.
+    /// Copies without waiting for a stream, and returns when complete.
     ///
     /// One word, 8 bytes aligned to 8, is an acquire load and a release store: others may access it as a word meanwhile.
     ///
@@ -117,12 +117,12 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// writable.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
-    /// Fills, and returns when complete. Waits for no stream.
+    /// Fills like [`copy_now`](Self::copy_now).
     ///
     /// # Errors
     ///
-    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a misaligned place; [`Unsupported`](crate::Error::Unsupported) for
-    /// another element size than 1, 2, 4 or 8.
+    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a misaligned place; [`Unsupported`](crate::Error::Unsupported)
+    /// unless elements have 1, 2, 4 or 8 bytes.
     ///
     /// # Safety
     ///
@@ -136,7 +136,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`NoDevice`](crate::Error::NoDevice), [`System`](crate::Error::System), the driver's error.
     fn open_stream(&self, device: u32) -> Result<StreamId>;
 
-    /// Closes a stream after its queued operations, without waiting for a kernel there.
+    /// Closes a stream after its queued operations, without waiting for kernels.
     fn close_stream(&self, stream: StreamId);
 
     /// Queues a copy, which reads the source at execution.
@@ -154,7 +154,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`fill_now`](Self::fill_now), and [`Closed`](crate::Error::Closed); nothing was queued.
+    /// As [`fill_now`](Self::fill_now), and [`Closed`](crate::Error::Closed).
     ///
     /// # Safety
     ///
@@ -172,8 +172,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// 8 bytes, which others meanwhile access only as a word.
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
 
-    /// Makes each [`copy_now`](Self::copy_now), then [`publish_now`](Self::publish_now), with one wait if the driver can order them. If a copy
-    /// fails, nothing is stored.
+    /// Makes each copy, then stores the word, with one wait if the driver can order them. If a copy fails, nothing is stored.
     ///
     /// # Errors
     ///
@@ -202,7 +201,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As [`publish_now`](Self::publish_now), until it is executed; `since` is of this stream.
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
 
-    /// Makes later operations of `stream` wait for another stream's ticket.
+    /// Makes later operations of `stream` wait for another's ticket.
     ///
     /// # Errors
     ///
@@ -223,25 +222,25 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The ticket's error, once. The backends here remember 64 streams that ended with unreported errors.
+    /// The ticket's error, once. The backends here remember 64 ended streams with unreported errors.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// Like [`wait`](Self::wait), but also fails if another waiter got the error. The caller holds the stream.
+    /// Waits like [`wait`](Self::wait), but also fails if another waiter got the error. The caller holds the stream.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). After hundreds of failures, the backends here may report a
-    /// success as a failure, never the reverse.
+    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). After hundreds of failures, a success may be reported as a
+    /// failure, never the reverse.
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// Waits until all operations queued on a stream so far are complete.
+    /// Waits until all operations queued on a stream are complete.
     ///
     /// # Errors
     ///
     /// The first unreported error; all then count as reported.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
 
-    /// Loads the kernels of an image that was compiled with the expected layouts.
+    /// Loads the kernels of an image compiled with the expected layouts.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use ringmem_layouts::image::Entry;
 use super::DeviceAddress;
 use crate::{Error, Result};
 
-/// The start of a source, target or operand.
+/// Start of a source, target or operand.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// In device memory.
@@ -30,7 +30,6 @@ impl Place {
             Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
             Self::Host(host) => match NonNull::new(host.as_ptr().wrapping_add(bytes as usize)) {
                 Some(further) => Self::Host(further),
-                // No memory wraps around the end of the address space.
                 None => self,
             },
         }
@@ -103,7 +102,7 @@ pub struct Launch<'a> {
     pub groups: u32,
     /// Persistent: resident until the host requests its exit.
     pub stays: bool,
-    /// Accessed memory; may be incomplete. [Tainted](super::Taints) memory is refused. A failed launch taints the written operands.
+    /// Accessed memory, perhaps incomplete; [tainted](super::Taints) memory is refused. A failed launch taints written ones.
     pub operands: &'a [Operand],
 }
 

@@ -1,27 +1,26 @@
-//! Containment of panics in closures and values of the user.
+//! Containment of panics in user code.
 
 use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
-/// `None` after a panic.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),
         Err(payload) => {
-            // Dropping may panic too; that payload is leaked.
+            // Dropping may panic too: then leaked.
             catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
             None
         }
     }
 }
 
-/// During unwinding, `None` if `run` panics: a second panic would abort.
+/// During unwinding, `None` after a panic: a second would abort.
 pub(crate) fn at_most_one<R>(run: impl FnOnce() -> R) -> Option<R> {
     if thread::panicking() { caught(run) } else { Some(run()) }
 }
 
-/// The second also runs after a panic of the first, is passed that fact, and the panic resumes.
+/// The second also runs after a panic of the first, which then resumes.
 pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R {
     let outcome = catch_unwind(AssertUnwindSafe(first));
     let result = second(outcome.is_err());
@@ -36,7 +35,6 @@ pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut run: impl FnMut(T)
     let mut last = None;
     for item in items {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(item))) {
-            // Dropping the payload may panic.
             mem::forget(last.replace(payload));
         }
     }

@@ -1,4 +1,4 @@
-//! The live memory of a backend: resolves addresses, and owns each allocation.
+//! A backend's live memory: resolves addresses, and owns each allocation.
 
 use core::alloc::Layout;
 use core::ops;
@@ -11,7 +11,7 @@ use std::vec::Vec;
 use super::{Block, DeviceAddress, MemoryLocation, Options, Place, Request, Taints};
 use crate::{Error, Result};
 
-/// INVARIANT: ranges do not overlap, and stay mapped at their place, or allocated at the device address in it, until removed.
+/// INVARIANT: ranges do not overlap, and stay mapped, or allocated at their device address, until removed.
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
     taints: Taints,
@@ -25,10 +25,10 @@ pub(crate) struct Range<O> {
     pub device: u32,
     /// Only a number if the process cannot access it.
     pub place: NonNull<u8>,
-    /// Device minus host address, wrapping: not 0 only for write-combined memory.
+    /// Device minus host address, wrapping; not 0 only for write-combined memory.
     pub shift: u64,
     pub owner: O,
-    /// Freed, but in use: new calls do not find it.
+    /// Freed, but in use: hidden from new calls.
     pub is_dead: bool,
 }
 
@@ -78,7 +78,7 @@ impl<O> Ranges<O> {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
     }
 
-    /// Fails, and changes nothing, unless the block is live as allocated.
+    /// Fails, changing nothing, unless the block is live as allocated.
     pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let range = ranges.get_mut(&block.address()).ok_or_else(|| foreign(block))?;
@@ -87,7 +87,7 @@ impl<O> Ranges<O> {
         Ok(())
     }
 
-    /// For an unused block. Fails as [`kill`](Self::kill).
+    /// For an unused block, as [`kill`](Self::kill).
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
@@ -97,7 +97,6 @@ impl<O> Ranges<O> {
         Ok(range)
     }
 
-    /// Before a killed block's memory is freed.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
         let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&block.address());
         self.forget(block);
@@ -124,20 +123,19 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// `dead` includes freed ranges, for queued operations.
+    /// `dead` includes freed ranges.
     pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address, layouts: None }) };
         range.found(offset, address, bytes, dead, call)
     }
 
-    /// `queued`: the end was pageable then. A range removed since is an error.
+    /// `queued`: whether the end was pageable then. A range removed since is an error.
     pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
         let host = match place {
             Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
             Place::Host(host) => host,
         };
         let address = host.as_ptr().addr() as u64;
-        // Memory that was pageable stays so.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),
@@ -211,7 +209,7 @@ impl Span {
         if bytes > self.bytes - offset {
             return Err(Error::Range { offset, len: bytes, size: self.bytes });
         }
-        // No range wraps around the address space, so the place is never null.
+        // No range wraps, so the place is never null.
         let place = NonNull::new(place.as_ptr().wrapping_add(offset as usize)).unwrap_or(place);
         Ok(Found { place, shift, location, device, start, offset, in_no_range: false })
     }

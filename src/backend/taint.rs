@@ -1,8 +1,8 @@
-//! [`Taints`]: memory whose contents are invalid because a queued operation failed.
+//! [`Taints`]: memory that failed queued operations left invalid.
 //!
 //! 1. A failed queued operation taints the bytes that it was to write.
-//! 2. Reading a tainted byte, or launching with a tainted [operand](super::Operand), fails with [`Error::Tainted`] of the first failure,
-//!    and taints its own target. A host slice of it is an error.
+//! 2. Reading a tainted byte, or launching with a tainted [operand](super::Operand), fails with the first failure's [`Error::Tainted`], and
+//!    taints its target. A host slice of it is an error.
 //! 3. A successful copy or fill makes its target valid; so does a free.
 //! 4. While nothing in the process is tainted, a check is one relaxed load.
 //!
@@ -18,17 +18,15 @@ use std::vec::Vec;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// Tainted ranges in the process.
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
 
-/// The tainted bytes of one backend.
+/// The tainted bytes of a backend.
 #[derive(Debug, Default)]
 pub struct Taints {
     // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.
     ranges: Mutex<BTreeMap<u64, Tainted>>,
     /// Operations fail at execution.
     is_late: bool,
-    /// Reallocated while a previous owner's operations were queued.
     reused: Mutex<Vec<Reused>>,
 }
 
@@ -75,7 +73,6 @@ impl Taints {
             return;
         }
         let mut reused = self.reused();
-        // Only to avoid growth, so that a call is cheap on average.
         if reused.len() == reused.capacity() {
             reused.retain(|block| !reached(block.ready));
         }
@@ -93,7 +90,7 @@ impl Taints {
 
     #[inline]
     pub(crate) fn are_none() -> bool {
-        // Relaxed: readers of the bytes are ordered after the failed operation, and so after this.
+        // Relaxed: readers of the bytes are ordered after the failed operation.
         TAINTED.load(Relaxed) == 0
     }
 
@@ -138,7 +135,7 @@ impl Taints {
         cut(&mut self.ranges(), start, start.saturating_add(bytes));
     }
 
-    /// If the copy, of valid and invalid bytes alike, succeeds, taints move with them.
+    /// If the copy succeeds, taints move with it.
     pub(crate) fn carry<T>(&self, from: Place, to: Place, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();

@@ -1,4 +1,4 @@
-//! [`Ticket`]: an operation of a stream. [`Uses`]: the operations that still use a block.
+//! [`Ticket`] and [`Uses`].
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -51,7 +51,6 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// For a waiter after the first.
     pub(super) const fn already_told(self) -> Error {
         Error::Operation { what: OperationFault::AlreadyReported, stream: self.stream.get(), number: self.number }
     }
@@ -59,7 +58,7 @@ impl Ticket {
 
 const MOST: usize = 4;
 
-/// The operations that may still use a block: one ticket each of a few streams. Reached ones may stay listed.
+/// The operations that may still use a block: a ticket each of a few streams; may include reached ones.
 ///
 /// ```
 /// use ringmem::backend::Uses;
@@ -105,8 +104,7 @@ impl Uses {
     ///
     /// # Errors
     ///
-    /// The ticket, if there are too many streams. Make its stream wait for a listed ticket, [`remove`](Self::remove) that, and add a new
-    /// mark.
+    /// The ticket, if there are too many streams. Make its stream wait for a listed one, [`remove`](Self::remove) that, and add a new mark.
     pub fn add(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         if let Some(listed) = self.tickets.iter_mut().flatten().find(|listed| listed.stream == ticket.stream) {
             listed.number = listed.number.max(ticket.number);
@@ -121,7 +119,7 @@ impl Uses {
         }
     }
 
-    /// The ticket's stream waits for a listed ticket, and replaces it, if there are too many. An error changes nothing.
+    /// With too many, the ticket's stream waits for a listed one, and replaces it. An error changes nothing.
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };

@@ -15,14 +15,13 @@ const MOST: Duration = Duration::from_millis(1);
 
 struct Watched {
     ticket: Option<(Arc<dyn Backend>, Ticket)>,
-    /// Polls before a task without a ticket is woken.
+    /// Polls before it is woken.
     looks: u32,
     waker: Waker,
 }
 
 struct Watch {
     new: Vec<Watched>,
-    /// A thread has seen, or will see, the new tasks.
     runs: bool,
 }
 
@@ -33,7 +32,7 @@ pub(crate) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
     add(Watched { ticket: Some((backend, ticket)), looks: 0, waker });
 }
 
-/// After some polls, for memory whose writer sends no wake-up: after 20 µs, doubled for each poll.
+/// For memory whose writer sends no wake-up: after 20 µs, doubled for each poll.
 pub(crate) fn soon(waker: Waker, looks: u32) {
     add(Watched { ticket: None, looks, waker });
 }
@@ -81,7 +80,7 @@ impl Watched {
         }
     }
 
-    /// A panic of the waker or backend does not prevent the next wake-up.
+    /// A panic does not prevent the next wake-up.
     fn wake(self) {
         caught(|| self.waker.wake());
         caught(|| drop(self.ticket));
@@ -132,7 +131,6 @@ mod tests {
 
     #[test]
     fn a_task_is_woken_once_when_its_ticket_is_reached_whatever_becomes_of_others() {
-        // Recording the time blocks while the gate is held.
         let gate = Arc::new(Mutex::new(()));
         let clock = Arc::clone(&gate);
         let clock = move || {
@@ -152,7 +150,6 @@ mod tests {
             assert_eq!(task.0.load(Relaxed), 0, "it is not executed");
             drop(held);
             eventually("the task is woken", || task.0.load(Relaxed) == 1);
-            // The thread ends when no task is left; the next round starts another.
             eventually("nothing is kept", || Arc::strong_count(&task) == 1 && !state().runs);
             assert_eq!(task.0.load(Relaxed), 1);
         }

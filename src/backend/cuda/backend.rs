@@ -143,7 +143,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        // Before the wait, which may forget an ended stream.
+        // The wait may forget an ended stream.
         let queue = self.shared.remembered(ticket.stream);
         let is_over = self.wait(ticket, timeout)?;
         let queue = queue.filter(|_| is_over);

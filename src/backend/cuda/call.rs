@@ -1,7 +1,7 @@
-//! The driver's functions, looked up once by name: the required ones at load, so no call can panic.
+//! The driver's functions by name: the required ones at load, so no call panics.
 //!
-//! 1. A result code is never converted to a Rust enum: an unknown code would be undefined behaviour.
-//! 2. CUDA never changes the signature of an exported symbol, so no version is checked.
+//! 1. A result code never becomes a Rust enum: unknown codes would be undefined behaviour.
+//! 2. CUDA never changes an exported symbol's signature, so no version is checked.
 //! 3. No call reaches the driver in a fork, or in a process that is ending.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
@@ -71,7 +71,7 @@ macro_rules! functions {
     };
 }
 
-/// `CUmemPoolProps`. Releases name reserved bytes; the size stays.
+/// `CUmemPoolProps`: releases name reserved bytes; the size stays.
 #[repr(C)]
 pub(super) struct Properties {
     pub allocation: c_int,

@@ -1,4 +1,4 @@
-//! Result codes of the driver. A table, because a process that is ending cannot call the driver.
+//! Driver result codes: a table, since an ending process cannot call the driver.
 
 use crate::{Error, Result};
 
@@ -12,7 +12,7 @@ pub(super) mod number {
     pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
 }
 
-/// Returns true if the context or the driver is unusable: no queued operation executes any more.
+/// True if context or driver is unusable: no queued operation executes any more.
 pub(super) const fn is_final(error: &Error) -> bool {
     const GONE: [u32; 2] = [number::NOT_INITIALIZED, number::DEINITIALIZED];
     matches!(error, Error::Driver { code, .. }

@@ -1,8 +1,8 @@
-//! Deferred frees and drops: after their uses, and where the driver's free synchronises with kernels, after every kernel. The free of pool
-//! memory that one stream used last is queued on that stream.
+//! Deferred frees and drops: after their uses, and if the driver's free synchronises with kernels, after every kernel. Pool memory that one
+//! stream used last is freed on that stream.
 //!
-//! CUDA host callbacks must not call the driver. So the next wait, allocate, free, close or counter read drains, and
-//! [`Watch`](super::watch::Watch) while values are kept.
+//! Host callbacks must not call the driver: the next wait, allocate, free, close or counter read drains, and while values are kept,
+//! [`Watch`](super::watch::Watch).
 
 use core::mem;
 use core::ops::Range;
@@ -31,10 +31,8 @@ pub(super) struct Deferred {
 struct Waiting {
     /// Already marked as freed.
     blocks: Vec<(Uses, Block)>,
-    /// Being freed by the driver.
     going: Vec<Range<u64>>,
     values: Vec<Value>,
-    /// Blocks whose bound values are being dropped.
     dropping: Vec<Range<u64>>,
 }
 
@@ -70,7 +68,7 @@ impl Deferred {
         self.recount(&waiting);
     }
 
-    /// Errors and panics have no caller, so they are counted.
+    /// Errors and panics are counted: they have no caller.
     pub fn drain(&self, backend: &Shared) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -99,7 +97,7 @@ impl Deferred {
             let has_gone = |beyond: &Range<u64>| !waiting.has(beyond.start);
             let may_go = |value: &mut Value| backend.are_over(&value.uses) && value.beyond.as_ref().is_none_or(has_gone);
             let mut over: Vec<Value> = values.extract_if(.., may_go).collect();
-            // Block-bound values first: the others may wait for them.
+            // The others may wait for them.
             over.sort_by_key(|value| value.beyond.is_none());
             waiting.values = values;
             waiting.dropping.extend(over.iter().filter_map(|value| value.beyond.clone()));
@@ -118,8 +116,8 @@ impl Deferred {
         }
     }
 
-    /// A freed block around `part`, or a value bound to it, is pending. A value with incomplete uses may be bound to a later block here, so
-    /// it is ignored.
+    /// A freed block around `part`, or a value bound to it, is pending. A value with incomplete uses is ignored: it may be bound to a later
+    /// block.
     pub fn has(&self, backend: &Shared, part: &Block) -> bool {
         let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
@@ -159,7 +157,7 @@ impl Waiting {
 }
 
 impl Shared {
-    /// Freeing the block now would synchronise with a running kernel, on any device: all can use pinned memory.
+    /// True if freeing now would synchronise with a kernel on any device.
     pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }

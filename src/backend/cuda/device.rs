@@ -1,9 +1,9 @@
 //! [`Device`]: one GPU, its primary context and reused resources.
 //!
 //! 1. The context is shared with the runtime API and cudarc: a call binds it, then restores the previous one.
-//! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]; creating more may wait for a
+//! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]: creating more may wait for a
 //!    running kernel.
-//! 3. If a kernel still runs at the drop, resources are leaked: freeing them would wait.
+//! 3. If a kernel still runs at the drop, resources are leaked.
 
 use core::ptr;
 use core::ptr::NonNull;
@@ -32,7 +32,7 @@ const NON_BLOCKING: u32 = 1;
 
 /// Failed queries in a row before the driver's error is returned.
 pub(super) const TRIES: u32 = 1000;
-/// One per copy engine of most devices (two), and one to follow on each.
+/// One per copy engine (usually two), and one to follow on each.
 const LANES: usize = 4;
 
 /// As many pageable copies overlap their steps: a device has two copy engines.
@@ -42,10 +42,9 @@ const STAGERS: usize = 2;
 /// `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 26;
 
-/// Large enough that the copy takes longer than its calls.
+/// The copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
-/// A page of words.
 const WORDS: usize = 512;
 
 pub(super) struct Device {
@@ -58,7 +57,7 @@ pub(super) struct Device {
     pub stagings: Arc<Pieces>,
     pub words: Arc<Pieces>,
     pub residents: Residents,
-    /// Most local bytes per thread of any launched kernel: the driver keeps them allocated.
+    /// Most local bytes per thread of any launched kernel, which the driver keeps.
     pub local: AtomicU32,
     /// `None` if the driver allocates each block.
     pub pool: Option<Pool>,
@@ -132,14 +131,13 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// Until the guard is dropped.
     #[inline]
     pub fn bind(&self) -> Result<Bound> {
         let mut before = ptr::null_mut();
         // SAFETY: writes one handle.
         match unsafe { self.calls.cuCtxGetCurrent(&raw mut before) } {
             Err(error) if is_final(&error) => return Err(error),
-            // Not restored then; failing would prevent frees.
+            // Not restored then.
             Err(_) => before = ptr::null_mut(),
             Ok(()) => {}
         }
@@ -148,7 +146,7 @@ impl Device {
             // SAFETY: retained for the lifetime of `self`.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
-        // Stays bound if no context was, so that the next call finds it.
+        // The next call finds it bound.
         Ok(Bound { calls: self.calls, before: (changed && !before.is_null()).then_some(Handle(before)) })
     }
 
@@ -187,12 +185,12 @@ impl Device {
         Ok(Handle(stream))
     }
 
-    /// Runs calls on a lane and waits for those that were queued, even if one fails.
+    /// Runs calls on a lane and waits for them, even if one fails.
     pub fn now<T>(&self, run: impl FnOnce(&Lane) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
-        // Queued operations use the caller's memory: waits for completion, a broken context, or `TRIES` failed answers.
+        // They use the caller's memory: waits for completion, a broken context, or `TRIES` failed answers.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.
@@ -258,12 +256,11 @@ impl Lane {
 }
 
 impl Drop for Device {
-    /// Releasing the context frees everything, so driver errors are ignored.
+    /// Releasing the context frees everything: driver errors are ignored.
     fn drop(&mut self) {
         if self.is_left.load(Relaxed) || !process::is_home() {
             return;
         }
-        // May be bound already.
         let _bound = self.bind();
         let lanes = std::mem::take(&mut *self.lanes());
         for lane in lanes.idle {
@@ -295,7 +292,7 @@ pub(super) struct Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: was current here. If it was destroyed, the driver returns an error.
+            // SAFETY: was current here. The driver refuses a destroyed one.
             let _ = unsafe { self.calls.cuCtxSetCurrent(before.0) };
         }
     }

@@ -1,4 +1,4 @@
-//! [`Driver`]: the driver's library and devices. cudarc's first call panics without a driver, so this module opens the library itself.
+//! [`Driver`]: the driver's library, opened here because cudarc's first call panics without a driver, and its devices.
 
 use core::error::Error as _;
 use core::fmt;
@@ -19,7 +19,7 @@ const NAMES: &[&str; 1] = &["nvcuda.dll"];
 #[cfg(not(windows))]
 const NAMES: &[&str; 2] = &["libcuda.so.1", "libcuda.so"];
 
-/// `CUdevice_attribute`: cudarc's names differ in meaning between releases.
+/// cudarc's names differ in meaning between releases.
 pub(super) mod attribute {
     use std::ffi::c_int;
 
@@ -35,7 +35,7 @@ pub(super) mod attribute {
     pub const CONCURRENT_MANAGED_ACCESS: c_int = 89;
     pub const COOPERATIVE_LAUNCH: c_int = 95;
     pub const MEMORY_POOLS: c_int = 115;
-    /// 93 is for the predecessor of `cuStreamWriteValue64_v2`.
+    /// 93 is for `cuStreamWriteValue64_v2`'s predecessor.
     pub const WRITES_WORDS: c_int = 122;
 }
 
@@ -61,7 +61,7 @@ pub struct Gpu {
     pub native_host_atomics: bool,
     /// The host may access managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
-    /// A watchdog ends kernels after some seconds, because the GPU also drives a display.
+    /// A watchdog ends long kernels, because the GPU also drives a display.
     pub kernel_timeout: bool,
 }
 
@@ -149,14 +149,14 @@ fn calls() -> Result<&'static Calls> {
     if let Some(calls) = CALLS.get() {
         return Ok(calls);
     }
-    // The loader's text, which names the library or the function, is the source's source.
+    // The loader's text is the source's source.
     let missing = |error: libloading::Error| {
         let source = error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
         Error::NoDriver { tried: NAMES, source: source.into() }
     };
     let library = match LIBRARY.get() {
         Some(library) => library,
-        // Never closed, so cudarc opens the same library.
+        // Never closed: cudarc opens the same library.
         None => {
             let found = open().map_err(missing)?;
             LIBRARY.get_or_init(|| found)
@@ -166,7 +166,6 @@ fn calls() -> Result<&'static Calls> {
     Ok(CALLS.get_or_init(|| found))
 }
 
-/// Returns the loader's error for the last name.
 fn open() -> core::result::Result<Library, libloading::Error> {
     let [first, others @ ..] = NAMES;
     // SAFETY: a CUDA driver's initialisers have no preconditions.

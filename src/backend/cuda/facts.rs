@@ -16,7 +16,7 @@ pub(super) struct Facts {
     pub concurrent_managed_access: bool,
     pub native_atomics: bool,
     pub integrated: bool,
-    /// Host memory has the same address on the device, and accesses have scopes.
+    /// Host memory has the same device address, and accesses have scopes.
     pub system_scope: bool,
     pub writes_words: bool,
     pub pools: bool,
@@ -75,8 +75,7 @@ impl Shared {
 }
 
 impl CudaBackend {
-    /// Returns a proof that read-modify-writes of pinned memory are atomic between host and device; `None` if the device does not report
-    /// that.
+    /// Returns a proof that read-modify-writes of pinned memory are atomic between host and device; `None` if not reported.
     ///
     /// # Errors
     ///

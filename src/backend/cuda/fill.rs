@@ -1,6 +1,6 @@
-//! Fills: the driver calls for a pattern.
+//! Fills: the calls for a pattern.
 //!
-//! A pattern that repeats every byte or every 4 aligned bytes is one memset. Any other of up to 8 bytes is copied once and doubled;
+//! A pattern that repeats every byte or every 4 aligned bytes is a memset; any other up to 8 bytes is copied once and doubled.
 //! `backend/fill.rs` fills wider elements.
 
 use core::ptr::NonNull;
@@ -78,7 +78,7 @@ const fn widened(fill: &Fill) -> u64 {
 enum Pattern {
     Bytes(u8),
     Words(u32),
-    /// Pinned, because pageable memory could be read after the call returns.
+    /// Pinned: pageable memory could be read after the call returns.
     Seed(NonNull<u64>),
 }
 

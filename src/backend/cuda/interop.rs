@@ -1,4 +1,4 @@
-//! Interoperation with cudarc: contexts, streams, memory, and registration of host memory.
+//! Interoperation with cudarc: contexts, streams, memory, registration.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -41,12 +41,12 @@ impl CudaBackend {
         Ok(ordinal)
     }
 
-    /// Returns a device's primary context for cudarc. Call it before a persistent kernel runs.
+    /// Returns a device's primary context for cudarc; call it before a persistent kernel runs.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running, because cudarc's first stream would wait for it;
-    /// [`NoDevice`](Error::NoDevice), the driver's error.
+    /// [`Busy`](Error::Busy) while a kernel is queued or running: cudarc's first stream would wait for it; [`NoDevice`](Error::NoDevice),
+    /// the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.shared.device(device)?;
         let _alone = self.shared.alone();
@@ -70,21 +70,21 @@ impl CudaBackend {
         Ok(self.shared.device(device)?.context().0)
     }
 
-    /// Adopts a cudarc stream. Closing it waits as usual, and does not destroy it.
+    /// Adopts a cudarc stream; closing it waits as usual, without destroying it.
     ///
-    /// Operations that cudarc queues are ordered with those queued here; no earlier [`Ticket`](crate::backend::Ticket) covers them.
+    /// Operations that cudarc queues are ordered with those here; no earlier [`Ticket`](crate::backend::Ticket) covers them.
     ///
     /// # Errors
     ///
     /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which synchronises with all, and the
-    /// per-thread one, whose handle differs in meaning by thread.
+    /// per-thread one, whose meaning differs by thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         let raw = named(stream.cu_stream())?;
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
         Queue::adopt(home, &self.shared.counts, raw, Box::new(Arc::clone(stream))).map(|queue| self.shared.list(queue))
     }
 
-    /// Adopts a stream of another library by its handle, and drops `keeps` when it no longer uses it.
+    /// Adopts another library's stream by its handle; drops `keeps` when unused.
     ///
     /// # Errors
     ///
@@ -115,11 +115,11 @@ impl CudaBackend {
     /// [`Closed`](Error::Closed).
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
         let queue = self.shared.stream(stream)?;
-        // The driver may have reused the handle of a closed stream that is still listed.
+        // The driver may reuse a closed stream's handle while it is still listed.
         if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
 
-    /// Adopts device memory as a block. Freeing it drops `keeps`, after its uses.
+    /// Adopts device memory as a block; freeing it drops `keeps`, after its uses.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl CudaBackend {
         Ok(self.shared.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
     }
 
-    /// Page-locks host memory of another allocator for every device. Copies are then as fast as pinned ones.
+    /// Page-locks another allocator's host memory for every device; copies are then as fast as pinned ones.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ fn named(stream: CUstream) -> Result<CUstream> {
     }
 }
 
-/// Page-locks memory for every device. Returns device minus host address.
+/// Returns device minus host address.
 ///
 /// # Safety
 ///

@@ -1,7 +1,7 @@
 //! [`Launching`]: serialises launches with operations that must know whether a kernel runs.
 //!
-//! A fast launch reads one counter under its queue's lock. A thread that needs slow launches increments the counter, then takes each
-//! queue's lock once: every launch that read 0 is queued by then.
+//! A fast launch reads one counter under its queue's lock. A thread that needs slow launches increments it, then takes each queue's lock
+//! once: every fast launch is then queued.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,7 +12,7 @@ use super::queue::{Queue, State};
 
 #[derive(Default)]
 pub(super) struct Launching {
-    /// Read by a slow launch, written by a call that would wait for a kernel.
+    /// Read by slow launches, written by calls that would wait for a kernel.
     lock: RwLock<()>,
     /// Persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
@@ -20,14 +20,13 @@ pub(super) struct Launching {
 
 pub(super) struct Reason<'a>(&'a Launching);
 
-/// While held, no thread queues a kernel.
+/// No other thread queues a kernel.
 pub(super) struct Alone<'a> {
     _reason: Reason<'a>,
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
 impl Launching {
-    /// `None` if launches must be slow.
     pub fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
         // Pairs with the lock that `Shared::reason` takes after its increment.
@@ -44,7 +43,6 @@ impl Launching {
 }
 
 impl Reason<'_> {
-    /// Until [`have_left`](Launching::have_left).
     pub fn stays(self) {
         core::mem::forget(self);
     }
@@ -60,7 +58,6 @@ impl Shared {
     /// On return, every fast launch has been queued.
     pub(super) fn reason(&self) -> Reason<'_> {
         self.launching.reasons.fetch_add(1, Relaxed);
-        // A thread that lists a later stream sees the new counter.
         self.queues().iter().for_each(|queue| drop(queue.state()));
         Reason(&self.launching)
     }

@@ -1,4 +1,4 @@
-//! Allocation and release of blocks.
+//! Allocation and release.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -22,7 +22,6 @@ use crate::backend::ranges::Range;
 use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// The call that frees a range.
 pub(super) enum Owner {
     /// `cuMemFree_v2`.
     Driver(CUdeviceptr),
@@ -39,7 +38,7 @@ pub(super) enum Owner {
 }
 
 impl Owner {
-    /// Returns true if freeing synchronises with every kernel.
+    /// True if freeing synchronises with every kernel.
     pub const fn waits(&self) -> bool {
         matches!(self, Self::Driver(_) | Self::Pinned(_) | Self::Registered(_))
     }
@@ -54,7 +53,7 @@ const GLOBAL: u32 = 1;
 struct Given {
     owner: Owner,
     base: u64,
-    /// Device address minus the host address.
+    /// Device minus host address.
     shift: u64,
     ready: Option<Ticket>,
 }
@@ -185,7 +184,7 @@ impl Shared {
         Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
-    /// Queues the free of a dead block behind its last use. False outside the pool, for another device's stream, or after a later kernel or
+    /// Queues the free of a dead block behind its last use; false outside the pool, for another device's stream, or after a later kernel or
     /// wait.
     pub(super) fn free_after(&self, last: Ticket, block: &Block) -> bool {
         let (Ok(queue), Ok(home)) = (self.stream(last.stream), self.device(block.device)) else { return false };
@@ -195,7 +194,7 @@ impl Shared {
         if queue.lasting.load(Relaxed) > last.number {
             return false;
         }
-        // Before the call: afterwards another thread may get the address.
+        // Afterwards another thread may get the address.
         let Some(range) = self.ranges.remove(block) else { return false };
         let address = block.address();
         let done = Done::free(range.bytes());
@@ -212,7 +211,6 @@ impl Shared {
     pub(super) fn release(&self, range: Range<Owner>) -> Result<()> {
         self.counts.of(range.location).freed(range.bytes());
         let home = self.device(range.device)?;
-        // May be bound already.
         let _bound = home.bind();
         let (location, bytes) = (range.location, range.bytes());
         let released = self.release_owned(home, range.owner);
@@ -240,7 +238,7 @@ impl Shared {
         }
     }
 
-    /// An idle lane, so that the free waits for no other work.
+    /// An idle lane, to wait for no other work.
     fn give_back(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
         // SAFETY: from the pool, freed once, unused.
         home.now(|lane| unsafe { home.calls.cuMemFreeAsync(address, lane.stream()) })
@@ -253,7 +251,7 @@ impl Shared {
         }
     }
 
-    /// The driver does not report the largest free piece: this is an estimate.
+    /// An estimate: the driver does not report the largest free piece.
     fn shortage(&self, home: &Device, request: &Request) -> Error {
         let requested = request.layout.size() as u64;
         match request.location {

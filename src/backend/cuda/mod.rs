@@ -1,18 +1,18 @@
 //! CUDA: a backend over NVIDIA's driver.
 //!
-//! **It has not run on a GPU yet.** It is tested with a double of the driver (`tests/driver-double`), and nothing is measured.
+//! **It has not run on a GPU yet**: it is tested with a double of the driver (`tests/driver-double`), and nothing is measured.
 //!
 //! 1. No call panics without a driver: [`Driver::load`] reports what is missing.
-//! 2. No free, load or copy synchronises with a running kernel; a free that would is deferred. Pinned and managed memory, streams, and
-//!    device memory without a pool are allocated on demand, which may block while a kernel runs. Kernels of other processes or libraries
-//!    are unknown here.
+//! 2. No free, load or copy synchronises with a running kernel; such a free is deferred. Pinned and managed memory, streams, and device
+//!    memory without a pool are allocated on demand, which may block under a kernel. Other processes' and libraries' kernels are unknown
+//!    here.
 //! 3. A bad address or length is an error before the driver is called.
 //! 4. No call reaches the driver in a fork or in a process that is ending.
 //!
 //! Streams share a device's hardware queues, 8 by default: an operation behind a kernel can block another stream. With a persistent kernel
-//! and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
+//! and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` first.
 //!
-//! [`cudarc`] is re-exported. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
+//! [`cudarc`] is re-exported; its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
 //!
 //! ```no_run
 //! use ringmem::backend::cuda::CudaBackend;
@@ -89,7 +89,7 @@ pub use self::interop::Registered;
 pub use self::prefetch::Advice;
 pub use crate::backend::counters::{Counters, Live, Tally};
 
-/// The GPUs of this machine. A primary context is retained from a device's first use until the backend is dropped.
+/// The GPUs of this machine. Each primary context is retained from first use until the backend is dropped.
 pub struct CudaBackend {
     shared: Arc<Shared>,
 }
@@ -105,7 +105,6 @@ struct Shared {
     ranges: Ranges<Owner>,
     streams: Numbered<StreamId, Queue>,
     ended: Ended<Queue>,
-    /// Closed, but still listed.
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
     modules: Numbered<ModuleId, Loaded>,
@@ -123,11 +122,11 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// Settings of a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Use a stream-ordered pool if possible: allocate and free then wait for no kernel. Otherwise each block is a `cuMemAlloc`.
+    /// Use a stream-ordered pool if possible, so that allocate and free wait for no kernel. Otherwise each block is a `cuMemAlloc`.
     pub stream_ordered: bool,
     /// Freed bytes that a device's pool keeps at a synchronisation.
     pub threshold: u64,
-    /// Bytes that may be pinned at once, deferred frees included; the backend's own do not count.
+    /// Bytes that may be pinned at once, deferred frees included, the backend's own excluded.
     pub pinned_budget: u64,
 }
 
@@ -187,7 +186,7 @@ impl CudaBackend {
         &self.shared.driver
     }
 
-    /// Returns the counters. An operation counts once the backend sees that it is complete.
+    /// Returns the counters; an operation counts once the backend sees it complete.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if !process::is_home() {
@@ -212,8 +211,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a kernel is queued or running, because unmapping may wait for it; [`NoDevice`](Error::NoDevice), the
-    /// driver's error.
+    /// [`Busy`](Error::Busy) while a kernel is queued or running: unmapping may wait for it; [`NoDevice`](Error::NoDevice), the driver's
+    /// error.
     pub fn trim(&self, device: u32) -> Result<()> {
         let home = self.shared.device(device)?;
         let _bound = home.bind()?;
@@ -248,7 +247,7 @@ impl Shared {
         self.devices.get(ordinal as usize).is_some_and(|place| place.get().is_some())
     }
 
-    /// `None` in a fork, where a lock's holder may not exist.
+    /// `None` in a fork.
     fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
         if !process::is_home() {
             return None;
@@ -256,7 +255,6 @@ impl Shared {
         self.streams.get(id)
     }
 
-    /// Also a stream that ended with unreported errors.
     fn remembered(&self, id: StreamId) -> Option<Arc<Queue>> {
         self.listed(id).or_else(|| process::is_home().then(|| self.ended.get(id)).flatten())
     }
@@ -306,7 +304,7 @@ impl Shared {
 }
 
 impl Drop for CudaBackend {
-    /// If a kernel does not exit in time, device resources are leaked: freeing them would wait.
+    /// If a kernel does not exit in time, device resources are leaked.
     fn drop(&mut self) {
         if !process::is_home() {
             return;
@@ -326,7 +324,6 @@ impl Drop for CudaBackend {
             if is_left {
                 device.leave();
             } else {
-                // May be bound already.
                 let _bound = device.bind();
                 shared.unload_all(device);
                 shared.moments.give_back(device);

@@ -1,6 +1,6 @@
-//! Modules: the kernels of an image, loaded once per device that launches one.
+//! The kernels of an image, loaded once per device that launches one.
 //!
-//! Whatever may wait for a running kernel is avoided:
+//! Nothing waits for a running kernel:
 //!
 //! 1. A module stays loaded as long as the backend.
 //! 2. Every function is loaded with its module, not at its first launch.
@@ -30,7 +30,7 @@ use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
-/// Up to this many arguments need no heap allocation.
+/// Arguments beyond these need a heap allocation.
 const FEW: usize = 16;
 
 const WARP: u32 = 32;
@@ -40,7 +40,6 @@ const LOCAL_SIZE: c_int = 3;
 
 pub(super) struct Loaded {
     image: Image,
-    /// By ordinal.
     there: Vec<OnceLock<There>>,
     loading: Mutex<()>,
 }
@@ -63,7 +62,6 @@ struct There {
 struct Kernel {
     function: Handle<CUfunc_st>,
     fit: Fit,
-    /// Local bytes of each thread.
     local: u32,
 }
 
@@ -121,7 +119,7 @@ impl Shared {
                     });
                 }
                 if stays {
-                    // Until the kernel is listed: two kernels that fit alone may not fit together.
+                    // Two kernels that fit alone may not fit together.
                     (residents, reason) = (Some(others), Some(self.reason()));
                 }
                 launching = Some(self.launching.with_care());
@@ -140,7 +138,7 @@ impl Shared {
             };
             let (calls, function) = (queue.device.calls, kernel.function.0);
             making.call(|stream| {
-                // It is not documented whether a cooperative grid overlaps a persistent one, which alone needs it.
+                // Whether a cooperative grid overlaps a persistent one is undocumented; only the latter needs it.
                 if stays && groups > 1 && queue.device.facts.cooperative {
                     // SAFETY: a loaded function, with a pointer for each argument, which the driver copies; the caller's promise.
                     unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }
@@ -163,7 +161,7 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// A thread finds its last kernels without a lock, since nothing is unloaded during the backend's lifetime.
+    /// Finds a thread's last kernels without a lock, since none is unloaded before the backend's end.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<Kernel> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {
@@ -211,7 +209,7 @@ thread_local! {
     static KNOWN: Kernels = const { Kernels { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
 }
 
-/// The address does not identify an image: a constant has one per use.
+/// Addresses do not identify an image: a constant has one per use.
 fn is_same(one: &Image, other: &Image) -> bool {
     let shape = |image: &Image| image.host.iter().map(|entry| (entry.name, entry.arguments)).collect::<Vec<_>>();
     one.abi.hash == other.abi.hash && one.ptx == other.ptx && shape(one) == shape(other)
@@ -284,7 +282,6 @@ impl There {
         if hash == image.abi.hash {
             return Ok(());
         }
-        // The module has only its layouts' hash.
         Err(Error::Abi { expected: image.abi, got: Abi { layouts: &[], hash } })
     }
 
@@ -317,7 +314,6 @@ impl There {
 fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
     const LOG: [c_int; 2] = [5, 6];
-    // The driver expects a trailing zero.
     let text: Vec<u8> = image.iter().copied().chain([0]).collect();
     let mut module = ptr::null_mut();
     if calls.cuModuleLoadDataEx.is_none() {

@@ -44,7 +44,6 @@ impl Moments {
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        // May be bound already.
         let _bound = self.device.bind();
         // SAFETY: created once; the driver releases a pending event at its completion.
         let _ = unsafe { self.device.calls.cuEventDestroy_v2(self.event.0) };
@@ -53,7 +52,6 @@ impl Drop for Moment {
 
 impl Shared {
     pub(super) fn record_moment(&self, stream: StreamId) -> Result<Ticket> {
-        /// `CU_EVENT_DEFAULT`: timed.
         const TIMED: u32 = 0;
         let queue = self.stream(stream)?;
         let calls = queue.device.calls;
@@ -97,7 +95,7 @@ impl Shared {
 
     pub(super) fn forget_moment(&self, ticket: Ticket) {
         let forgotten = self.moments.kept().remove(&ticket);
-        // Outside the lock: the drop calls the driver.
+        // The drop calls the driver.
         drop(forgotten);
     }
 }

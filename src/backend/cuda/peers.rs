@@ -20,7 +20,6 @@ impl Shared {
         Ok(can != 0)
     }
 
-    /// In either direction.
     pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
         let reaches = |device: u32, peer: u32| {
             self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
@@ -51,7 +50,6 @@ impl Shared {
         };
         match said {
             Ok(()) => {}
-            // Other libraries share the context.
             Err(Error::Driver { code: number::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
             Err(Error::Driver { code: number::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
             Err(error) => return Err(error),

@@ -1,5 +1,5 @@
-//! [`Pieces`]: a pool of internal pinned memory, in pieces of one size. Allocating may wait for a running kernel, so it happens when a
-//! device or stream is opened; later only for more pieces in flight than ever before. A context must be bound.
+//! [`Pieces`]: a pool of internal pinned memory, in pieces of one size. Allocating may wait for a running kernel: it happens when a device
+//! or stream is opened, and later for more pieces in flight than before. A context must be bound.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
 
-/// Uninitialised, and accessible to every device.
+/// Uninitialised; accessible to every device.
 pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
     let mut pointer = ptr::null_mut::<c_void>();
     // SAFETY: writes one pointer.
@@ -21,7 +21,7 @@ pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<
     NonNull::new(pointer.cast()).ok_or(Error::Unsupported { what: "memory at address 0" })
 }
 
-/// Returns device minus host address: not 0 for write-combined memory, and for registered memory on devices that do not use host pointers.
+/// Device minus host address: not 0 for write-combined memory, and for registered memory on devices without host pointers.
 ///
 /// # Safety
 ///
@@ -36,7 +36,6 @@ pub(super) unsafe fn shift(calls: &'static Calls, place: NonNull<u8>) -> Result<
 pub(super) struct Pieces {
     calls: &'static Calls,
     bytes: usize,
-    /// Pieces allocated together.
     together: usize,
     held: Mutex<Held>,
 }
@@ -71,7 +70,7 @@ impl Pieces {
         let place = match idle {
             Some(place) => place,
             None => {
-                // The driver call may be slow.
+                // It may be slow.
                 let block = locked(self.calls, self.bytes * self.together, 0)?;
                 let mut held = self.held();
                 held.blocks.push(Place(block));

@@ -1,6 +1,6 @@
 //! [`Pool`]: stream-ordered device memory, kept when freed. A context must be bound.
 //!
-//! Not the default pool: its threshold, shared with other libraries, is 0 and releases free memory at each synchronisation.
+//! Not the default pool, whose shared threshold is 0: it releases free memory at each synchronisation.
 
 use core::ptr;
 use std::ffi::c_int;
@@ -31,7 +31,7 @@ pub(super) struct Pool {
 }
 
 impl Calls {
-    /// Some of the functions alone could allocate but not free.
+    /// Some alone could allocate but not free.
     pub fn has_pools(&self) -> bool {
         let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
         let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
@@ -68,7 +68,6 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Usable from this point of the stream on.
     pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         let mut address = 0;
         // SAFETY: a live pool and stream; writes one address.
@@ -91,7 +90,6 @@ impl Pool {
         unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
     }
 
-    /// For all present and future memory of this pool.
     pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
         let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
         let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };

@@ -6,7 +6,7 @@ use super::{CudaBackend, Shared};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Advice about managed memory: `CUmem_advise`. It moves and maps pages only.
+/// Advice about managed memory (`CUmem_advise`), which moves and maps pages only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
@@ -18,7 +18,7 @@ pub enum Advice {
     Prefer(Option<u32>),
     /// Reverts [`Prefer`](Self::Prefer).
     NoPreference,
-    /// Maps the pages for a device, or the host for `None`, instead of migrating them.
+    /// Maps the pages for a device, or the host for `None`, without migration.
     MappedBy(Option<u32>),
     /// Reverts [`MappedBy`](Self::MappedBy).
     NotMappedBy(Option<u32>),
@@ -34,7 +34,6 @@ impl Shared {
         if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
             return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
         }
-        // Reports this backend's error.
         let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
         if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
             return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });

@@ -1,7 +1,7 @@
-//! Checks that the driver may be called: only in its process, until that begins to end.
+//! Checks that the driver may be called: in its process, until that ends.
 //!
-//! At exit the driver may end before the last value is dropped; in a fork its handles are invalid, and a lock's holder may not exist. So
-//! instead of a call that would crash or hang, its usual error is returned.
+//! At exit the driver may end before the last value; in a fork its handles are invalid, and a lock's holder may not exist. Such calls
+//! return its usual error instead of crashing or hanging.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,10 +23,10 @@ extern "C" fn ending() {
     IS_ENDING.store(true, Relaxed);
 }
 
-/// After `cuInit`: exit handlers run in reverse order, so this one runs before the driver's.
+/// After `cuInit`: exit handlers run in reverse order.
 pub(super) fn settle() {
     HOME.get_or_init(|| {
-        // If registration fails, only the driver's own error remains.
+        // On failure, only the driver's error remains.
         atexit(ending);
         Process::this()
     });

@@ -12,7 +12,7 @@ use super::event::Event;
 use super::queue::{OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
 
-/// How long a waiter polls: the driver's wake-up is tens of microseconds late; a copy of 256 MiB within a device takes about 125.
+/// The driver's wake-up is tens of microseconds late; copying 256 MiB within a device takes about 125.
 const AWAKE: Duration = Duration::from_micros(300);
 /// Polls per reading of the clock.
 const CLOCK: u64 = 8;
@@ -46,7 +46,7 @@ impl Queue {
             Err(error) if is_final(&error) => self.end(&mut state, error),
             Err(Error::Driver { call, code, .. }) => {
                 state.troubles = state.troubles.saturating_add(1);
-                // It may still be executing, so it counts as incomplete.
+                // It may still be executing.
                 state.silent = (state.troubles > TRIES).then_some((call, code));
             }
             Err(_) => {}
@@ -56,7 +56,7 @@ impl Queue {
 
     fn ask(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
-        // After a device reset, or if the event's query fails, the stream can still answer.
+        // The stream may still answer.
         if self.cover(state, number).is_ok() {
             match self.look(state) {
                 Err(error) if !is_final(&error) => {}
@@ -76,7 +76,6 @@ impl Queue {
         }
     }
 
-    /// Completes with the number or after it.
     pub fn event(&self, number: u64) -> Result<Option<Arc<Event>>> {
         let _bound = self.device.bind()?;
         let mut state = self.state();
@@ -89,24 +88,21 @@ impl Queue {
         launch > 0 && !self.reached(launch)
     }
 
-    /// False on timeout or without an answer.
     pub fn settles(&self, timeout: Duration) -> bool {
         self.wait_for(self.launch.load(Acquire), Some(timeout))
     }
 
-    /// False without an answer.
     pub fn settle(&self) -> bool {
         self.wait_for(self.last(), None)
     }
 
-    /// A kernel or a wait for another stream is incomplete.
     pub fn may_last(&self) -> bool {
         let lasting = self.lasting.load(Acquire);
         lasting > 0 && !self.reached(lasting)
     }
 
-    /// Returns true if the number completes within `timeout`, or its unreported failure; with `up_to`, the first unreported one. The error
-    /// of a broken context is always returned.
+    /// True if the number completes within `timeout`, or its unreported failure; with `up_to`, the first. A broken context's error is
+    /// always returned.
     pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
         if !self.wait_for(number, timeout) {
             return self.said_something().map(|()| false);
@@ -114,12 +110,11 @@ impl Queue {
         self.tell(if up_to { 0 } else { number }, number).map(|()| true)
     }
 
-    /// Even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.state().failures.have(number)
     }
 
-    /// Returns the first unreported failure, and marks the others as reported.
+    /// Returns the first unreported failure; the others count as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         if !self.wait_for(last, None) {
@@ -138,7 +133,6 @@ impl Queue {
         state.told(last)
     }
 
-    /// False on timeout or without an answer.
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
         if self.reached(number) {
             return true;
@@ -186,7 +180,7 @@ impl Queue {
                 Ok(true) => {
                     over = Some(*number);
                     let reached = state.events.pop_front();
-                    // Not reused while a waiter holds it; the surplus returns to the device's pool.
+                    // Not reused while a waiter holds it.
                     let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
                     state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
                 }

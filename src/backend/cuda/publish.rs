@@ -1,5 +1,5 @@
-//! Published words: an acquire load also sees all earlier writes. The stream stores the word last, or copies a word of the operation where
-//! the device cannot store.
+//! Published words: an acquire load also sees all earlier writes. The stream stores the word last, or copies it where the device cannot
+//! store.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
@@ -14,7 +14,7 @@ use crate::backend::bytes::{aligned, is_word};
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
-/// The default: earlier operations of the stream are visible before the word.
+/// Earlier operations of the stream are visible before the word.
 const WITH_BARRIER: u32 = 0;
 
 impl Shared {
@@ -96,7 +96,6 @@ impl Shared {
     pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
-        // A word elsewhere opens no device.
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
         let mut ends = [None, None];
         for (ends, copy) in ends.iter_mut().zip(copies) {
@@ -134,7 +133,7 @@ impl Shared {
     }
 }
 
-/// The caller has checked that the word is live and aligned, and was promised that others access it as a word.
+/// The caller checked that the word is live and aligned; others access it as a word.
 fn store(spot: Spot, value: u64) {
     drain();
     // SAFETY: see the function's comment.

@@ -1,9 +1,9 @@
 //! [`Queue`]: a stream, and which of its operations are complete.
 //!
-//! 1. An event covers all operations up to its number. One is recorded after each large operation, before each of unbounded duration, and
+//! 1. An event covers all operations up to its number; one is recorded after each large operation, before each of unbounded duration, and
 //!    on demand.
-//! 2. A call that fails first fails for its caller. After a later failure the operation has a failing number, since a part may be executed.
-//!    A broken context completes everything with its error.
+//! 2. A call that fails first fails for its caller. After a later failure the operation, perhaps executed in part, has a failing number. A
+//!    broken context completes everything with its error.
 //! 3. While the driver does not answer, waiters get its error and the operation stays incomplete.
 
 use core::mem::{self, ManuallyDrop};
@@ -33,7 +33,7 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// From this many bytes on, an operation takes 5 us or more and gets its own event: waits for earlier work should not include it.
+/// Such an operation takes 5 us or more and gets its own event: earlier waits should not include it.
 const LARGE: u64 = 64 << 10;
 /// Small operations per event.
 const RUN: u64 = 32;
@@ -41,9 +41,7 @@ const RUN: u64 = 32;
 const MANY: usize = 64;
 /// For a kernel, its waits and some large copies.
 const EVENTS: usize = 16;
-/// Enough if each operation is waited for.
 const FIRST_EVENTS: usize = 2;
-/// The kernels usually queued in a row.
 pub(super) const OWN_EVENTS: usize = 32;
 
 pub(super) struct Queue {
@@ -83,13 +81,12 @@ pub(super) struct State {
     pub events: VecDeque<(u64, Arc<Event>)>,
     /// Reused before the device's.
     pub idle: Vec<Arc<Event>>,
-    /// Counts to add at completion.
     pub done: VecDeque<(u64, Done)>,
     /// Returned at completion.
     pub lent: VecDeque<(u64, Option<Piece>, Option<Arc<Stager>>)>,
     pub failures: Failures,
     pub failed: u64,
-    /// Error that broke the context, and the last number complete before.
+    /// Error that broke the context, and the last complete number.
     pub broken: Option<(u64, &'static str, u32)>,
     pub troubles: u32,
     /// Driver's error, after too many [`troubles`](Self::troubles).
@@ -97,7 +94,6 @@ pub(super) struct State {
     /// For host functions, which run in order; `None` once closed.
     staging: Option<Piece>,
     is_closed: bool,
-    /// The device has its stream again.
     is_finished: bool,
 }
 
@@ -114,7 +110,6 @@ pub(super) struct Making<'a> {
     queue: &'a Queue,
     number: u64,
     staging: Option<NonNull<u8>>,
-    /// Until the operation completes.
     word: Option<Piece>,
     stager: Option<Arc<Stager>>,
     has_begun: bool,
@@ -127,12 +122,12 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// The number that fails, if a call failed after another was made.
+    /// The number that fails, if a call failed after another.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }
 
-    /// Pinned bytes that only the operation uses, in stream order; the host only in host functions.
+    /// Pinned bytes of the operation, in stream order; the host uses them only in host functions.
     pub fn staging(&self) -> Result<NonNull<u8>> {
         self.staging.ok_or(Error::Closed { what: "stream" })
     }
@@ -164,7 +159,7 @@ impl Queue {
         Self::new(device, counts, || Ok(Owned::There { stream: Handle(stream), keeps: ManuallyDrop::new(keeps) }))
     }
 
-    /// Allocates now, since later it could block behind a running kernel.
+    /// Allocates now: later it could block behind a kernel.
     fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
         let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
@@ -233,7 +228,6 @@ impl Queue {
         }
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |(number, _)| *number);
         if matches!(lasts, Lasts::Bytes(LARGE..)) || number - covered >= RUN {
-            // Else the next query records.
             let _ = self.record(&mut state);
         }
         if state.events.len() >= MANY {
@@ -249,7 +243,7 @@ impl Queue {
         }
         state.last += 1;
         let (number, before) = (state.last, state.last - 1);
-        // Nothing was queued, so the earlier event covers it too.
+        // Nothing was queued: the earlier event covers it too.
         match state.events.back_mut() {
             Some((covered, _)) if *covered == before => *covered = number,
             None if self.done.load(Acquire) >= before => self.done.store(number, Release),
@@ -262,7 +256,7 @@ impl Queue {
         self.state().last
     }
 
-    /// Waits for the queued operations, unless a launch or a wait for another stream is among them. Returns true if the queue was open.
+    /// Waits for the queued operations, unless a launch or a wait for another stream is among them; returns true if it was open.
     pub fn close(&self) -> bool {
         let last = {
             let mut state = self.state();
@@ -274,7 +268,6 @@ impl Queue {
         if !self.may_last() {
             self.wait_for(last, None);
         }
-        // May be bound already.
         let _bound = self.device.bind();
         let mut state = self.state();
         if let Some(staging) = state.staging.take()
@@ -282,7 +275,6 @@ impl Queue {
         {
             state.lent.push_back((last, Some(staging), None));
         }
-        // Else the next query records.
         let _ = self.cover(&mut state, last);
         true
     }

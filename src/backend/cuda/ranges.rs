@@ -7,7 +7,7 @@ use crate::backend::{Block, Place, Taints};
 
 pub(super) struct Ranges<O> {
     ranges: ranges::Ranges<O>,
-    /// Renewed after each kill, before the memory is freed: a cached range with the current stamp is live.
+    /// Renewed after each kill, before the memory is freed.
     stamp: Stamp,
 }
 
@@ -40,8 +40,8 @@ impl<O> Ranges<O> {
         self.ranges.read()
     }
 
-    /// A host address outside every range is pageable memory.
-    // Inlined to stay in registers: through memory the result is stored in bytes and read in words, which stalls store forwarding.
+    /// Host addresses outside are pageable memory.
+    // Inlined to stay in registers: storing bytes and reading words stalls store forwarding.
     #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
         let address = place.address();
@@ -53,7 +53,6 @@ impl<O> Ranges<O> {
 
     #[inline(never)]
     fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
-        // Before the lock: a later kill makes the stamp old.
         let stamp = self.stamp.now();
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
@@ -64,7 +63,7 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// `None` for a part of a block.
+    /// `None` for a part.
     pub(super) fn owner(&self, block: &Block) -> Option<&O> {
         self.0.get(&block.address()).filter(|range| range.layout == block.layout).map(|range| &range.owner)
     }

@@ -1,5 +1,5 @@
-//! Per-thread caches of recent lookups, read without a lock. A removal changes the table's [`Stamp`], unique in the process: an entry with
-//! the current stamp is valid. References are weak.
+//! Per-thread caches of lookups, read without a lock. A removal changes the table's process-unique [`Stamp`]: an entry with the current
+//! stamp is valid. References are weak.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -15,7 +15,6 @@ use foldhash::fast::RandomState;
 use crate::backend::MemoryLocation;
 use crate::backend::ranges::Span;
 
-/// Both ends of a copy, and a word for each.
 const MANY: usize = 4;
 
 pub(crate) struct Stamp(AtomicU64);
@@ -27,7 +26,6 @@ impl Default for Stamp {
 }
 
 fn next() -> u64 {
-    // 0 is never a table's stamp.
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Relaxed) + 1
 }
@@ -38,8 +36,7 @@ impl Stamp {
         self.0.load(Acquire)
     }
 
-    /// Called before the removed entry is freed or its key reused. Entries have a stamp from before their lookup, or from under `renew`'s
-    /// lock.
+    /// Called before the removed entry is freed or its key reused. Entries have a stamp from before their lookup, or under `renew`'s lock.
     pub fn renew(&self) {
         // SYNC POINT: gone. Pairs with now.
         self.0.store(next(), Release);
@@ -122,7 +119,6 @@ impl<T: Remembered> Numbered<T::Key, T> {
         let things = self.read();
         let thing = things.get(&key)?;
         let row = Row { stamp: self.stamp.now(), key: Some(key), thing: Arc::downgrade(thing) };
-        // As above.
         let _ = T::recent().try_with(|recent| {
             let next = recent.next.replace((recent.next.get() + 1) % MANY);
             recent.rows.borrow_mut()[next] = row;
@@ -145,7 +141,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
         things.remove(&key)
     }
 
-    /// Passes each removed entry to `gone` before other threads can observe the removal.
+    /// `gone` gets each removed entry before other threads observe that.
     pub fn take(&self, mut goes: impl FnMut(&T) -> bool, mut gone: impl FnMut(T::Key, Arc<T>)) {
         let mut things = self.write();
         for (key, thing) in things.extract_if(|_, thing| goes(thing)) {

@@ -1,7 +1,7 @@
 //! [`Residents`]: a device's persistent kernels, and the capacity that they leave.
 //!
-//! All groups of a kernel must be resident at once, because they may wait for each other. Each takes a share of a multiprocessor, by the
-//! driver's occupancy: the model picks the least loaded one, as a device does. Of one stream only the largest kernel counts.
+//! All groups of a kernel must be resident at once: they may wait for each other. Each takes a share of a multiprocessor, by the driver's
+//! occupancy: as devices do, the model picks the least loaded one. Of a stream only the largest kernel counts.
 
 use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ pub(super) struct Resident {
     share: u64,
 }
 
-/// A multiple of each of 1 to 32, the groups that a multiprocessor has held so far.
+/// A multiple of 1 to 32, the groups per multiprocessor so far.
 const WHOLE: u64 = 144_403_552_893_600;
 
 #[derive(Clone, Copy)]
@@ -58,14 +58,14 @@ impl Fit {
 }
 
 impl Residents {
-    /// Only the holder queues a persistent kernel, or one that must fit next to them.
+    /// Only the holder queues a persistent kernel, or one beside them.
     pub fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
-    /// Kernels of the same stream run one after the other.
+    /// Kernels of a stream run in sequence.
     pub(super) fn fits(&self, residents: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = residents.len();
         residents.retain(|resident| !self.is_reached(resident.ticket));
@@ -133,7 +133,6 @@ mod tests {
         let [two, one] = [resident(large, 2), resident(small, 1)];
         assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
         assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");
-        // No known device reports these.
         let odd = Fit { each: u32::MAX, processors: u32::MAX };
         assert_eq!((odd.most(), odd.beside(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
         let none = Fit { each: 0, processors: 0 };

@@ -17,7 +17,7 @@ pub(super) enum Way {
     Staged,
 }
 
-/// Two words, so that it is passed in registers.
+/// Two words, passed in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     what: What,
@@ -27,7 +27,6 @@ pub(super) struct Done {
 #[derive(Clone, Copy, Debug)]
 enum What {
     HostCopy,
-    /// The host's end is pinned or managed.
     Upload,
     UploadOfPageable,
     Download,

@@ -1,5 +1,5 @@
-//! Uses the driver's lazily loaded kernels and engines once: those for fills, for copies within a device and for pools. Loading one may
-//! wait for every running kernel.
+//! Uses the driver's lazily loaded kernels and engines once: fills, copies within a device, pools. Loading may wait for every running
+//! kernel.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -9,13 +9,13 @@ use cudarc::driver::sys::CUdeviceptr;
 use super::device::{Device, Lane};
 use crate::Result;
 
-/// Larger than what the driver fills or copies by other means.
+/// The driver fills or copies less by other means.
 const HALF: usize = 256 << 10;
 
 unsafe extern "C" fn nothing(_: *mut c_void) {}
 
 impl Device {
-    /// After a failure, the first real use reports the error.
+    /// After a failure, the first use reports the error.
     pub fn warm_up(&self) {
         let mut address = 0;
         let allocated = self.now(|lane| match &self.pool {
@@ -27,7 +27,6 @@ impl Device {
             return;
         }
         let _ = allocated.and_then(|()| self.now(|lane| self.use_all(lane, address)));
-        // Even if waiting failed.
         let free = || {
             let mut is_freed = false;
             let _ = self.now(|lane| {
@@ -42,7 +41,7 @@ impl Device {
             });
             is_freed
         };
-        // After two failures the context is lost, and its end frees the memory.
+        // After two failures the context is lost.
         if !free() {
             free();
         }

@@ -1,5 +1,5 @@
-//! [`Watch`]: a thread that polls for completed uses while values are kept. So a drop wakes a task, at most 1 ms late, even if no thread
-//! calls the backend: the driver's callbacks must not call the driver.
+//! [`Watch`]: a thread that polls for completed uses while values are kept. So a drop wakes a task at most 1 ms late, without calls of the
+//! backend: the driver's callbacks must not call the driver.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
@@ -20,7 +20,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Joins the thread, unless in it: a value dropped there may hold the last reference to the backend.
+    /// Joins the thread, unless in it: a value dropped there may hold the backend's last reference.
     pub fn end(&self) {
         self.is_ending.store(true, SeqCst);
         let thread = self.thread().take();
@@ -48,11 +48,10 @@ impl Shared {
         match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || shared.look_on()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
-                    // It is about to release its reference to the shared state, of which the backend must be the last holder.
+                    // It is about to release the shared state, which the backend must hold last.
                     let _ = before.join();
                 }
             }
-            // Then the next call of the backend drains.
             Err(_) => watch.is_on.store(false, SeqCst),
         }
     }
@@ -64,7 +63,7 @@ impl Shared {
             let left = self.deferred.values();
             if left == 0 {
                 self.watch.is_on.store(false, SeqCst);
-                // A value added meanwhile may have found `is_on` set.
+                // A value added meanwhile may have found it set.
                 if self.deferred.values() == 0 || self.watch.is_on.swap(true, SeqCst) {
                     return;
                 }

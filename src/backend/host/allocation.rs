@@ -19,7 +19,7 @@ pub(super) enum Owner {
 }
 
 impl HostBackend {
-    /// If memory is short, waits for due frees and tries again.
+    /// With too little memory, waits for due frees and retries.
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
         if let Err(Error::OutOfMemory { .. } | Error::Limit { of: LimitOf::Pinned, .. }) = outcome {
@@ -64,7 +64,6 @@ impl HostBackend {
         Ok((Range::of(request, place.0, Owner::Arena(offset)), arena.address(offset), false))
     }
 
-    /// True for locked pages.
     fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, layout, options, .. } = *request;
         if layout.align() as u64 > ALIGN {
@@ -73,7 +72,6 @@ impl HostBackend {
         let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;
         if location == MemoryLocation::Pinned {
-            // Before the lock: the system refuses sizes beyond the machine.
             self.shared.budget.take(layout.size() as u64)?;
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {

@@ -1,4 +1,4 @@
-//! Device memory: one mapping of the capacity, and a window of addresses that are not mapped.
+//! Device memory: a mapping of the capacity, and a window of unmapped addresses.
 //!
 //! 1. Offset 0 is aligned to [`ALIGN`] in both.
 //! 2. Bytes are accessed through raw pointers: a kernel may be writing them.
@@ -22,7 +22,7 @@ pub(super) const ALIGN: u64 = 2 << 20;
 pub(super) const MOST: u64 = 1 << 40;
 
 /// Never reused, and separated by gaps. On x86-64, bit 63 without bit 61 makes an address non-canonical; on AArch64, which ignores the top
-/// byte, bit 55 makes it a kernel address.
+/// byte, bit 55 makes it a kernel's.
 const WINDOWS: u64 = 0xD080_0000_0000_0000;
 const WINDOWS_SIZE: u64 = 1 << 55;
 
@@ -32,7 +32,6 @@ pub(super) struct Arena {
     space: Mutex<Space>,
     /// Of managed memory, in bytes.
     page: u64,
-    /// Of offset 0.
     place: Place,
     /// INVARIANT: contains `capacity` bytes from `place` on.
     _mapping: Mapping,
@@ -42,7 +41,6 @@ pub(super) struct Arena {
 struct Space {
     free_list: FreeList,
     pages: Pages,
-    /// Of allocations and pages together.
     peak: u64,
 }
 
@@ -97,7 +95,7 @@ impl Arena {
         self.reserve(&mut space, bytes, align, &mut Vec::new()).map(Some)
     }
 
-    /// Adds evicted pages to `evicted`. Under the pager's lock, so that the log has the order of the moves.
+    /// The pager's lock keeps the log in the order of moves.
     pub fn take_from_pages(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         self.reserve(&mut self.space(), bytes, align, evicted)
     }
@@ -149,8 +147,6 @@ impl Arena {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Poisons and frees a range.
-    ///
     /// # Safety
     ///
     /// [`take`](Self::take) allocated it; it is freed once and unused.

@@ -23,7 +23,7 @@ use crate::backend::{
 use crate::{Error, Result};
 
 // SAFETY: blocks are exclusive parts of arenas or mappings. `allocate` checks size and alignment and zeroes what the host reads; `Deferred`
-// frees after the uses; a stream's thread executes in order.
+// frees after the uses; a stream executes in order.
 unsafe impl Backend for HostBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -64,7 +64,7 @@ unsafe impl Backend for HostBackend {
         };
         let facts = Facts { to: outcome.as_ref().ok().map(Block::address), ..facts };
         let is_given = outcome.is_ok();
-        // If the user's clock panics, the caller gets no block.
+        // After a panic of the clock, the caller gets no block.
         let give = |has_panicked: bool| match &outcome {
             Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(block.address(), range)),
             _ => Ok(()),
@@ -115,7 +115,7 @@ unsafe impl Backend for HostBackend {
             self.shared.arena(device)?;
             Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
         };
-        // If the user's clock panics, the caller gets no stream.
+        // As above, no stream.
         let close = |has_panicked| {
             if let (true, Some(id)) = (has_panicked, opened.get()) {
                 self.close_stream(id);
@@ -174,7 +174,6 @@ unsafe impl Backend for HostBackend {
                 };
                 self.queue(facts, stream, wait).map(drop)
             }
-            // Only the model advances.
             None => self.call(|| facts, || self.stream(stream).map(|_| model())),
         }
     }

@@ -1,4 +1,4 @@
-//! The configuration of a host backend.
+//! Configuration of a host backend.
 
 use core::fmt;
 use std::sync::Arc;
@@ -31,7 +31,6 @@ pub struct Builder {
     pub(super) memories: Vec<u64>,
     device_memory: u64,
     devices: u32,
-    /// Without the peers.
     pub(super) capabilities: Capabilities,
     pub(super) peers: Vec<(u32, u32)>,
     pub(super) faults: Option<Faults>,
@@ -92,7 +91,7 @@ impl Builder {
         self
     }
 
-    /// Sets the number of blocks that a device runs at once; more are refused. Default: no limit, but a launch with too few threads fails
+    /// Sets the blocks that a device runs at once, and refuses more. By default there is no limit, but a launch with too few threads fails
     /// at execution.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = groups;
@@ -105,7 +104,7 @@ impl Builder {
         self
     }
 
-    /// Sets the calls that fail, and [counts calls](HostBackend::calls); default none.
+    /// Sets the calls that fail, and [counts calls](HostBackend::calls).
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = Some(faults);
         self
@@ -117,13 +116,13 @@ impl Builder {
         self
     }
 
-    /// Sets a link whose time is modelled; default none.
+    /// Sets a link whose time is modelled.
     pub fn link(mut self, link: Link) -> Self {
         self.link = Some(link);
         self
     }
 
-    /// Sets the clock in ns, which must not call the backend; default: the time since building.
+    /// Sets the clock in ns, which must not call the backend; default: time since building.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -135,13 +134,13 @@ impl Builder {
         self
     }
 
-    /// Sets the bytes that may be pinned at once; default: [`pinned_budget`] of the machine's memory.
+    /// Sets the bytes that may be pinned at once; default: [`pinned_budget`] of the memory.
     pub const fn pinned_budget(mut self, bytes: u64) -> Self {
         self.pinned_budget = Some(bytes);
         self
     }
 
-    /// Sets the machine's memory for the default of [`pinned_budget`](Self::pinned_budget); default: the system's.
+    /// Sets the machine's memory for the default [`pinned_budget`](Self::pinned_budget); default: the system's.
     pub const fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
@@ -159,19 +158,19 @@ impl Builder {
         self
     }
 
-    /// Sets the reported [`system_scope`](Capabilities::system_scope); default true. Stores are always visible.
+    /// Sets the reported [`system_scope`](Capabilities::system_scope); default true; stores are always visible.
     pub const fn system_scope(mut self, system_scope: bool) -> Self {
         self.capabilities.system_scope = system_scope;
         self
     }
 
-    /// Sets the reported [`host_native_atomics`](Capabilities::host_native_atomics); default true. They always are.
+    /// Sets the reported [`host_native_atomics`](Capabilities::host_native_atomics); default true; they always are.
     pub const fn host_native_atomics(mut self, native: bool) -> Self {
         self.capabilities.host_native_atomics = native;
         self
     }
 
-    /// Sets whether managed pages never migrate, as with one shared memory; default false.
+    /// Sets whether managed pages never migrate; default false.
     pub const fn shared_memory(mut self, shared: bool) -> Self {
         self.capabilities.shared_memory = shared;
         self
@@ -187,9 +186,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for a memory or page size of 0 or above 1 TiB, or more than 64 devices;
-    /// [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) if the system cannot map the memory;
-    /// [`Config`](crate::Error::Config) for a rate of the [`Link`] that is not positive.
+    /// [`Size`](crate::Error::Size) for a memory or page size of 0 or above 1 TiB, or above 64 devices;
+    /// [`NoDevice`](crate::Error::NoDevice) for none, or an unknown peer; [`Map`](crate::Error::Map) for the memory;
+    /// [`Config`](crate::Error::Config) unless each rate of the [`Link`] is positive.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {

@@ -1,4 +1,4 @@
-//! Frees and drops that wait until uses are complete.
+//! Frees and drops after uses.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -12,7 +12,7 @@ use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
 
-/// Drained by streams after each operation, so a block is freed right after its last use.
+/// Drained by streams after each operation: a block is freed right after its last use.
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
@@ -24,7 +24,6 @@ pub(super) struct Deferred {
 #[derive(Default)]
 struct Waiting {
     held: Vec<(Uses, Held)>,
-    /// Threads that are freeing blocks.
     going: usize,
     dropping: Vec<Range<u64>>,
 }
@@ -44,13 +43,13 @@ impl Deferred {
             waiting.held.push((*uses, held));
             self.recount(&waiting);
         }
-        // The last use may have completed meanwhile, and its stream found the queue empty.
+        // The last use may have completed meanwhile.
         self.drain(shared);
     }
 
     pub fn drain(&self, shared: &Shared) {
         // SYNC POINT: something waits. Pairs with itself: one side adds an entry, then checks its uses; the other completes an operation,
-        // then checks for entries. A total order prevents that both miss the other's write.
+        // then checks for entries. The total order prevents that both miss the other's write.
         fence(SeqCst);
         if self.count.load(Relaxed) == 0 {
             return;
@@ -58,7 +57,7 @@ impl Deferred {
         self.let_go_if(shared, |_| true);
     }
 
-    /// Frees every due block, and waits for frees of other threads. Drops no values: their drops may need the caller's locks.
+    /// Frees every due block, and waits for other threads' frees; drops no values: they may need the caller's locks.
     pub fn catch_up(&self, shared: &Shared) {
         self.give_back(shared, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
     }
@@ -81,7 +80,7 @@ impl Deferred {
         }
     }
 
-    /// A panic has no caller, so it is counted.
+    /// A panic is counted: it has no caller.
     fn let_go_if(&self, shared: &Shared, goes: impl Fn(&Held) -> bool) {
         let mut waiting = self.waiting();
         let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && shared.are_over(uses);
@@ -105,7 +104,7 @@ impl Deferred {
         blocks.into_iter().for_each(go);
         self.waiting().going -= 1;
         self.gone.notify_all();
-        // A user's value may wait for any thread, so none waits for these drops.
+        // A user's value may wait for any thread, so none waits for its drop.
         for value in values {
             let beyond = value.1.beyond().cloned();
             go(value);
@@ -119,8 +118,8 @@ impl Deferred {
         }
     }
 
-    /// A pending value is bound to a freed block around this one. A value with incomplete uses may be bound to a later block here, so it is
-    /// ignored.
+    /// A pending value is bound to a freed block around this one. A value with incomplete uses is ignored: it may be bound to a later
+    /// block.
     pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
         // SYNC POINT: a value was dropped. Pairs with recount: 0 shows the effects of the drop.
         if self.count.load(Acquire) == 0 {

@@ -1,9 +1,9 @@
-//! Fault injection for tests.
+//! Fault injection.
 //!
-//! 1. A plan selects calls that fail: the n-th, all from the n-th on, or random ones, repeatable by a seed.
-//! 2. Failed calls count too. A fault at execution is decided at the call.
+//! 1. A plan selects failing calls: the n-th, all from the n-th on, or random ones, repeatable by a seed.
+//! 2. Failed calls count too; a fault at execution is decided at the call.
 //! 3. A failing call has no effect, but a free frees, and a wait waits.
-//! 4. A failing allocation is out of memory; other calls are [`Injected`](Error::Injected). A copy can [succeed with a wrong
+//! 4. A failing allocation is out of memory; other calls are [`Injected`](Error::Injected), or copies [succeed with a wrong
 //!    bit](Fault::flipping).
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -141,20 +141,20 @@ impl Fault {
         Self { which: Which::From(n), when_executed: false, flips: None }
     }
 
-    /// Fails each call with a probability from 0 to 1; a seed always selects the same calls.
+    /// Fails each call with a probability from 0 to 1, repeatable by a seed.
     #[must_use]
     pub fn random(probability: f64, seed: u64) -> Self {
         let below = (probability * u64::MAX as f64) as u64;
         Self { which: Which::Chance { below, seed }, when_executed: false, flips: None }
     }
 
-    /// Fails at execution, not at queueing. A blocking call fails at the call.
+    /// Fails at execution, not at queueing; a blocking call fails at the call.
     #[must_use]
     pub const fn when_executed(self) -> Self {
         Self { when_executed: true, ..self }
     }
 
-    /// Instead of failing, flips one bit of the byte at `at`, modulo the length. Only copies within the backend's memory.
+    /// Flips one bit of the byte at `at`, modulo the length, instead of failing; only for copies within the backend's memory.
     #[must_use]
     pub const fn flipping(self, at: u64) -> Self {
         Self { flips: Some(at), when_executed: true, ..self }
@@ -172,7 +172,7 @@ impl Fault {
     }
 }
 
-/// A plan of faults. The first that applies counts.
+/// A plan of faults, of which the first that applies counts.
 ///
 /// ```
 /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};

@@ -1,6 +1,6 @@
-//! The link model: the time that a run would take if copies crossed a bus.
+//! The link model: the time of a run if copies crossed a bus.
 //!
-//! 1. Time is virtual: the same calls give the same times, and no thread sleeps.
+//! 1. Time is virtual and repeatable; no thread sleeps.
 //! 2. A device copies in, copies out and works at once, each in call order. A queued operation begins after its call, the stream's earlier
 //!    operations, and its engines' work. A blocking call or a wait occupies the host.
 //! 3. Page migration on access is not modelled.
@@ -51,8 +51,8 @@ pub struct Link {
 pub type KernelTime = Arc<dyn Fn(&str, &[u64]) -> u64 + Send + Sync>;
 
 impl Default for Link {
-    /// Returns round figures of PCIe 3.0 x16: 10 us, 12 GB/s pinned and between devices, 6 pageable, 10 within the host, 500 within a
-    /// device. Kernels take no time.
+    /// Returns figures like PCIe 3.0 x16: 10 us, 12 GB/s pinned and between devices, 6 pageable, 10 within the host, 500 within a device;
+    /// kernels take no time.
     fn default() -> Self {
         let (latency_ns, pinned, pageable, device, host, peer) = (10_000, 12.0, 6.0, 500.0, 10.0, 12.0);
         Self { latency_ns, pinned, pageable, device, host, peer, kernel_ns: Arc::new(|_, _| 0) }
@@ -60,7 +60,6 @@ impl Default for Link {
 }
 
 impl Link {
-    /// Another rate would give an infinite time, or none.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let &Self { pinned, pageable, device, host, peer, .. } = self;
         let rates =
@@ -129,7 +128,6 @@ pub(super) struct Model {
     times: Mutex<Times>,
 }
 
-/// In ns, when each becomes idle.
 struct Times {
     host: u64,
     engines: Vec<Engines>,
@@ -213,7 +211,7 @@ impl Times {
         last.checked_sub(1).map_or(0, |last| ends[last])
     }
 
-    /// From `from` on at the earliest. Returns the end.
+    /// Returns the end.
     fn spend(&mut self, link: &Link, work: &Work<'_>, from: u64) -> u64 {
         let engines = &mut self.engines;
         let hop = |pageable, bytes| link.latency_ns.saturating_add(time(bytes, if pageable { link.pageable } else { link.pinned }));
@@ -241,7 +239,7 @@ impl Times {
     }
 }
 
-/// From `from` on, once all are idle. Returns the end.
+/// Returns the end.
 fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 {
     let begin = engines.iter().fold(from, |begin, engine| begin.max(**engine));
     let end = begin.saturating_add(takes);

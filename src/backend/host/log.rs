@@ -1,4 +1,4 @@
-//! The log of calls, for tests that check an order.
+//! The log of calls.
 
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use super::faults::Verb;
 use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
-/// An entry of the log, added before a caller can observe its event.
+/// An entry, added before a caller can observe its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
@@ -45,7 +45,7 @@ pub enum Phase {
     Freed,
     /// A page migrated to a device.
     PagedIn,
-    /// A page left a device for the host or another device.
+    /// A page left a device for another place.
     PagedOut,
     /// A page was evicted from a device.
     Evicted,
@@ -92,7 +92,7 @@ impl Log {
         Self { is_on, calls: Mutex::new(Vec::new()) }
     }
 
-    /// The clock is read under the lock, so times are as monotonic as it is.
+    /// Under the lock: times are as monotonic as the clock.
     pub fn record(&self, facts: &Facts, phase: Phase, ticket: Option<u64>, ok: bool, clock: impl FnOnce() -> u64) {
         if !self.is_on {
             return;

@@ -14,7 +14,7 @@ unsafe impl Sync for Place {}
 
 const PAGE: usize = 4096;
 
-/// Zeroed memory without other references.
+/// Zeroed, without other references.
 pub(super) struct Mapping {
     /// INVARIANT: `len` mapped bytes begin here, at least 1.
     place: Place,
@@ -24,12 +24,10 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Fails if the system lacks that much.
     pub fn new(len: usize, align: usize) -> Result<Self> {
         Self::map(len, align, true)
     }
 
-    /// Partly used addresses, even without overcommit.
     pub fn sparse(len: usize) -> Result<Self> {
         Self::map(len, PAGE, false)
     }
@@ -38,7 +36,6 @@ impl Mapping {
         if len == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
-        // Room for an alignment above a page.
         let mapped = len.saturating_add(align.saturating_sub(PAGE));
         let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
         let padding = if align > PAGE { base.align_offset(align) } else { 0 };
@@ -51,7 +48,6 @@ impl Mapping {
         self.place
     }
 
-    /// All pages or none.
     pub fn lock(&self) -> bool {
         system::lock(self.place.0, self.len)
     }

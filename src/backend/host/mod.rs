@@ -1,16 +1,16 @@
-//! The host backend: simulated devices, for tests and for machines without a GPU.
+//! Simulated devices, for tests and machines without a GPU.
 //!
-//! 1. Device memory has its own address space: host code that dereferences such an address faults.
+//! 1. Device memory has its own address space; a host access there faults.
 //! 2. Device memory holds [`POISON`] when allocated and when freed. Host-visible memory is zeroed.
 //! 3. A stream is a thread, which reads the source of a copy at execution.
 //! 4. A call with an address outside live memory fails.
-//! 5. [`Counters`] count every allocation, free, copy, fill and launch once, when complete.
+//! 5. [`Counters`] count each completed allocation, free, copy, fill and launch once.
 //! 6. [`Faults`] can be injected into any call; a [log](Call) has all calls.
 //! 7. Copies without peer access, set per direction, go through the host.
 //! 8. Managed pages [occupy](HostBackend::occupied) device memory, and are evicted when it is short.
 //! 9. A forked process frees nothing and drops no kept value: both are the parent's.
 //!
-//! A copy is a `memcpy`; a [model](Link) computes a link's time. Use of a host pointer into freed pinned or managed memory is not detected.
+//! A copy is a `memcpy`; a [model](Link) computes a link's time. Use of a freed host pointer to pinned or managed memory is not detected.
 
 mod allocation;
 mod arena;
@@ -51,7 +51,7 @@ pub use pinned::{host_memory, pinned_budget};
 /// A clock in ns.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Simulated devices. Memory and streams keep it alive.
+/// Simulated devices; memory and streams keep them alive.
 pub struct HostBackend {
     shared: Arc<Shared>,
 }
@@ -70,7 +70,7 @@ impl HostBackend {
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }
 
-    /// Returns the number of calls of a verb. `None` without [faults](Builder::faults), a [log](Builder::log), a [link](Builder::link) or
+    /// Returns the number of calls of a verb; `None` without [faults](Builder::faults), a [log](Builder::log), a [link](Builder::link) or
     /// [`set_faults`](Self::set_faults).
     #[must_use]
     pub fn calls(&self, verb: Verb) -> Option<u64> {
@@ -103,7 +103,7 @@ impl HostBackend {
         Ok(self.shared.arena(device)?.occupied())
     }
 
-    /// Returns the host's virtual time in the [model](Builder::link), in ns from 0.
+    /// Returns the host's virtual time in the [model](Builder::link), in ns.
     #[must_use]
     pub fn model_now(&self) -> Option<u64> {
         self.shared.model.as_ref().map(link::Model::now)

@@ -1,4 +1,4 @@
-//! The operations that a stream executes.
+//! The operations of a stream.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -24,7 +24,7 @@ use crate::backend::{Copy, Fill, MemoryLocation, Operand, Place, Prefetch, Strea
 use crate::trace::event;
 use crate::{Error, Result};
 
-/// INVARIANT: the caller that queued it made the promise of the backend's method.
+/// INVARIANT: its caller made the promise of the backend's method.
 pub(super) enum Operation {
     /// Target and source were pageable when queued.
     Copy(Copy, Route, [bool; 2]),
@@ -43,7 +43,7 @@ pub(super) enum Operation {
     After {
         stream: Arc<Queue>,
         number: u64,
-        /// The other stream had an earlier kernel when this was queued.
+        /// The other stream had an earlier kernel at that time.
         may_last: bool,
     },
 }
@@ -94,7 +94,6 @@ impl Operation {
                 Ok(())
             }
             Self::After { ref stream, number, .. } => {
-                // Its own waiter gets the other's failure.
                 stream.wait_for(number);
                 Ok(())
             }
@@ -114,7 +113,7 @@ impl Launch {
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
-        // Groups may wait for each other, so none runs unless all have a thread.
+        // Groups may wait for each other, so all need a thread.
         let all_there = OnceLock::new();
         let outcome = thread::scope(|scope| {
             let start = |number| {
@@ -145,7 +144,6 @@ impl Shared {
             (false, true) => Route::Upload { to: to.device, pageable: pageable(&from) },
             (true, false) => Route::Download { from: from.device, pageable: pageable(&to) },
             (true, true) if from.device == to.device => Route::Device(to.device),
-            // Either device's copy engine can do it.
             (true, true) if self.peers.reaches(from.device, to.device) || self.peers.reaches(to.device, from.device) => {
                 Route::Peer { from: from.device, to: to.device }
             }
@@ -177,7 +175,6 @@ impl Shared {
     pub unsafe fn copy(&self, copy: &Copy, queued: Option<(Route, [bool; 2])>, stream: Option<StreamId>) -> Result<Route> {
         let (to, from, route) = self.ends(copy, queued.map(|(_, pageable)| pageable))?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
-        // Regardless of peer changes since the call.
         let route = queued.map_or(route, |(route, _)| route);
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
@@ -197,7 +194,6 @@ impl Shared {
         Ok(route)
     }
 
-    /// Before the copy is complete.
     pub fn flip(&self, copied: &Facts, at: u64) {
         let (Some(to), Some(at)) = (copied.to, at.checked_rem(copied.bytes)) else { return };
         // Memory outside every range is the caller's.

@@ -1,9 +1,9 @@
-//! The residency of managed pages.
+//! Residency of managed pages.
 //!
-//! 1. Pages migrate to a device when a kernel resolves their address, on copies to or from device memory, and on prefetches; to the host on
-//!    copies to or from host memory, and for host slices.
-//! 2. Allocations and new pages evict the least recently used. If none can be, a page stays on the host.
-//! 3. This is accounting only: bytes never move.
+//! 1. Pages migrate to a device when a kernel resolves their address, on copies with its memory, and on prefetches; to the host on its
+//!    copies and for slices.
+//! 2. Allocations and new pages evict the least recently used; if none can be, a page stays on the host.
+//! 3. This is accounting: bytes never move.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,14 +23,12 @@ use crate::backend::ranges::Found;
 pub(super) struct Pager {
     /// 0 if pages never migrate.
     page: u64,
-    /// No page is on two devices, and the log has the order of moves.
+    /// No page is on two devices; the log has the order of moves.
     moving: Mutex<()>,
-    /// On all devices; 0 lets host accesses skip the locks.
+    /// 0 lets host accesses skip the locks.
     resident: AtomicU64,
 }
 
-/// By address.
-///
 /// INVARIANT: the maps have the same pages.
 #[derive(Default)]
 pub(super) struct Pages {
@@ -44,7 +42,6 @@ impl Pages {
         self.touched.len() as u64
     }
 
-    /// Makes a resident page the most recently used.
     pub fn touch(&mut self, page: u64) -> bool {
         let is_here = self.remove(page);
         if is_here {
@@ -67,7 +64,6 @@ impl Pages {
         touch.is_some()
     }
 
-    /// Removes the least recently used page.
     pub fn oldest(&mut self) -> Option<u64> {
         let (_, page) = self.by_touch.pop_first()?;
         self.touched.remove(&page);
@@ -82,7 +78,6 @@ impl Pager {
 }
 
 impl Shared {
-    /// By a device, or the host for `None`.
     pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || bytes == 0 || (by.is_none() && resident.load(Relaxed) == 0) {
@@ -100,7 +95,7 @@ impl Shared {
             let Some(arena) = by.and_then(|device| self.arenas.get(device as usize)) else { continue };
             let came = arena.admit(page, &mut evicted).then_some((Phase::PagedIn, page));
             let moves = evicted.drain(..).map(|page| (Phase::Evicted, page)).chain(came);
-            // Each has migrated and is counted, even if the user's clock panics.
+            // Each has migrated, even if the user's clock panics.
             each(moves, |(phase, page)| self.paged(facts, phase, page));
         }
     }

@@ -32,7 +32,6 @@ impl Peers {
         device == other || self.links.get(index(device, other, self.devices)).is_some_and(|(_, is_enabled)| is_enabled.load(Relaxed))
     }
 
-    /// True if that changed anything.
     pub fn set(&self, device: u32, peer: u32, enabled: bool) -> Result<bool> {
         for asked in [device, peer] {
             exists(asked, self.devices)?;

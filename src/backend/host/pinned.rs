@@ -1,4 +1,4 @@
-//! The budget of pinned memory, which other processes cannot use.
+//! The budget of pinned memory.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -41,7 +41,7 @@ impl Budget {
 /// Returns the machine's memory in bytes, if the system reports it.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
-    // "MemTotal:       16303428 kB"; only on Linux.
+    // Only on Linux.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

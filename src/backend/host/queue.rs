@@ -33,11 +33,10 @@ pub(super) struct Item {
 
 type Numbered = (u64, Option<Item>);
 
-/// When recorded numbers completed, in ns.
+/// Completion times of recorded numbers, in ns.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
-    /// Two stream threads that join each other would deadlock, so none joins another.
     static IS_STREAM: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -46,7 +45,6 @@ pub(super) struct Queue {
     /// `None` once closed; the last number assigned.
     sender: Mutex<(Option<Sender<Numbered>>, u64)>,
     done: AtomicU64,
-    /// Launches queued or running.
     launches: AtomicUsize,
     /// Queued or running, for a stream of unbounded duration.
     waits: AtomicUsize,
@@ -75,7 +73,7 @@ impl Queue {
             thread: Mutex::default(),
         });
         let name = format!("ringmem-{}", id.get());
-        // Until the handle is stored, so that `close` does not miss it.
+        // Until the handle is stored, for `close`.
         let mut thread = queue.thread.lock().unwrap_or_else(PoisonError::into_inner);
         *thread = Some(
             thread::Builder::new()
@@ -131,7 +129,7 @@ impl Queue {
         shared.deferred.drain(shared);
     }
 
-    /// After a panic outside a kernel, such as in a clock, later operations fail unexecuted.
+    /// After a panic outside a kernel, later operations fail unexecuted.
     fn execute(&self, shared: &Shared, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
@@ -196,7 +194,7 @@ impl Queue {
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         announce(number);
         {
-            // The stream does not advance under this lock: it has executed everything, or finds the mark behind the current operation.
+            // The stream has executed everything, or finds the mark after the current operation.
             let _failures = self.failures();
             if self.reached(sender.1) {
                 self.done.store(number, Release);
@@ -209,7 +207,6 @@ impl Queue {
         Ok(number)
     }
 
-    /// If its duration is unbounded.
     fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
         match operation {
             Operation::Launch(_) => Some(&self.launches),
@@ -222,7 +219,6 @@ impl Queue {
         self.launches.load(Relaxed) > 0
     }
 
-    /// A kernel or a wait for another stream is incomplete.
     pub fn may_last(&self) -> bool {
         self.has_kernels() || self.waits.load(Relaxed) > 0
     }
@@ -245,10 +241,9 @@ impl Queue {
         self.records().remove(&number);
     }
 
-    /// Returns true if the operation is executed within `timeout`, or its unreported failure; for a recorded number, also an earlier one.
+    /// True if executed within `timeout`, or the operation's unreported failure; for a recorded number, also an earlier one.
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
-        // Skips the lookup if nothing failed.
         let first = if failures.untold() == 0 || self.recorded(number).is_none() { number } else { 0 };
         failures.tell(first..=number).map(|()| true)
     }
@@ -258,7 +253,7 @@ impl Queue {
         self.failures().have(number)
     }
 
-    /// Returns the first unreported failure so far, and marks the others as reported.
+    /// Returns the first unreported failure; the others count as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
@@ -267,13 +262,13 @@ impl Queue {
 
     pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
-        // It may have completed before; by the lock of `tasks`, one side sees the other.
+        // By the lock, one side sees the other.
         if self.reached(number) {
             self.wake(shared);
         }
     }
 
-    /// A waker's panic has no caller, so it is counted.
+    /// A waker's panic is counted.
     fn wake(&self, shared: &Shared) {
         for waker in self.tasks.over(self.done.load(Acquire)) {
             if caught(|| waker.wake()).is_none() {
@@ -311,7 +306,7 @@ impl Queue {
         Some(failures)
     }
 
-    /// Waits for the queued operations, unless a launch or a wait for another stream is among them, or in a stream's thread.
+    /// Waits for the queued operations, unless a launch or a wait for another stream is among them, or on a stream's thread.
     pub fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).0.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! The steps of a call: counting, faults, the model, logging.
+//! The steps of a call.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ impl HostBackend {
         })
     }
 
-    /// A fault is returned after the wait. `run` returns true if the wait is complete.
+    /// A fault is returned after the wait. `run`: whether it is complete.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let Some(facts) = self.shared.watched(|| Facts::of(verb, Some(stream))) else { return run() };
         let struck = self.shared.plan.next(verb);

@@ -1,4 +1,4 @@
-//! The state that a backend, its streams and its memory share.
+//! Shared by a backend, its streams and its memory.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
@@ -34,7 +34,6 @@ use crate::{Error, Result};
 
 pub(super) struct Shared {
     pub id: u64,
-    /// Runs the streams' threads.
     pub process: Process,
     pub arenas: Vec<Arena>,
     pub ranges: Ranges<Owner>,
@@ -43,7 +42,6 @@ pub(super) struct Shared {
     pub modules: RwLock<HashMap<ModuleId, &'static [Entry]>>,
     pub deferred: Deferred,
     pub counts: Counts,
-    /// Without the peers.
     pub capabilities: Capabilities,
     pub knows_memory: bool,
     pub resident_groups: u32,
@@ -52,7 +50,6 @@ pub(super) struct Shared {
     pub pager: Pager,
     pub plan: Plan,
     pub model: Option<Model>,
-    /// Counted, given faults, timed or logged.
     is_watched: AtomicBool,
     log: Log,
     clock: Option<Clock>,
@@ -124,7 +121,6 @@ impl Shared {
         if !self.is_watched() {
             return go(false);
         }
-        // Before the free is visible.
         let facts = Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) };
         both(|| self.log(&facts, Phase::Freed, None, true), go);
     }
@@ -168,7 +164,7 @@ pub(super) struct Group<'a> {
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        // Freed blocks stay allocated until the launch is complete.
+        // Freed blocks stay allocated until then.
         let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
@@ -193,7 +189,7 @@ impl KernelHost for Group<'_> {
         self.groups
     }
 
-    /// With more pollers than cores, the awaited thread must be scheduled.
+    /// The awaited thread must be scheduled.
     fn pause(&self, times: u32) {
         match times {
             0..100 => core::hint::spin_loop(),

@@ -1,11 +1,11 @@
-//! Tasks that wait for operations of a stream.
+//! Tasks that wait for operations.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
-/// Separate from deferred frees, so that a stream visits only due ones.
+/// Separate from deferred frees: a stream visits only due ones.
 #[derive(Default)]
 pub(super) struct Tasks {
     waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,
