@@ -27,7 +27,7 @@ pub(super) struct Carrier {
     /// `None` if a poll is always due.
     pace: Option<Pace>,
     pub counts: Arc<Counts>,
-    /// Polled indices: one word for queued polls, one for blocking ones.
+    /// Polled indices: for queued and for blocking polls.
     staging: Pages,
     polling: Option<Ticket>,
     /// Begun, and the last completed.
@@ -64,11 +64,9 @@ impl Carrier {
         self.last
     }
 
-    /// One copy, or two where the slots wrap.
-    ///
     /// # Safety
     ///
-    /// Live slots until the copies are complete. Meanwhile no one writes the source or uses the target.
+    /// Live slots until the copies are complete; meanwhile no one writes the source or uses the target.
     pub unsafe fn slots(
         &mut self,
         stream: StreamId,
@@ -100,8 +98,8 @@ impl Carrier {
         Ok(ticket)
     }
 
-    /// [`slots`](Self::slots), then [`publish`](Self::publish); blocking without a stream. Returns the tickets of the first copy and the
-    /// store.
+    /// [`slots`](Self::slots), then [`publish`](Self::publish); blocking without a stream. Returns the first copy's and the store's
+    /// tickets.
     ///
     /// # Safety
     ///
@@ -140,7 +138,7 @@ impl Carrier {
         Ok([None; 2])
     }
 
-    /// As [`send`](Self::send) between mapped rings: this thread copies, and counts while the copy is being stored.
+    /// As [`send`](Self::send) between mapped rings: this thread copies.
     ///
     /// # Safety
     ///
@@ -179,7 +177,6 @@ impl Carrier {
         self.polls[0]
     }
 
-    /// A poll begun after so many has completed.
     pub const fn has_polled_since(&self, begun: u64) -> bool {
         self.polls[1] > begun
     }
@@ -214,7 +211,6 @@ impl Carrier {
             Index::Copied(from) => from,
         };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
-        // After a failure or a panic, the next call begins another poll.
         match self.polling.take() {
             None => {
                 // SAFETY: a live header's word, accessed as a word, and one of this carrier's own. `Pair` keeps the ring, and the pages
@@ -254,7 +250,6 @@ impl Carrier {
         self.backend.wait(ticket, Some(Duration::ZERO))
     }
 
-    /// Errors were reported, or their work is about to be repeated.
     pub fn settle(&mut self) {
         self.polling = None;
         if let Some(stream) = &self.stream {
@@ -267,7 +262,6 @@ impl Carrier {
     }
 }
 
-/// One run, or two where slots wrap.
 fn parts(index: u64, count: u64, capacity: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = count.min(capacity - (index & (capacity - 1)));
     [(index, first), (index.wrapping_add(first), count - first)].into_iter().filter(|&(_, count)| count > 0)

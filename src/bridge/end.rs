@@ -11,9 +11,7 @@ use crate::{Host, Result, RingMessage, Word};
 pub(super) trait NearEnd: Sized {
     type Message: RingMessage;
     const TO_DEVICE: bool;
-    /// Written by the kernel.
     const THEIRS: Line = if Self::TO_DEVICE { Line::Head } else { Line::Tail };
-    /// Written by the bridge.
     const OURS: Line = if Self::TO_DEVICE { Line::Tail } else { Line::Head };
 
     /// # Safety
@@ -23,7 +21,6 @@ pub(super) trait NearEnd: Sized {
     fn announced(self) -> Self;
     fn capacity(&self) -> u64;
     fn index(&self) -> u64;
-    /// As last polled.
     fn usable(&self) -> u64;
     fn refresh(&mut self) -> Result<u64, Corrupt>;
     /// # Safety

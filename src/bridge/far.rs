@@ -11,7 +11,7 @@ use crate::memory::{Page, Pages};
 use crate::ring::{ConsumerLine, ProducerLine};
 use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 
-/// Device addresses of a ring, for its kernel.
+/// Device addresses of a ring.
 ///
 /// ```
 /// use ringmem::bridge::{Options, RingBufferBridge, TransferStrategy};
@@ -107,7 +107,6 @@ impl Far {
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
     }
 
-    /// At a host address if the host maps the ring.
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
             // SAFETY: the pages hold header and slots.
@@ -116,7 +115,6 @@ impl Far {
         }
     }
 
-    /// Written by the kernel.
     pub fn read(&self, line: Line) -> Result<Index> {
         let pages = self.peer.as_ref().unwrap_or(&self.ring);
         match pages.host() {

@@ -36,7 +36,7 @@ pub struct Metrics {
     pub polls: u64,
     /// Flushes that found messages but no free slots.
     pub full: u64,
-    /// Fences, if nothing is copied because the ring is shared.
+    /// Fences, where a shared ring needs no copies.
     pub fences: u64,
     /// Failed flushes, repeated by the next.
     pub failures: u64,

@@ -1,17 +1,17 @@
-//! [`RingBufferBridge`]: moves messages between rings in host memory and rings in device memory.
+//! [`RingBufferBridge`]: moves messages between rings in host and device memory.
 //!
-//! Polling a ring is fast only in local memory, so each direction has a ring near the host and one near the kernel, and a flush copies
-//! messages between them, by a [`TransferStrategy`].
+//! Polling is fast only in local memory, so each direction has a ring at either side. A flush copies messages between them, by a
+//! [`TransferStrategy`].
 //!
-//! Use a bridge with kernels that you launch yourself, a [`Channel`](crate::channel::Channel) for a persistent kernel,
-//! [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
+//! Use a bridge with kernels that you launch, a [`Channel`](crate::channel::Channel) for a persistent kernel, [`stream`](crate::stream) to
+//! copy buffers, and [`ring`](crate::ring) between threads.
 //!
-//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives: the next flush repeats what failed.
-//! 2. A flush is one copy, or two where messages wrap, and one index store. It never waits for a kernel.
+//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives.
+//! 2. A flush is one copy, or two where messages wrap, and one index store; it never waits for a kernel.
 //! 3. A slot is released when its copy is complete.
 //! 4. A kernel's impossible index is [`Corrupt`](crate::attach::Corrupt).
 //!
-//! A bridge launches no kernels, encodes no messages and has no thread: flush it, `poll` it, or move it into a [`Pump`].
+//! A bridge launches no kernels, encodes no messages and has no thread: flush it, `poll` it, or use a [`Pump`].
 //!
 //! # A bridge by itself
 //!
@@ -41,8 +41,6 @@
 //! ```
 //!
 //! # With a kernel
-//!
-//! A [`Channel`](crate::channel::Channel) flushes its bridge with each send and receive.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -114,7 +112,6 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     up: Way<Consumer<'static, I, Host>>,
     down: Way<Producer<'static, O, Host>>,
     backend: Arc<dyn Backend>,
-    /// Messages since the last poll for answers.
     unanswered: u64,
 }
 
@@ -149,8 +146,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// An invalid ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement that the strategy cannot
-    /// serve.
+    /// An invalid ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement unfit for the strategy.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
         let backend = &Arc::clone(backend).erased();
         let Options { strategy, placement, capacity, start } = *options;
@@ -193,11 +189,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.used(&*self.backend, ticket)
     }
 
-    /// Moves messages from the host's ring to the kernel's. Returns how many; of a shared ring, how many it holds.
+    /// Moves messages to the kernel's ring; returns how many, or the number in a shared ring.
     ///
     /// # Errors
     ///
-    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt index. The next flush repeats what failed.
+    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt index; the next flush repeats what failed.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.up.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
@@ -205,7 +201,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(moved)
     }
 
-    /// Moves messages from the kernel's ring to the host's. Returns how many have arrived; of a shared ring, how many it holds.
+    /// Moves messages to the host's ring; returns how many have arrived, or the number in a shared ring.
     ///
     /// # Errors
     ///
@@ -217,7 +213,6 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(moved)
     }
 
-    /// One direction makes room and answers for the other.
     const fn hurry(&mut self, moved: u64) {
         if let (Some(up), Some(down), 1..) = (&mut self.up.mover, &mut self.down.mover, moved) {
             up.pair.carrier.hurry();
@@ -225,7 +220,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Flushes both directions, answers first. Returns how many messages went to the device and the host.
+    /// Flushes both directions, answers first; returns the numbers to the device and the host.
     ///
     /// # Errors
     ///
@@ -235,7 +230,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([up?, down?])
     }
 
-    /// Polls for answers only if nothing was moved, or if the output ring may be half full, where the kernel would wait.
+    /// Polls for answers only if nothing was moved, or if the output ring may be half full: the kernel would wait.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
@@ -248,23 +243,21 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.iter_mut().for_each(Mover::forget_failures);
     }
 
-    /// Failed flushes since the last progress.
     pub(crate) fn failing(&self) -> [u32; 2] {
         [self.up.failing(), self.down.failing()]
     }
 
-    /// Returns the messages not yet at the kernel's ring, and the answers seen there but not yet at the host's.
+    /// Returns the messages not yet at the kernel's ring, and the answers seen but not yet at the host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
         [self.up.pending(), self.down.pending()]
     }
 
-    /// Rings are separate.
     pub(crate) const fn moves(&self) -> bool {
         self.up.mover.is_some()
     }
 
-    /// Polls the kernel's input index. Returns how many sent messages it has not popped, and whether the poll succeeded: else the count is
+    /// Polls the kernel's input index. Returns the sent messages that it has not popped, and the poll's result: on an error, the count is
     /// older. `None` for shared rings: use [`Sender::refresh`].
     pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
         let up = self.up.mover.as_mut()?;

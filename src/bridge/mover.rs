@@ -1,6 +1,6 @@
 //! [`Mover`]: moves the messages of one direction between its two rings.
 //!
-//! Towards the device the bridge consumes the near ring, towards the host it produces; the kernel is the far ring's other end.
+//! Towards the device it consumes the near ring, towards the host it produces; the kernel is the far ring's other end.
 //!
 //! | index | towards the device | towards the host |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
 //! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! Only the bridge writes the other index, which shows the outcome of a failed call.
+//! Only the bridge writes the other index, which shows a failed call's outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ use crate::{Error, Result, Word};
 pub(super) struct Mover<E: NearEnd> {
     // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
     ring: E,
-    /// Tells the user's end that messages are moved.
     // INVARIANT: as of `ring`, and not used.
     here: Option<E>,
     pub pair: Pair,
@@ -48,11 +47,9 @@ struct Flight {
     end: u64,
 }
 
-/// Since the last progress.
 #[derive(Clone, Copy, Default)]
 struct Failing {
     count: u32,
-    /// At the last failure.
     index: u64,
     polls: u64,
 }
@@ -60,7 +57,7 @@ struct Failing {
 impl<E: NearEnd> Mover<E> {
     /// # Safety
     ///
-    /// Exclusively this end of the near ring, and with the kernel, of the far ring.
+    /// Exclusive use of this end of the near ring, and with the kernel, of the far ring.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (ring, here) = unsafe { (E::attach(&near)?, E::attach(&near)?.announced()) };
@@ -86,23 +83,20 @@ impl<E: NearEnd> Mover<E> {
         self.ring.capacity()
     }
 
-    /// Sent, or seen at the far ring.
     pub fn pending(&self) -> u64 {
         let end = if E::TO_DEVICE { self.pair.near.header().producer.tail.load_acquire() } else { self.seen };
         end.wrapping_sub(self.ring.index()).min(self.ring.capacity())
     }
 
-    /// As last polled, with some that may not have arrived.
+    /// As last polled; some may not have arrived.
     pub fn untaken(&self) -> u64 {
         self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen)
     }
 
-    /// All slots of arrived messages are released.
     pub fn is_settled(&self) -> bool {
         !self.releases_later() || self.released == self.ring.index() && self.releasing.is_none()
     }
 
-    /// Towards the device the index is queued with the copy.
     const fn releases_later(&self) -> bool {
         !E::TO_DEVICE && self.pair.carrier.is_queued()
     }
@@ -128,7 +122,6 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// How many began to move to the device, or arrived at the host.
     pub fn flush(&mut self) -> Result<u64> {
         let before = self.ring.index();
         let flushed = self.try_flush();
@@ -144,7 +137,7 @@ impl<E: NearEnd> Mover<E> {
         flushed.map(|begun| if E::TO_DEVICE { begun } else { self.ring.index().wrapping_sub(before) })
     }
 
-    /// Messages arrived since the last failure, or a later poll found nothing to move or no room. Waiting is no progress.
+    /// Messages arrived since the last failure, or a later poll found nothing to move or no room; waiting is no progress.
     fn has_progressed(&self) -> bool {
         let Failing { index, polls, .. } = self.failing;
         let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_polled_since(polls);
@@ -158,7 +151,6 @@ impl<E: NearEnd> Mover<E> {
         if let Some(stream) = self.pair.carrier.queue() {
             self.reap()?;
             if !E::TO_DEVICE {
-                // Before the copies, which arrive later.
                 self.release(stream)?;
             }
         }
@@ -202,7 +194,7 @@ impl<E: NearEnd> Mover<E> {
         polled.map_or(Ok(()), |index| self.accept(index))
     }
 
-    /// The index must not decrease or claim too much.
+    /// It must not decrease or claim too much.
     fn accept(&mut self, index: u64) -> Result<()> {
         let [from_seen, from_near] = [self.seen, self.ring.index()].map(|known| index.wrapping_sub(known));
         if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
@@ -259,7 +251,7 @@ impl<E: NearEnd> Mover<E> {
         while let Some(flight) = self.flights.front_mut() {
             for left in &mut flight.left {
                 let Some(ticket) = *left else { continue };
-                // A user's clock may panic and swallow a failure.
+                // A user's clock may panic.
                 self.in_doubt = true;
                 let is_over = self.pair.carrier.is_over(ticket)?;
                 self.in_doubt = false;
@@ -275,17 +267,15 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// To the index of the arrived messages, after a failure.
     fn resync(&mut self) -> Result<()> {
         // Copies in flight must not write slots that are passed on.
         self.pair.carrier.settle();
         let index = self.ring.index();
         let arrived = if self.releases_later() {
-            // Repeated: it may or may not be stored.
             self.releasing = None;
             index
         } else {
-            // Stored after the copies. The kernel can overwrite it, so only values stored by the bridge are valid.
+            // Stored after the copies. The kernel can overwrite it: only values that the bridge stored are valid.
             let stored = self.pair.carrier.read_now(self.pair.far.written(E::OURS)?)?;
             let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
             if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.ring.capacity() {
@@ -300,7 +290,7 @@ impl<E: NearEnd> Mover<E> {
     }
 
     fn release(&mut self, stream: StreamId) -> Result<()> {
-        // After a failure or a panic, the index may not be stored, and is stored again.
+        // After a failure or a panic, the index is stored again.
         if let Some((ticket, upto)) = self.releasing.take() {
             if !self.pair.carrier.is_over(ticket)? {
                 self.releasing = Some((ticket, upto));
@@ -319,7 +309,7 @@ impl<E: NearEnd> Mover<E> {
 
     fn arrived(&mut self, end: u64) {
         let count = end.wrapping_sub(self.ring.index()).min(self.ring.usable());
-        // Before the check for sleepers, which waits for all stores: a later load would add its own latency.
+        // Before the check for sleepers, which waits for all stores.
         self.pair.carrier.counts.messages.add(count);
         // SAFETY: usable, and the copies are complete.
         unsafe { self.ring.pass(count) };

@@ -59,7 +59,7 @@ impl Near {
         for _ in 0..TRIES {
             // SAFETY: the invariant; it only counts.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // Flags may be of another lap if the only stored index, the consumer's, moves.
+            // The only stored index, the consumer's, may have moved: flags may be of another lap.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
@@ -95,7 +95,6 @@ impl Near {
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
-    /// After the bridge's end has left.
     pub fn wake(&self) {
         let header = self.header();
         self.ring_at(&header.producer.waiting);
@@ -239,7 +238,7 @@ impl<T: RingMessage> BatchReceiver<'_, T> {
         either!(&mut self.0, batch => batch.pop())
     }
 
-    /// Releases what was popped.
+    /// Releases the popped slots.
     #[inline]
     pub fn flush(&mut self) {
         either!(&mut self.0, batch => batch.flush());
@@ -271,7 +270,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&mut self.end, end => end.push(message))
     }
 
-    /// Pushes as many as fit, from the first. Returns how many.
+    /// Pushes as many as fit, from the first; returns how many.
     ///
     /// # Errors
     ///
@@ -288,7 +287,7 @@ impl<T: RingMessage> Sender<T> {
         })
     }
 
-    /// Polls the consumer's index. Returns the free slots.
+    /// Polls the consumer's index; returns the free slots.
     ///
     /// # Errors
     ///
@@ -303,7 +302,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.tail())
     }
 
-    /// Returns the number of slots of the ring.
+    /// Returns the ring's number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         either!(&self.end, end => end.capacity())
@@ -341,7 +340,7 @@ impl<T: RingMessage> Receiver<T> {
         either!(&mut self.end, end => end.pop())
     }
 
-    /// Pops as many as there are and fit. Returns how many.
+    /// Pops as many as are available and fit; returns how many.
     ///
     /// # Errors
     ///
@@ -361,7 +360,7 @@ impl<T: RingMessage> Receiver<T> {
         })
     }
 
-    /// Polls the producer's index. Returns the messages in the ring.
+    /// Polls the producer's index; returns the messages in the ring.
     ///
     /// # Errors
     ///
@@ -379,7 +378,7 @@ impl<T: RingMessage> Receiver<T> {
         either!(&self.end, end => end.head())
     }
 
-    /// Returns the number of slots of the ring.
+    /// Returns the ring's number of slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         either!(&self.end, end => end.capacity())

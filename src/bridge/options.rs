@@ -28,7 +28,7 @@ pub struct Placement {
 impl Placement {
     /// All in device memory, which the kernel polls fastest.
     pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
-    /// Device memory, but the index that the host polls is in pinned memory.
+    /// Device memory; the index that the host polls is in pinned memory.
     pub const SPLIT: Self = Self { slots: MemoryLocation::Device, peer_header: Some(MemoryLocation::Pinned) };
     /// All in pinned memory.
     pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };

@@ -3,7 +3,6 @@
 use core::time::Duration;
 use std::time::Instant;
 
-/// Doubles while the index stands still.
 pub(super) struct Pace {
     least: Duration,
     now: Duration,
@@ -12,7 +11,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// In shortest intervals.
     const SLOWEST: u32 = 64;
 
     pub const fn new(least: Duration) -> Self {

@@ -12,16 +12,15 @@ use crate::backend::{Place, Uses};
 use crate::dump::Indices;
 use crate::{HostWord, Result};
 
-/// Both rings outlive the operations between them. Dropped after the bridge's end of the near ring.
+/// Both rings outlive their operations and the bridge's end of the near ring.
 pub(super) struct Pair {
     pub near: Arc<Near>,
     pub far: ManuallyDrop<Far>,
     pub carrier: Carrier,
 }
 
-/// Both rings are mapped: the calling thread copies.
 pub(super) struct Direct {
-    // INVARIANT: the first slots of both rings, and words of the far headers, live as long as the pair.
+    // INVARIANT: first slots of both rings, and words of the far headers; live as long as the pair.
     pub near: NonNull<u8>,
     pub far: NonNull<u8>,
     pub theirs: NonNull<HostWord>,
@@ -33,7 +32,7 @@ pub(super) struct Direct {
 unsafe impl Send for Direct {}
 
 impl Pair {
-    /// `None` with queued operations, or if part of the far ring is not mapped. The kernel writes `theirs`.
+    /// `None` with queued operations, or if the far ring is not all mapped. The kernel writes `theirs`.
     pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
         let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
         let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };
@@ -60,7 +59,7 @@ impl Drop for Pair {
         let far = unsafe { ManuallyDrop::take(&mut self.far) };
         let backend = self.carrier.backend();
         match self.carrier.last().filter(|last| !backend.reached(*last)) {
-            // Queued operations still use both rings.
+            // Queued operations use both.
             Some(last) => backend.keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last), None),
             None => drop(far),
         }

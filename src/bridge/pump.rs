@@ -1,4 +1,4 @@
-//! [`Pump`]: a thread that polls a bridge.
+//! [`Pump`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,12 +13,12 @@ use super::mover::Mover;
 use super::{Metrics, RingBufferBridge};
 use crate::{Error, Rejected, Result, RingMessage};
 
-/// A bridge and the thread that polls it, until stopped or calls keep failing.
+/// A bridge and its polling thread, until stopped or calls keep failing.
 ///
-/// Then the user's ends are disconnected: a thread that [waits](crate::wait::Waiting) gets
-/// [`Disconnected`](crate::wait::RecvError::Disconnected) after the arrived messages. It does not watch the kernel.
+/// Then the user's ends are disconnected: [waits](crate::wait::Waiting) get [`Disconnected`](crate::wait::RecvError::Disconnected) after
+/// the arrived messages. It does not watch the kernel.
 ///
-/// Drop, or a panic of the thread, drops the bridge with messages that have not arrived. A forgotten pump polls until the process ends.
+/// A drop, or a panic of its thread, drops the bridge with unarrived messages. If forgotten, it polls until the process ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,20 +66,18 @@ pub struct Stopped<I: RingMessage, O: RingMessage> {
     pub bridge: RingBufferBridge<I, O>,
     /// Why it gave up, if it did.
     pub outcome: Result<()>,
-    /// Messages not yet at the kernel's ring, and answers seen there but not yet at the host's.
+    /// Messages not yet at the kernel's ring, and answers seen but not yet at the host's.
     pub left: [u64; 2],
 }
 
 #[derive(Default)]
 struct Order {
     stop: AtomicBool,
-    /// For all to arrive, in ns.
     patience: AtomicU64,
-    /// In a row, of the worse direction.
     failing: AtomicU32,
 }
 
-/// Failures in a row, beyond transient ones, after which a pump gives up, as does a channel with an ended kernel.
+/// Failures in a row after which a pump, or a channel with an ended kernel, gives up.
 pub(crate) const MOST_FAILURES: u32 = 64;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 1000;
@@ -93,7 +91,6 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// The bridge, with [`System`](Error::System) if no thread can be created.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
-        // Sent once the thread runs, so that the bridge can be returned without one.
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
             let order = Arc::clone(&order);
@@ -111,12 +108,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Of the kernel's output ring.
     pub(crate) fn polls(&self) -> u64 {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
-    /// All has arrived that the kernel published before the poll after so many.
+    /// All that the kernel published before the poll after so many has arrived.
     pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
         self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }
@@ -131,7 +127,6 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_mut().map_or(Ok(()), Mover::come_back)
     }
 
-    /// All that was sent or seen by then has arrived, and slots are released.
     fn is_settled(&self, polls: u64) -> bool {
         self.pending() == [0; 2] && self.has_brought_all(polls) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
     }
@@ -155,7 +150,6 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
         let failing = up.max(down);
         order.failing.store(failing, Relaxed);
         match polled {
-            // Shared rings need no work.
             Ok(moved) => idle = if moved == [0; 2] || !bridge.moves() { idle.saturating_add(1) } else { 0 },
             Err(error) if failing >= MOST_FAILURES => return Err(error),
             Err(_) => {}
@@ -198,7 +192,7 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Polls until all messages have arrived, at most for `patience`, and returns the bridge.
+    /// Polls until all messages have arrived, at most for `patience`; returns the bridge.
     ///
     /// # Errors
     ///
@@ -227,7 +221,6 @@ impl<I: RingMessage, O: RingMessage> Drop for Pump<I, O> {
     fn drop(&mut self) {
         self.tell(Duration::ZERO);
         if let Some(thread) = self.thread.take() {
-            // A destructor cannot return its panic.
             let _ = thread.join();
         }
     }

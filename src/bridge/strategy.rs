@@ -1,4 +1,4 @@
-//! [`TransferStrategy`]: how a bridge moves messages.
+//! [`TransferStrategy`].
 
 use super::Placement;
 use crate::backend::{Capabilities, MemoryLocation};
@@ -34,12 +34,12 @@ pub enum TransferStrategy {
     Async,
     /// One ring in memory that host and kernel map.
     Unified,
-    /// As [`Unified`](Self::Unified), with a flag in each slot instead of a polled index: one read less across the bus. The kernel must be
-    /// made for it.
+    /// As [`Unified`](Self::Unified), with a flag in each slot instead of an index: one read less across the bus. The kernel must support
+    /// it.
     Flagged,
-    /// Queued copies with a minimum interval between polls of an index.
+    /// Queued copies with a minimum interval between polls.
     DmaPolling {
-        /// In microseconds; grows to 64 times while the index stands still.
+        /// In microseconds; up to 64 times that while the index stands still.
         poll_interval_us: u32,
     },
 }
@@ -67,7 +67,7 @@ impl TransferStrategy {
         matches!(self, Self::Unified | Self::Flagged)
     }
 
-    /// Rejects a shared ring that is not pinned or shares no memory, and pinned memory that is not mutually visible.
+    /// Rejects a shared ring unless pinned and in shared memory, and pinned memory without mutual visibility.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {

@@ -19,7 +19,6 @@ use crate::dump::Indices;
 pub(super) struct Way<E: NearEnd> {
     pub near: Arc<Near>,
     pub counts: Arc<Counts>,
-    /// `None` for a shared ring.
     pub mover: Option<Mover<E>>,
 }
 
@@ -62,7 +61,7 @@ impl<E: NearEnd> Way<E> {
         Ok(())
     }
 
-    /// Of a shared ring: makes the host's stores visible, and returns how many messages it holds.
+    /// Of a shared ring: makes the host's stores visible; returns its messages.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(mover) = &mut self.mover {
             return mover.flush();
