@@ -65,11 +65,10 @@ pub(super) struct Hold {
     place: Place,
     /// Checks of the other end's state.
     looks: Cell<u32>,
-    /// The last system call.
+    /// The last system call's time.
     asked: Cell<Instant>,
-    /// The other end's owner word, if its owner is dead.
     dead: Cell<Option<u64>>,
-    /// The last generation of the other end seen to have left or died; 0 before.
+    /// The last generation of the other end that has left or died; 0 before.
     gone: Cell<u64>,
 }
 
@@ -107,7 +106,7 @@ impl Hold {
         }
     }
 
-    /// Wakes the other end, so that it sees this one attach or leave.
+    /// So that it sees this one attach or leave.
     fn ring(&self) {
         wake_sleepers(self.wait_words().theirs);
     }
@@ -120,7 +119,7 @@ impl Hold {
         seat::generation(self.place.header(), self.side.other())
     }
 
-    /// `None` if the last owner was seen to have left or died, or none has attached yet.
+    /// `None` if the last owner has left or died, or none has attached.
     fn peer(&self) -> Option<u64> {
         Some(self.peer_generation()).filter(|generation| *generation != self.gone.get())
     }
@@ -133,7 +132,6 @@ impl Hold {
         gone.is_some()
     }
 
-    /// The other end's owner word, if the owner has left or died.
     fn gone(&self) -> Option<u64> {
         const EVERY: u32 = 64;
         const LOOK_AT_THE_CLOCK: u32 = 8;
@@ -176,7 +174,7 @@ impl<E: End> End for Single<'_, E> {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // A woken waiter finds the end free. The memory is unmapped last.
+        // A woken waiter finds the end free; the memory is unmapped last.
         self.seat.give_up();
         self.ring();
     }
@@ -189,7 +187,6 @@ impl<T: RingMessage> Producer<T> {
         // its ends, header and region.
         let end = unsafe { untrusted::Producer::attach(place.base(), place.len())? }.announce();
         let producer = Self { end, hold };
-        // A predecessor may have died before it woke this side.
         producer.hold.ring();
         Ok(producer)
     }
@@ -204,7 +201,7 @@ impl<T: RingMessage> Producer<T> {
         self.end.push(value)
     }
 
-    /// Pushes as many of `values` as fit, and publishes them together; returns their number.
+    /// Pushes as many of `values` as fit, published together; returns their number.
     ///
     /// # Errors
     ///
@@ -213,11 +210,11 @@ impl<T: RingMessage> Producer<T> {
         self.end.push_slice(values)
     }
 
-    /// Polls the consumer's index; returns the number of free slots.
+    /// Polls the consumer's index; returns the free slots.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if it is out of range; this end keeps the previous value.
+    /// As [`push_slice`](Self::push_slice); this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         self.end.refresh()
     }
@@ -228,18 +225,18 @@ impl<T: RingMessage> Producer<T> {
         self.end.tail()
     }
 
-    /// Returns the number of free slots at the last poll.
+    /// Returns the free slots at the last poll.
     #[must_use]
     pub const fn free(&self) -> u64 {
         self.end.free()
     }
 
-    /// Adds waiting to this end while it is borrowed.
+    /// Adds waiting to this borrowed end.
     pub fn waiting(&mut self, how: WaitStrategy) -> Waiting<&mut Self> {
         <Waiting<_>>::sender(self, how)
     }
 
-    /// Converts to an end that waits, on any thread or task.
+    /// Converts to an end that waits.
     #[must_use]
     pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::sender(self, how)
@@ -267,7 +264,7 @@ impl<T: RingMessage> Consumer<T> {
         self.end.pop()
     }
 
-    /// Pops as many available values as fit, and releases their slots together; returns their number.
+    /// Pops as many values as are available and fit, and releases their slots together; returns their number.
     ///
     /// # Errors
     ///
@@ -276,11 +273,11 @@ impl<T: RingMessage> Consumer<T> {
         self.end.pop_slice(values)
     }
 
-    /// Polls the producer's index; returns the number of available messages.
+    /// Polls the producer's index; returns the available messages.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if it is out of range; this end keeps the previous value.
+    /// As [`pop_slice`](Self::pop_slice); this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         self.end.refresh()
     }
@@ -291,24 +288,24 @@ impl<T: RingMessage> Consumer<T> {
         self.end.head()
     }
 
-    /// Returns the number of free slots.
+    /// Returns the free slots.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.end.free()
     }
 
-    /// Returns the number of available messages at the last poll.
+    /// Returns the available messages at the last poll.
     #[must_use]
     pub const fn available(&self) -> u64 {
         self.end.available()
     }
 
-    /// Adds waiting to this end while it is borrowed.
+    /// Adds waiting to this borrowed end.
     pub fn waiting(&mut self, how: WaitStrategy) -> Waiting<&mut Self> {
         <Waiting<_>>::receiver(self, how)
     }
 
-    /// Converts to an end that waits, on any thread or task.
+    /// Converts to an end that waits.
     #[must_use]
     pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::receiver(self, how)
@@ -318,7 +315,7 @@ impl<T: RingMessage> Consumer<T> {
 macro_rules! ends {
     ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
         impl<T: RingMessage> $end<T> {
-            /// Returns the number of messages, at most the capacity, whatever the peer writes.
+            /// Returns the number of messages, at most the capacity whatever the peer writes.
             #[must_use]
             pub fn len(&self) -> u64 {
                 self.end.len()
@@ -342,7 +339,7 @@ macro_rules! ends {
                 self.end.capacity()
             }
 
-            /// Returns the state of the other end's owner. A system call, unless the owner has left.
+            /// Returns the state of the other end's owner: a system call, unless it has left.
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
                 self.hold.peer_state()
@@ -356,9 +353,8 @@ macro_rules! ends {
 
             /// Waits until the other end has an owner; returns its generation.
             ///
-            /// If it has had one, returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait has seen the last one leave
-            /// or die. Then a successor counts, even one that has left again. A process that is killed while it attaches may not wake this
-            /// end: if that can happen, use a deadline.
+            /// If it has had one, returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait saw it leave or die. Then a
+            /// successor counts, even one that has left. A process killed while attaching may not wake this end: use a deadline.
             ///
             /// # Errors
             ///
@@ -368,10 +364,9 @@ macro_rules! ends {
                 attached.map_err(|_| NoPeer { end: self.hold.side.other(), state: self.peer_state() })
             }
 
-            /// Returns whether the other end's owner has left or died without a successor. Its published messages can still be popped.
+            /// Returns whether the other end's owner has left or died without a successor. Published messages can still be popped.
             ///
-            /// A leave is seen at once. Seeing a death takes a system call: at every 64th call, and at every 8th after a millisecond
-            /// without one.
+            /// A leave is seen at once; a death by a system call: every 64th call, and every 8th after a millisecond without one.
             #[must_use]
             pub fn is_disconnected(&self) -> bool {
                 self.hold.is_disconnected()
@@ -389,7 +384,6 @@ macro_rules! ends {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let Self { end, hold } = self;
                 drop(end);
-                // A woken waiter finds the end free. The words stay mapped.
                 hold.seat.give_up();
                 after(hold.wait_words().theirs);
             }
@@ -428,7 +422,7 @@ impl ReadBytes for Consumer<u8> {
     }
 }
 
-// An end may move to another thread; it is never shared, and exists once.
+// An end may move to another thread; it exists once.
 const _: fn() = || {
     fn is_send<E: Send>() {}
     is_send::<Producer<u64>>();

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::{Error, HostWord, Result, RingHeader};
 
-/// Owns a shared mapping. Its bytes are accessed atomically only.
+/// A shared mapping, accessed atomically only.
 pub(crate) struct Mapping {
     place: NonNull<u8>,
     /// INVARIANT: the mapped length, at least 1.
@@ -28,7 +28,7 @@ impl Mapping {
         Self::with(fd, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// As [`new`](Self::new), for relaxed loads alone: Rust guarantees no other atomic operation on read-only memory.
+    /// As [`new`](Self::new), for relaxed loads: Rust guarantees no other atomics on read-only memory.
     pub fn read_only(fd: BorrowedFd<'_>, len: u64) -> Result<Self> {
         Self::with(fd, len, ProtFlags::READ)
     }
@@ -62,7 +62,7 @@ impl Drop for Mapping {
 #[derive(Clone)]
 pub(super) struct Place {
     mapping: Arc<Mapping>,
-    // INVARIANT: `len` bytes from `at` lie within the mapping, enough for a header and aligned for one.
+    // INVARIANT: `len` bytes from `at` lie in the mapping, enough and aligned for a header.
     at: usize,
     len: u64,
 }
@@ -77,7 +77,6 @@ impl Place {
         if entry.size < needed {
             return Err(AttachError::TooSmall { needed, got: entry.size });
         }
-        // No truncation: within the mapping's length.
         Ok(Self { mapping, at: entry.offset as usize, len: entry.size })
     }
 

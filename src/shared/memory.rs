@@ -35,7 +35,7 @@ pub struct Memory {
     ring: Place,
 }
 
-/// They prevent other processes from changing the size or the seals.
+/// No other process can change the size or the seals.
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
@@ -49,12 +49,12 @@ pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
 }
 
 impl Memory {
-    /// Creates a ring of `capacity` messages `T` in a memfd sealed against shrinking, growing and further seals.
+    /// Creates a ring of `capacity` messages `T` in a sealed memfd.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a capacity that is too large or not a power of two, [`Error::Align`] for a `T` aligned to more than 4096
-    /// bytes, [`Error::System`] and [`Error::Map`].
+    /// [`Error::Config`] for a capacity that is too large or no power of two, [`Error::Align`] for a `T` aligned beyond 4096 bytes,
+    /// [`Error::System`], [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -70,10 +70,10 @@ impl Memory {
         planned.lay_out::<T>(fd)
     }
 
-    /// Creates a ring of `capacity` messages `T` in a new file with reserved blocks, for its owner only.
+    /// Creates a ring of `capacity` messages `T` in a new private file with reserved blocks.
     ///
-    /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). The permissions of
-    /// file and directory must prevent that. The caller removes the file. Opening it before it is formatted fails.
+    /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). Permissions of file
+    /// and directory must prevent that. The caller removes the file; opening it before it is formatted fails.
     ///
     /// # Errors
     ///
@@ -93,14 +93,13 @@ impl Memory {
             })
             .and_then(|()| planned.lay_out::<T>(fd));
         if made.is_err() {
-            // Created by this call.
             let _ = fs::unlink(path);
         }
         made
     }
 
-    /// Opens memory that another process formatted in a file; see [`create_at`](Self::create_at) for the required trust. A path to a memfd,
-    /// such as `/proc/PID/fd/N`, requires seals.
+    /// Opens memory that another process formatted in a file, trusted as for [`create_at`](Self::create_at). A path to a memfd, such as
+    /// `/proc/PID/fd/N`, requires seals.
     ///
     /// # Errors
     ///
@@ -110,7 +109,7 @@ impl Memory {
         let failed = |errno| Error::of_file("open", path, errno);
         let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed)?;
         let stat = fs::fstat(&fd).map_err(failed)?;
-        // A memfd, or a file that others could not open by its permissions.
+        // A memfd, or a file that permissions closed to others.
         if stat.st_nlink == 0 {
             return Self::from_fd(fd);
         }
@@ -121,12 +120,11 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages
-    /// (`MFD_HUGETLB`), which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::Map`].
+    /// [`Error::System`] without seals against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages (`MFD_HUGETLB`),
+    /// which a peer can remove despite seals; [`Error::Attach`] with the values found; [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let seals = match fs::fcntl_get_seals(&fd) {
             Ok(seals) => seals,
-            // Not a memfd.
             Err(Errno::INVAL) => SealFlags::empty(),
             Err(errno) => return Err(failed("fcntl(F_GET_SEALS)")(errno)),
         };
@@ -135,8 +133,8 @@ impl Memory {
             let answer = std::io::Error::other(std::format!("missing {}", missing.join(", ")));
             return Err(Error::System { call: UNSEALED, path: None, answer });
         }
-        // A peer can punch holes despite the seals. tmpfs fills a hole at the next access, without a size limit under memfds. Huge pages
-        // raise SIGBUS if their pool is empty. Handling the signal was refused: its handler belongs to the program.
+        // A peer can punch holes despite the seals: tmpfs fills them at the next access, without a size limit under memfds. Huge pages
+        // raise SIGBUS if their pool is empty; the handler belongs to the program.
         if fs::fstatfs(&fd).map_err(failed("fstatfs"))?.f_type as u64 != TMPFS {
             return Err(Error::Unsupported { what: "a shared ring in a memfd of huge pages" });
         }
@@ -164,7 +162,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for a ring of other messages or with invalid indices, [`Error::System`].
+    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for other messages or invalid indices, [`Error::System`].
     pub fn producer<T: RingMessage>(&self) -> Result<Producer<T>> {
         Producer::new(self.fd.as_fd(), &self.ring)
     }
@@ -178,16 +176,16 @@ impl Memory {
         Consumer::new(self.fd.as_fd(), &self.ring)
     }
 
-    /// Takes the producer's end, for messages of any type as bytes.
+    /// Takes the producer's end, for messages as bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for a header or indices that are invalid, [`Error::System`].
+    /// As [`producer`](Self::producer), for messages of any type.
     pub fn untyped_producer(&self) -> Result<UntypedProducer> {
         UntypedProducer::new(self.fd.as_fd(), &self.ring)
     }
 
-    /// Takes the consumer's end, for messages of any type as bytes.
+    /// Takes the consumer's end, for messages as bytes.
     ///
     /// # Errors
     ///
@@ -208,7 +206,7 @@ impl Memory {
         seat::generation(self.ring.header(), side)
     }
 
-    /// Returns the consumer's and the producer's index, read in this order and unchecked.
+    /// Returns the consumer's and the producer's index, in this order, unchecked.
     #[must_use]
     pub fn indices(&self) -> (u64, u64) {
         use crate::Word;
@@ -224,7 +222,6 @@ impl AsFd for Memory {
     }
 }
 
-/// The layouts of a region; the ring's own ABI covers its messages.
 pub(super) const fn region_abi() -> u64 {
     set_hash(LAYOUTS)
 }
@@ -250,7 +247,7 @@ impl Planned {
     fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
         let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
-        // SAFETY: without a magic number, no process has attached. One that writes here anyway corrupts its own messages only.
+        // SAFETY: without a magic number, no process has attached. A process that writes here anyway corrupts its own messages only.
         unsafe { ring.header().format::<T>(&self.layout, 0) };
         // SAFETY: the mapping has the plan's size; as above.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
@@ -306,7 +303,6 @@ mod tests {
         for present in 0..8_usize {
             let fd = memfd();
             let mut missing = Vec::new();
-            // F_SEAL_SEAL prevents further seals.
             for (place, (seal, name)) in SEALS.into_iter().enumerate() {
                 if present >> place & 1 == 1 {
                     fs::fcntl_add_seals(&fd, seal).unwrap();

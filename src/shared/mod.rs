@@ -1,20 +1,19 @@
 //! Rings between mutually untrusting processes of one Linux machine.
 //!
-//! Use [`ring`](crate::ring) over your own mapping between processes that trust each other, and [`wait`](crate::wait) between threads.
+//! Use [`ring`](crate::ring) over your own mapping between trusting processes, and [`wait`](crate::wait) between threads.
 //!
-//! 1. [`Memory`] has one SPSC ring, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and trust no
-//!    word of the peer: see [`untrusted`](crate::ring::spsc::untrusted).
+//! 1. [`Memory`] has one SPSC ring, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and [trust no
+//!    word](crate::ring::spsc::untrusted) of the peer.
 //! 2. Each end has one owner, by a lock that the operating system releases when its process dies, and that duplicated or inherited
-//!    descriptors do not carry. After a `fork`, the first drop of an end releases it for both processes: a child that continues without
-//!    `exec` must forget its copy.
+//!    descriptors do not carry. After a `fork`, the first drop of an end releases it for both: a child that continues without `exec` must
+//!    forget it.
 //! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages
-//!    are lost, popped but unreleased ones are popped again.
-//! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring or a panic, or remove a memfd's memory:
-//!    its size is sealed, holes read as zeros, and huge pages, whose holes can raise `SIGBUS`, are rejected.
+//!    are lost, unreleased ones are popped again.
+//! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring, a panic, or the loss of a memfd's memory:
+//!    size is sealed, holes read as zeros, huge pages are rejected.
 //!
 //! A wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
-//! first peer or a successor; then the end continues. A death wakes no waiter: use a deadline with
-//! [`WaitStrategy::Sleep`](crate::wait::WaitStrategy) if the peer may be killed.
+//! first peer or a successor. A death wakes no waiter: with [`WaitStrategy::Sleep`](crate::wait::WaitStrategy), use a deadline.
 //!
 //! ```
 //! use std::os::fd::AsFd;

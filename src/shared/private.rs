@@ -9,7 +9,6 @@ use rustix::process::geteuid;
 
 use crate::{Error, Result};
 
-/// Checks that this user owns the file and that no other has access.
 pub(crate) fn check(stat: &Stat) -> io::Result<()> {
     match (stat.st_uid == geteuid().as_raw(), Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)) {
         (true, false) => Ok(()),
@@ -18,9 +17,9 @@ pub(crate) fn check(stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// Opens a regular file for reading, if it belongs to this user alone; returns it and its size. Symbolic links are not followed.
+/// The file is regular and belongs to this user alone; links are not followed. Also returns its size.
 pub(crate) fn open(path: &Path) -> Result<(OwnedFd, u64)> {
-    // A named pipe would wait for its writer.
+    // A named pipe would wait.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let failed = |error| Error::of_file("open", path, error);
     let file = fs::open(path, flags, Mode::empty()).map_err(|errno| failed(io::Error::from(errno)))?;
@@ -32,7 +31,7 @@ pub(crate) fn open(path: &Path) -> Result<(OwnedFd, u64)> {
     Ok((file, u64::try_from(stat.st_size).unwrap_or(0)))
 }
 
-/// Returns the size of an open file; 0 if it cannot be read.
+/// 0 if unknown.
 pub(crate) fn len(file: &OwnedFd) -> u64 {
     fs::fstat(file).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0))
 }

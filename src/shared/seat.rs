@@ -1,4 +1,4 @@
-//! [`Seat`]: the ownership of an end, by a lock on one byte of the file, through its own open file description.
+//! [`Seat`]: the ownership of an end, by a lock on one byte of the file, with its own open file description.
 
 use std::format;
 use std::io;
@@ -76,7 +76,7 @@ impl Seat {
     }
 
     pub fn give_up(&self) {
-        // Closing also releases it, except while a child is between `fork` and `exec`. If unlocking fails, closing remains.
+        // Closing also releases it, except while a child is between `fork` and `exec`.
         let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side.byte());
     }
 }
@@ -101,36 +101,34 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
             CLOSED => return (word, OwnerState::Left),
             _ => {}
         }
-        // If the lock cannot be queried, the owner counts as slow, not as dead.
+        // Without an answer the owner counts as alive.
         match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side.byte()) {
             Ok(libc::F_UNLCK) => {}
             _ => return (word, OwnerState::Alive),
         }
-        // It may have closed the end and unlocked after the word was read, or a successor may have attached.
+        // It may have left, or have a successor.
         let now = load();
         if now == word {
             return (word, OwnerState::Died);
         }
         word = now;
     }
-    // The owner changes faster than it can be observed.
     (word, OwnerState::Alive)
 }
 
-/// Opens the next generation of an end whose lock the caller holds.
+/// The caller holds the lock.
 pub(super) fn open(header: &RingHeader<HostWord>, side: Side) {
     let owner = side.owner(header);
     Word::store(owner, (Word::load(owner) & !STATE).wrapping_add(STATE + 1) | OPEN);
 }
 
-/// Marks an end as closed, whose lock the caller holds.
+/// The caller holds the lock.
 pub(super) fn close(header: &RingHeader<HostWord>, side: Side) {
     let owner = side.owner(header);
     // SYNC POINT: end closed. Pairs with `state` and `said`.
     owner.store_release(Word::load(owner) & !STATE | CLOSED);
 }
 
-/// Returns the number of owners that an end has had.
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     generation_of(side.owner(header).load_acquire())
 }
@@ -139,7 +137,7 @@ pub(super) const fn generation_of(owner: u64) -> u64 {
     owner >> 2
 }
 
-/// The state without a system call: `None` for an owner that has not closed the end.
+/// Needs no system call: `None` for an owner that has not closed the end.
 pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
     let word = side.owner(header).load_acquire();
     let said = match word & STATE {
@@ -150,7 +148,7 @@ pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<Ow
     (word, said)
 }
 
-/// Calls a lock operation on one byte of a file; returns the kind of lock in the result.
+/// Returns the kind of lock in the result.
 pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::c_int> {
     // SAFETY: integers, for which zero is valid. The process id must be 0.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };

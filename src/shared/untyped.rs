@@ -1,4 +1,4 @@
-//! [`UntypedProducer`] and [`UntypedConsumer`]: ends whose messages are bytes, for programs that carry a ring without its type.
+//! [`UntypedProducer`] and [`UntypedConsumer`]: ends whose messages are bytes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -26,7 +26,7 @@ pub struct MessageFacts {
     pub abi: u64,
 }
 
-/// The producer's end of a ring, which pushes messages as bytes. Dropping it closes the end.
+/// The producer's end of a ring of messages as bytes; dropping it closes the end.
 ///
 /// ```
 /// use ringmem::shared::Memory;
@@ -42,17 +42,15 @@ pub struct MessageFacts {
 /// ```
 pub struct UntypedProducer(Untyped);
 
-/// The consumer's end of a ring, which reads messages as bytes and releases them in a separate step. Dropping it closes the end.
+/// The consumer's end, which reads messages as bytes and releases them separately; dropping it closes the end.
 ///
-/// Messages that are not released stay in the ring, also if this process is killed. See [`UntypedProducer`] for an example.
+/// Unreleased messages stay in the ring, also if this process is killed. See [`UntypedProducer`] for an example.
 pub struct UntypedConsumer(Untyped);
 
-/// An end, its lock and the memory.
 struct Untyped {
     slots: Slots,
-    /// This end's index.
     index: u64,
-    /// The other end's index, as last polled. INVARIANT: `used` accepted the two.
+    /// INVARIANT: `used` accepted it with `index`.
     seen: u64,
     hold: Hold,
     facts: MessageFacts,
@@ -72,7 +70,7 @@ struct Slots {
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// Reads the geometry once and checks it against the memory.
+    /// Reads the geometry once and checks it.
     fn find(place: &Place) -> Result<(Self, MessageFacts), AttachError> {
         let constants = &place.header().constants;
         // SYNC POINT: ring seen. Pairs with RingHeader::format.
@@ -105,16 +103,16 @@ impl Slots {
         Ok((Self { base, capacity, size: size as usize }, facts))
     }
 
-    /// Returns the bytes of a slot before its first word, and the number of its words. The typed ends use the same partition, so that no access
+    /// Returns the bytes of a slot before its first word, and the number of words. The typed ends use the same partition: no access
     /// overlaps another of a different size.
     fn parts(&self, index: u64) -> (*mut u8, usize, usize) {
-        // Less than the capacity, so the product was checked.
+        // Below the capacity: the product was checked.
         let slot = self.base.as_ptr().wrapping_add((index & (self.capacity - 1)) as usize * self.size);
         let before = if self.size.is_multiple_of(8) { 0 } else { (slot.addr().wrapping_neg() & 7).min(self.size) };
         (slot, before, (self.size - before) / 8)
     }
 
-    /// Copies a message out; `into` has the size of a message.
+    /// `into` has the size of a message.
     fn read(&self, index: u64, into: &mut [u8]) {
         let (slot, before, words) = self.parts(index);
         for place in (0..before).chain(before + 8 * words..self.size) {
@@ -125,7 +123,6 @@ impl Slots {
         }
     }
 
-    /// Copies a message in; `from` has the size of a message.
     fn write(&self, index: u64, from: &[u8]) {
         let (slot, before, words) = self.parts(index);
         for place in (0..before).chain(before + 8 * words..self.size) {
@@ -136,13 +133,12 @@ impl Slots {
         }
     }
 
-    /// Returns the byte of a slot at `place`, which is below the size of a message.
+    /// `place` is below the size of a message.
     fn byte(&self, slot: *mut u8, place: usize) -> &AtomicU8 {
         // SAFETY: within the slot and so within the mapping, which lives as long as the slots and is accessed atomically only.
         unsafe { AtomicU8::from_ptr(slot.wrapping_add(place)) }
     }
 
-    /// Returns the word of a slot at `place`, which `parts` aligned.
     fn word(&self, slot: *mut u8, place: usize) -> &AtomicU64 {
         let place = slot.wrapping_add(place).cast::<u64>();
         debug_assert!(place.is_aligned());
@@ -161,7 +157,7 @@ impl Untyped {
         let (index, seen) = if side == Side::Producer { (tail, head) } else { (head, tail) };
         seat::open(header, side);
         let end = Self { slots, index, seen, hold, facts };
-        // As in the typed ends: a predecessor may have died before it woke the other side.
+        // A predecessor may have died before the wake-up.
         end.wake();
         Ok(end)
     }
@@ -187,8 +183,8 @@ impl UntypedProducer {
         Untyped::new(file, place, Side::Producer).map(Self)
     }
 
-    /// Pushes as many of `messages` as fit, publishes them together and wakes a sleeping consumer; returns their number. Bytes after the last whole
-    /// message are ignored.
+    /// Pushes as many of `messages` as fit, published together, and wakes the consumer; returns their number. An incomplete last message is
+    /// ignored.
     ///
     /// # Errors
     ///
@@ -212,11 +208,11 @@ impl UntypedProducer {
         Ok(count)
     }
 
-    /// Polls the consumer's index; returns the number of free slots.
+    /// Polls the consumer's index; returns the free slots.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index is out of range; this end keeps the previous value.
+    /// As [`push`](Self::push); this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         // SYNC POINT: slot released. Pairs with the consumer's release.
         let head = self.0.hold.place().header().consumer.head.load_acquire();
@@ -237,8 +233,7 @@ impl UntypedConsumer {
         Untyped::new(file, place, Side::Consumer).map(Self)
     }
 
-    /// Copies messages out of the ring without releasing them, from `offset` places after the next one; returns the number of messages, as many as
-    /// are available and fit into `into`.
+    /// Copies messages that fit into `into`, from `offset` places after the next one, without releasing them; returns their number.
     ///
     /// # Errors
     ///
@@ -256,7 +251,7 @@ impl UntypedConsumer {
         Ok(count)
     }
 
-    /// Releases the next `count` messages, at most the available ones at the last poll, and wakes a sleeping producer.
+    /// Releases the next `count` messages, at most those available at the last poll, and wakes the producer.
     pub fn release(&mut self, count: u64) {
         let count = count.min(self.0.seen.wrapping_sub(self.0.index));
         if count > 0 {
@@ -267,11 +262,11 @@ impl UntypedConsumer {
         }
     }
 
-    /// Polls the producer's index; returns the number of available messages.
+    /// Polls the producer's index; returns the available messages.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index is out of range; this end keeps the previous value.
+    /// As [`peek`](Self::peek); this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         // SYNC POINT: slot published. Pairs with the producer's push.
         let tail = self.0.hold.place().header().producer.tail.load_acquire();
@@ -302,7 +297,7 @@ macro_rules! both {
                 self.0.slots.capacity
             }
 
-            /// Returns the state of the other end's owner. One system call, unless the owner has left.
+            /// Returns the state of the other end's owner: a system call, unless it has left.
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
                 self.0.hold.peer_state()

@@ -1,4 +1,4 @@
-//! [`View`]: an observer of a ring between other processes.
+//! [`View`].
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,9 +18,9 @@ use crate::{HostWord, RegionHeader, Result, Word};
 
 /// The ring of a [`Memory`](super::Memory) in a file, mapped read-only.
 ///
-/// It takes no end and disturbs neither. The figures are unchecked: a hostile file may contain any values.
+/// It takes no end. The figures are unchecked: a hostile file may contain any values.
 ///
-/// A process that truncates the file while it is read, which needs the rights of the same user, ends this process by `SIGBUS`.
+/// A process of the same user that truncates the file meanwhile ends this one by `SIGBUS`.
 ///
 /// ```
 /// use ringmem::shared::{Memory, OwnerState, View};
@@ -52,18 +52,18 @@ pub struct Figures {
     pub indices: Indices,
     /// Size of a slot in bytes.
     pub slot_size: u64,
-    /// State of the producer's owner, and the number of owners that this end has had.
+    /// State of the producer's owner, and the number of its owners so far.
     pub producer: (OwnerState, u64),
     /// The same of the consumer.
     pub consumer: (OwnerState, u64),
 }
 
 impl View {
-    /// Maps the region of a file. Symbolic links are not followed.
+    /// Maps a file's region, without following symbolic links.
     ///
     /// # Errors
     ///
-    /// [`Error::System`](crate::Error::System) if it cannot be opened, is no regular file, or if another user owns it or has access;
+    /// [`Error::System`](crate::Error::System) if it cannot be opened, is no regular file, or another user owns it or has access;
     /// [`Error::Attach`](crate::Error::Attach) with the values found; [`Error::Map`](crate::Error::Map).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let (file, len) = private::open(path.as_ref())?;
@@ -77,14 +77,13 @@ impl View {
         Ok(Self { file, len, ring })
     }
 
-    /// Reads the figures of the ring.
+    /// Reads the figures.
     ///
     /// # Errors
     ///
     /// [`Error::Attach`](crate::Error::Attach) if the file has been truncated.
     pub fn read(&self) -> Result<Figures> {
         let got = private::len(&self.file);
-        // An access beyond the end of a file raises a signal.
         if got < self.len {
             return Err(AttachError::TooSmall { needed: self.len, got }.into());
         }
@@ -107,7 +106,7 @@ impl View {
     }
 }
 
-/// Returns the entry of the first shared ring, as [`region::entries`] does, with relaxed loads.
+/// As [`region::entries`], with relaxed loads, for the first shared ring.
 fn entry(mapping: &Mapping) -> Result<RegionEntry<u64>, AttachError> {
     // SAFETY: at least the table is mapped, at the start of a system page. It consists of words, valid for any bytes.
     let header = unsafe { mapping.place().cast::<RegionHeader<HostWord>>().as_ref() };
