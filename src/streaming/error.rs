@@ -1,4 +1,4 @@
-//! [`Interrupted`]: why a job stopped, and where another can continue.
+//! [`Interrupted`].
 
 use std::boxed::Box;
 use std::io;
@@ -28,7 +28,7 @@ use crate::attach::Corrupt;
 #[derive(Debug, thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {
-    /// Bytes of the source that are done: worked on, and written if there is a sink. A chunk's boundary, or the [job](super::Job::from)'s
+    /// Bytes of the source that are worked on, and written if there is a sink: up to a chunk's boundary, or the [job](super::Job::from)'s
     /// beginning.
     pub done: u64,
     /// Why.
@@ -36,7 +36,7 @@ pub struct Interrupted {
     pub cause: Cause,
 }
 
-/// Why a job stopped. Sizes and offsets are in bytes.
+/// Why a job stopped; sizes and offsets in bytes.
 ///
 /// ```
 /// use ringmem::streaming::{Cause, Job, Streamer, Through};
@@ -75,7 +75,7 @@ pub enum Cause {
         /// Its length now.
         now: u64,
     },
-    /// The source continues after its length.
+    /// The source exceeds its length.
     #[error("has more than the {promised} bytes of its reported length: not a regular file")]
     Endless {
         /// Its length at open.

@@ -7,9 +7,7 @@ use crate::stream::Pending;
 
 pub(super) struct Flight {
     pub(super) chunk: Chunk,
-    /// `None` if another chunk uses it already.
     pub(super) staging: Option<Staging>,
-    /// `None` while its download is queued.
     pub(super) slot: Option<Slot>,
     pub(super) state: State,
     pub(super) upload: Option<Ticket>,

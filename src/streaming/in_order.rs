@@ -1,10 +1,10 @@
-//! [`InOrder`]: a fold over chunks that arrive in any order.
+//! [`InOrder`].
 
 use std::collections::BTreeMap;
 
 use super::Chunk;
 
-/// Folds results of chunks in byte order, so that a sum of floats is the same in every run. Early results are kept.
+/// Folds results of chunks in byte order, so that a float sum is reproducible; early results are kept.
 ///
 /// ```
 /// use ringmem::streaming::InOrder;
@@ -19,7 +19,6 @@ pub struct InOrder<A, P, F> {
     folded: A,
     next: u64,
     waiting: BTreeMap<u64, (u64, P)>,
-    /// A result came twice.
     came_again: bool,
     fold: F,
 }

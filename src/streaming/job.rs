@@ -1,10 +1,10 @@
-//! [`Job`]: one run of a streamer: source, sink, range, checksums and progress.
+//! [`Job`].
 
 use core::ops::ControlFlow;
 
 use super::{Sink, Source};
 
-/// One run of a [`Streamer`](super::Streamer): a whole source, unless a range is set.
+/// One run of a [`Streamer`](super::Streamer): a whole source, or a range.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Streamer, Through};
@@ -97,7 +97,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Begins at a byte of the source, such as [where a job stopped](super::Interrupted::done).
+    /// Begins at a byte, such as [where a job stopped](super::Interrupted::done).
     pub const fn from(mut self, begin: u64) -> Self {
         self.begin = begin;
         self
@@ -109,13 +109,13 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Computes the CRC-32C (RFC 3720) of what is read and written.
+    /// Computes the CRC-32C (RFC 3720) of bytes read and written.
     pub const fn checksums(mut self) -> Self {
         self.checksums = true;
         self
     }
 
-    /// Fails for another CRC-32C, after all writes: commit a sink after the job.
+    /// Fails for another CRC-32C, after all writes: commit later.
     pub const fn expect(mut self, checksum: u32) -> Self {
         self.checksums = true;
         self.expected = Some(checksum);
@@ -128,7 +128,6 @@ impl<'a> Job<'a> {
         'a: 'b,
     {
         let Self { source, sink, begin, end, checksums, expected, progress: _ } = self;
-        // The callback may live shorter.
         let sink = sink.map(|sink| sink as &'b mut dyn Sink);
         Job { source, sink, begin, end, checksums, expected, progress: Some(progress) }
     }

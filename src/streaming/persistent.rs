@@ -1,4 +1,4 @@
-//! [`Persistent`]: a stage whose work a persistent kernel does.
+//! [`Persistent`].
 
 use core::fmt;
 use core::ops::Range;
@@ -58,10 +58,9 @@ pub trait Dialogue {
     fn answered(&mut self, chunk: &Chunk, answer: Self::Answer) -> Result<(), Cause>;
 }
 
-/// A persistent kernel that gets a message for each chunk in device memory, and answers it.
+/// A persistent kernel that gets a message for each chunk, and answers it.
 ///
-/// After an interruption while it has chunks, later jobs fail with [`Busy`](Error::Busy), since a late answer would be taken for
-/// another chunk's. Open a new one then.
+/// After an interruption while it has chunks, jobs fail with [`Busy`](Error::Busy), since late answers would be ambiguous.
 ///
 /// ```
 /// # use ringmem::streaming::{Cause, Chunk, Dialogue};
@@ -103,9 +102,7 @@ pub struct Persistent<D: Dialogue> {
     /// Did not fit.
     question: Option<(Chunk, D::Question)>,
     high_water: [u64; 2],
-    /// Requested and not answered.
     unanswered: Range<u64>,
-    /// Of the streamer's memory.
     home: u64,
 }
 
@@ -119,7 +116,7 @@ impl<D: Dialogue> Persistent<D> {
     /// # Safety
     ///
     /// As [`Channel::open_raw`]; the arguments may name the [streamer's memory](Streamer::address). Of it the kernel uses only chunks that
-    /// were requested and not answered, whatever a `dialogue` of that type requests.
+    /// were requested and not answered, whatever a `dialogue` requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
         // SAFETY: the caller's promise; the memory is kept below, and chunks are not written before their answer.
         let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
@@ -177,7 +174,7 @@ impl<D: Dialogue> Persistent<D> {
         self.high_water
     }
 
-    /// Drains and closes. Returns the kernel's last state and the dialogue.
+    /// Drains and closes; returns the kernel's last state and the dialogue.
     ///
     /// # Errors
     ///
@@ -191,7 +188,6 @@ impl<D: Dialogue> Persistent<D> {
     }
 
     fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
-        // A flush returns the error of a rare poll.
         let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
         self.high_water[1] = self.high_water[1].max(waiting);
         match self.channel.try_recv() {
@@ -233,10 +229,10 @@ impl<D: Dialogue> Requests for Persistent<D> {
             Some((of, question)) if of == *chunk => question,
             _ => self.dialogue.ask(chunk),
         };
-        // Sending may panic after the kernel has the message.
+        // Sending may panic.
         self.unanswered.end = chunk.index + 1;
         let (question, outcome) = match self.channel.try_send(question) {
-            // It may reach the kernel. If flushes keep failing, the next receive fails.
+            // If flushes keep failing, the next receive fails.
             Ok(()) | Err(SendError::Flush { message: None, .. }) => {
                 self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
                 return Ok(true);
@@ -259,7 +255,6 @@ impl<D: Dialogue> Requests for Persistent<D> {
         if got != chunk.index {
             return Err(Cause::Order { got, expected: Some(chunk.index) });
         }
-        // Whatever the dialogue makes of the answer.
         self.unanswered.start = chunk.index + 1;
         self.dialogue.answered(chunk, answer).map(|()| true)
     }

@@ -20,7 +20,6 @@ pub(super) struct Run<'r, 'j> {
     job: Job<'j>,
     flights: VecDeque<Flight>,
     next: u64,
-    /// Once known.
     end: Option<u64>,
     read: u64,
     done: u64,
@@ -80,7 +79,7 @@ impl<'r, 'j> Run<'r, 'j> {
                 backoff.wait();
             }
         }
-        // Also errors of operations that a stage did not return.
+        // Also errors that a stage did not return.
         for stream in [&self.streamer.upload, &self.streamer.work, &self.streamer.download] {
             stream.synchronize()?;
         }
@@ -101,7 +100,6 @@ impl<'r, 'j> Run<'r, 'j> {
         })
     }
 
-    /// Before anything is read.
     fn check_range(&self) -> Result<(), Cause> {
         let Some(end) = self.end else { return Ok(()) };
         let begin = self.job.begin;
@@ -123,7 +121,6 @@ impl<'r, 'j> Run<'r, 'j> {
         self.flights.is_empty() && self.end == Some(self.next)
     }
 
-    /// False without a chunk or free buffers.
     fn load(&mut self) -> Result<bool, Cause> {
         if self.end == Some(self.next) || self.streamer.free.is_empty() {
             return Ok(false);
@@ -192,7 +189,7 @@ impl<'r, 'j> Run<'r, 'j> {
         if let Work::Queued(queue) = &mut self.work {
             flight.work = Some(queue(&flight.chunk, work)?);
         }
-        // A stage may return an operation of another stream.
+        // A stage may return another stream's operation.
         if let Some(other) = flight.work.as_ref().and_then(Pending::ticket).filter(|ticket| ticket.stream != work.id()) {
             self.streamer.backend().after(other, work.id())?;
         }
@@ -203,7 +200,6 @@ impl<'r, 'j> Run<'r, 'j> {
         self.send_back(last)
     }
 
-    /// If there is a sink.
     fn send_back(&mut self, index: usize) -> Result<(), Cause> {
         let Some(flight) = self.flights.get_mut(index) else { return Ok(()) };
         flight.state = State::Leaving;
@@ -224,7 +220,7 @@ impl<'r, 'j> Run<'r, 'j> {
     fn wait_for_oldest(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.front_mut() else { return Ok(()) };
         let backend = self.streamer.backend();
-        // One by one: each error is its own operation's.
+        // Each error is its own operation's.
         if let Some(upload) = flight.upload.take() {
             backend.wait(upload, None)?;
         }
@@ -237,7 +233,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.finish_oldest()
     }
 
-    /// Without waiting. True if any chunk advanced.
+    /// True if any chunk advanced.
     fn advance(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         for index in 0..self.flights.len() {
@@ -348,7 +344,7 @@ impl<'r, 'j> Run<'r, 'j> {
 /// Memory that a kernel may still use is not reused.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
-        // Also without a chunk in flight: an unreported error would fail the next job.
+        // An unreported error would fail the next job.
         if self.is_through {
             return;
         }

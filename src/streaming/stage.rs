@@ -1,11 +1,11 @@
-//! [`Stage`]: the work on a chunk in device memory.
+//! [`Stage`].
 
 use sealed::Work;
 
 use super::{Cause, Chunk};
 use crate::stream::{Pending, Stream};
 
-/// The work on a chunk in device memory: [`Through`], [`Queued`] or [`Persistent`](super::Persistent).
+/// The work on a chunk: [`Through`], [`Queued`] or [`Persistent`](super::Persistent).
 ///
 /// ```
 /// use ringmem::streaming::{Interrupted, Job, Stage, Streamer, Through};
@@ -41,8 +41,8 @@ pub trait Stage: sealed::Stage {}
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Through;
 
-/// Operations queued for each chunk. The closure gets the chunk and the stream, after the upload; an error of its operation stops the job.
-/// Kernels end by themselves, and access only the chunk's bytes and their own.
+/// Operations queued for each chunk. The closure gets chunk and stream, after the upload; its operation's error stops the job. Kernels end
+/// by themselves, and access only the chunk and their own bytes.
 ///
 /// ```
 /// use ringmem::stream::{Module, Stream};
@@ -87,25 +87,21 @@ pub(super) mod sealed {
 
     pub enum Work<'s> {
         None,
-        /// Queued behind a chunk's upload.
         Queued(&'s mut Queue<'s>),
-        /// Requested when the chunk has arrived.
         Requested(&'s mut dyn Requests),
     }
 
     pub type Queue<'s> = dyn FnMut(&Chunk, &Stream) -> Result<Pending<()>, Cause> + 's;
 
-    /// In the order of the chunks.
     pub trait Requests {
-        /// Fails for another memory than `home`, or if a late answer could be taken for another chunk's.
+        /// Fails for other memory than `home`, or if a late answer could be mistaken.
         fn begin(&mut self, home: u64) -> Result<(), Cause>;
         /// False without room.
         fn request(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
-        /// For the oldest requested chunk; false without an answer.
+        /// For the oldest requested chunk.
         fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause>;
-        /// The kernel may use the chunk's memory, even after a failed or panicked call.
+        /// Even after a failed or panicked call.
         fn may_have(&self, chunk: &Chunk) -> bool;
-        /// Fails if the kernel has left.
         fn check(&mut self) -> Result<(), Cause>;
     }
 }

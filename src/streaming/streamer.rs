@@ -1,4 +1,4 @@
-//! [`Streamer`]: the buffers and streams of a pipeline, reused by each job.
+//! [`Streamer`].
 
 use core::fmt;
 use core::time::Duration;
@@ -60,7 +60,7 @@ pub(super) type Staging = PinnedBuffer<u8>;
 
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
-/// Memory for the chunks in flight, and streams for uploads, work and downloads.
+/// Memory for the chunks in flight, and streams for upload, work and download.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Streamer, Through};
@@ -126,11 +126,11 @@ impl Streamer {
         Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
-    /// Runs a job until its last chunk is done. The streamer can be used again, even after an error.
+    /// Runs a job to its last chunk; can be called again, even after an error.
     ///
     /// # Errors
     ///
-    /// Why it stopped, and how much is done. All queued operations are complete.
+    /// Why it stopped, and how much is done; all queued operations are complete.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -140,7 +140,7 @@ impl Streamer {
         Run::new(self, job, work).finish()
     }
 
-    /// Returns the device address of the first slot; others are at multiples of [`ALIGN`](Self::ALIGN).
+    /// Returns the first slot's device address; others follow at multiples of [`ALIGN`](Self::ALIGN).
     #[must_use]
     pub fn address(&self) -> u64 {
         self.arena.device_address().map_or(0, DeviceAddress::get)
@@ -209,25 +209,25 @@ impl Builder {
         self
     }
 
-    /// Sets the most chunks in flight. With three, one is read, one uploaded and one worked on; a sink needs two more.
+    /// Sets the most chunks in flight: with three, one is read, one uploaded and one worked on; a sink needs two more.
     pub const fn depth(mut self, chunks: u32) -> Self {
         self.depth = chunks;
         self
     }
 
-    /// Sets the number of pinned buffers; default: the depth. Without a sink fewer suffice, and stay in the CPU caches.
+    /// Sets the number of pinned buffers; default: the depth. Without a sink, fewer suffice and stay in the CPU caches.
     pub const fn staging(mut self, buffers: u32) -> Self {
         self.staging = Some(buffers);
         self
     }
 
-    /// Sets the bytes of an element. No chunk ends within one.
+    /// Sets the bytes of an element, within which no chunk ends.
     pub const fn element(mut self, bytes: u64) -> Self {
         self.element = bytes;
         self
     }
 
-    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress before the job is [`Stalled`](super::Cause::Stalled);
+    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress until the job is [`Stalled`](super::Cause::Stalled);
     /// default 30 s.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -238,7 +238,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for 0 or more bytes than can be addressed; no such device, no memory, no thread.
+    /// [`Size`](Error::Size) for 0 or too many bytes; no such device, memory or thread.
     pub fn build(self) -> Result<Streamer> {
         let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);
@@ -252,7 +252,6 @@ impl Builder {
         let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
         let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
         let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most: most / u64::from(depth) })?;
-        // At most `isize::MAX`, or the allocation refuses it.
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;
         let open = || Stream::new(&backend, device);

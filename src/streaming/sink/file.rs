@@ -1,4 +1,4 @@
-//! [`FileSink`]: a file that appears under its name complete or not at all.
+//! [`FileSink`].
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -12,8 +12,8 @@ use crate::path::named;
 
 /// A file under a temporary name, until it is [committed](Self::commit).
 ///
-/// A drop before that removes the temporary file, except in a forked process. A killed process leaves `.NAME.PID-N.ringmem-partial`,
-/// without a very long NAME, for the next sink in that directory to remove; files of live processes are locked.
+/// A drop before that removes the temporary file, except in a forked process. A killed process leaves `.NAME.PID-N.ringmem-partial`
+/// (without a very long NAME) for the next sink in that directory to remove; live processes' files are locked.
 ///
 /// ```
 /// use ringmem::streaming::{FileSink, FileSource, Job, Streamer, Through};
@@ -36,7 +36,6 @@ use crate::path::named;
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
-    /// File itself, not a link.
     path: PathBuf,
     temporary: Option<PathBuf>,
     /// Only this process removes the file.
@@ -51,8 +50,7 @@ impl FileSink {
     ///
     /// # Errors
     ///
-    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for anything but a regular file, and for a dangling
-    /// link.
+    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for a dangling link or anything but a regular file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::created(path).map_err(named("create", path))
@@ -60,7 +58,7 @@ impl FileSink {
 
     fn created(path: &Path) -> io::Result<Self> {
         let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        // The rename would refuse it only after all writes.
+        // The rename would refuse it after all writes.
         if path.as_os_str().as_encoded_bytes().last().is_some_and(|last| is_separator(char::from(*last))) {
             return refused("names a directory");
         }
@@ -80,7 +78,7 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// Returns the temporary path, for a program that removes it when a signal ends it.
+    /// Returns the temporary path, for removal when a signal ends the program.
     #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
@@ -138,7 +136,6 @@ impl Drop for FileSink {
     }
 }
 
-/// So that a rename is one step.
 fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "names no file"))?;
@@ -154,8 +151,8 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => {
-                // Another process locks a file before it removes it, so a file that exists after this lock stays. Without file locks no
-                // process removes it.
+                // Other processes lock a file before removing it: it stays if it exists after this lock. Without file locks it is not
+                // removed.
                 let is_contended = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                 if !is_contended && temporary.exists() {
                     return Ok((file, temporary));
@@ -163,14 +160,12 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
             }
             // Of a killed process with this number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            // The added parts are too long.
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename && shown.is_some() => shown = None,
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Those of ended processes: their locks are free.
 fn remove_abandoned(path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = fs::read_dir(directory) else { return };

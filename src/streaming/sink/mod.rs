@@ -1,4 +1,4 @@
-//! [`Sink`]: the target of a stream's bytes: memory, or a committed file ([`FileSink`]).
+//! [`Sink`]: memory, or a committed file ([`FileSink`]).
 
 mod file;
 
@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 pub use file::FileSink;
 
-/// The target of a stream's bytes, in order without a gap. After a failure, bytes may be written again.
+/// A target of bytes, in order without a gap; bytes may be rewritten after a failure.
 ///
 /// ```
 /// use std::io;
@@ -31,7 +31,7 @@ pub use file::FileSink;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Sink {
-    /// Writes some bytes at offset `at`. Returns how many, at least one.
+    /// Writes some bytes at offset `at`; returns how many, at least one.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! [`FileSource`]: a regular file with the length that it had at open.
+//! [`FileSource`].
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Cause, Source, fill};
 use crate::path::named;
 
-/// A regular file, read by `pread`: a mapped file that shrinks would end the process. A job fails if its length changes.
+/// A regular file, read by `pread`: mapped, it could end the process by shrinking. A job fails if its length changes.
 ///
 /// ```
 /// use ringmem::streaming::FileSource;
@@ -26,12 +26,12 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens a regular file. Never waits.
+    /// Opens a regular file without waiting.
     ///
     /// # Errors
     ///
-    /// The system's error, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput)
-    /// for anything but a regular file.
+    /// The system's error, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) or [`InvalidInput`](io::ErrorKind::InvalidInput)
+    /// unless regular.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::opened(path).map_err(named("open", path))
@@ -77,7 +77,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Returns true if a path names this file, also by another link; false for a missing file.
+    /// Returns true if a path names this file, also by another link; false if missing.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl FileSource {
         Ok(ours == theirs)
     }
 
-    /// Without inode numbers another link is not recognised.
+    /// Without inode numbers, other links are not recognised.
     #[cfg(windows)]
     fn same(&self, path: &Path) -> io::Result<bool> {
         Ok(std::fs::canonicalize(&self.path)? == std::fs::canonicalize(path)?)

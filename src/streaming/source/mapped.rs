@@ -1,4 +1,4 @@
-//! [`Mapped`]: a file that is read through windows of its mapping.
+//! [`Mapped`].
 
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Cause, Source};
 
-/// A file mapped one chunk at a time, which alone counts as the process's memory. Use it where mapping is faster than `pread`; else
-/// [`FileSource`](super::FileSource), which is safe.
+/// A file mapped one chunk at a time, which alone counts as the process's memory. For mappings faster than `pread`;
+/// [`FileSource`](super::FileSource) is safe.
 ///
 /// ```
 /// use std::io::Write;
@@ -38,7 +38,7 @@ pub struct Mapped {
 const GRAIN: u64 = 64 << 10;
 
 impl Mapped {
-    /// Reads an opened file from its beginning.
+    /// Reads a file from its beginning.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// While this lives, no process shortens the file, which raises SIGBUS, or writes to bytes that are being read.
+    /// While this lives, no process shortens the file (`SIGBUS`) or writes to bytes that are being read.
     pub unsafe fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -59,7 +59,7 @@ impl Source for Mapped {
     }
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        // Each time: a file that was shortened before ends there, without a signal.
+        // A file that was shortened before ends there, without a signal.
         let there = self.file.metadata()?.len().min(self.length).saturating_sub(at);
         let count = buffer.len().min(usize::try_from(there).unwrap_or(usize::MAX));
         if count == 0 {

@@ -1,4 +1,4 @@
-//! [`Source`]: the origin of a stream's bytes: memory, a file ([`FileSource`], or `Mapped` on Unix), or a reader ([`Sequential`]).
+//! [`Source`]: memory, a file ([`FileSource`], or `Mapped` on Unix), or a reader ([`Sequential`]).
 
 mod file;
 #[cfg(unix)]
@@ -44,11 +44,11 @@ pub trait Source {
     /// Returns the length in bytes, if known.
     fn length(&self) -> Option<u64>;
 
-    /// Reads bytes from offset `at` into `buffer`. Returns how many; 0 only at the end.
+    /// Reads bytes from offset `at` into `buffer`; returns how many, 0 only at the end.
     ///
     /// # Errors
     ///
-    /// The system's error. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
+    /// The system's error; repeated after [`Interrupted`](io::ErrorKind::Interrupted).
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
     /// Checks after the last byte that the length is unchanged.
@@ -74,14 +74,12 @@ impl Source for &[u8] {
     }
 }
 
-/// Or up to the source's end.
 pub(super) fn fill(source: &mut (impl Source + ?Sized), buffer: &mut [u8], at: u64) -> Result<usize, Cause> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = at + filled as u64;
         match source.read_at(&mut buffer[filled..], at) {
             Ok(0) => break,
-            // Larger counts are impossible.
             Ok(count) => filled += count.min(buffer.len() - filled),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(source) => return Err(Cause::Read { at, source }),

@@ -1,11 +1,10 @@
-//! [`Sequential`]: any reader, from its current position to its end.
+//! [`Sequential`].
 
 use std::io::{self, Read};
 
 use super::Source;
 
-/// A [`Read`] as a source, such as a pipe or socket, which can be read once. Offset 0 is its current position; a job that begins later
-/// skips bytes.
+/// A [`Read`] as a source, such as a pipe or socket, read once. Offset 0 is its current position; later jobs skip bytes.
 ///
 /// ```
 /// use ringmem::streaming::{Job, Sequential, Streamer, Through};
@@ -47,7 +46,7 @@ impl<R: Read> Source for Sequential<R> {
         if at < self.position {
             return Err(io::Error::new(io::ErrorKind::NotSeekable, "what was read once cannot be read again"));
         }
-        // Per step, so that a repeated call continues after a failure.
+        // A repeated call continues after a failure.
         while self.position < at && !buffer.is_empty() {
             let before = usize::try_from(at - self.position).unwrap_or(usize::MAX).min(buffer.len());
             if self.take(&mut buffer[..before])? == 0 {
