@@ -1,4 +1,4 @@
-//! [`Builder`]: opens a channel with other settings than the defaults.
+//! [`Builder`].
 
 use core::time::Duration;
 use std::boxed::Box;
@@ -63,7 +63,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets how long the kernel waits for anything before it leaves with a fault.
+    /// Sets the kernel's longest wait before it leaves with a fault.
     pub const fn idle(mut self, limit: Duration) -> Self {
         self.options.idle = limit;
         self
@@ -81,7 +81,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets after how long without a heartbeat [`watch`](Channel::watch) reports the kernel as stuck.
+    /// Sets how long without a heartbeat [`watch`](Channel::watch) reports the kernel as stuck.
     pub const fn stuck_after(mut self, limit: Duration) -> Self {
         self.options.stuck_after = limit;
         self
@@ -93,16 +93,16 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Publishes the channel's figures under this name, of 1 to 64 ASCII letters, digits, dots, hyphens and underscores: other processes of this user can
-    /// watch them with `ringmem top`. Linux only; see the module `monitor`.
+    /// Publishes the figures under this name, of 1 to 64 ASCII letters, digits, dots, hyphens and underscores, for this user's `ringmem
+    /// top`. Linux only; see the module `monitor`.
     ///
-    /// Opening fails with [`Error::System`] for another name, if a channel of this process has it, or if the file cannot be created.
+    /// Opening fails with [`Error::System`] for another name, one in use in this process, or a file that cannot be created.
     pub fn publish(mut self, name: impl Into<Box<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Loads the kernel's image, launches the kernel and waits until it is active.
+    /// Loads and launches the kernel, and waits until it is active.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
                 },
             });
         }
-        // A running kernel makes a host slice of managed memory undefined behaviour there, and no type rules it out.
+        // No type rules out a host slice of managed memory, which would be undefined behaviour while the kernel runs.
         let capabilities = backend.capabilities(device)?;
         if capabilities.unified && !capabilities.concurrent_managed_access {
             return Err(Error::Unsupported {

@@ -38,7 +38,7 @@ pub enum SendError<T> {
         /// Cause.
         #[source]
         error: Error,
-        /// Unsent message; `None` if it is in the ring: do not send it again.
+        /// Unsent message; `None` if in the ring: do not send it again.
         message: Option<T>,
     },
     /// The kernel has left.
@@ -62,7 +62,7 @@ impl<T> SendError<T> {
     }
 }
 
-// So that `unwrap` needs no `Debug` of the message.
+// For `unwrap` without a `Debug` message.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -96,7 +96,7 @@ pub enum ReceiveError {
     /// The kernel's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
-    /// Moving messages failed. The next flush repeats what failed.
+    /// Moving messages failed; the next flush repeats it.
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
 }

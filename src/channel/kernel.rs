@@ -44,7 +44,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.control.state()
     }
 
-    /// Loads each word of the control block once.
+    /// Returns a copy of the control block, each word loaded once.
     #[must_use]
     pub fn control(&self) -> ControlBlock<u64> {
         self.control.snapshot()
@@ -65,18 +65,18 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
-    /// Reads the control block, the telemetry, the ring indices and the verdict of [`watch`](Self::watch), for printing. Moves and waits for
-    /// nothing, so it works on a stuck kernel.
+    /// Reads control block, telemetry, ring indices and the [`watch`](Self::watch) verdict, for printing. Moves and waits for nothing: it
+    /// works on a stuck kernel.
     ///
     /// # Errors
     ///
-    /// The dump without the kernel's rings, and why they could not be read.
+    /// The dump without the kernel's rings, and why they are unreadable.
     #[allow(clippy::result_large_err, reason = "the dump is as large without the kernel's rings")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         self.sample();
         let control = self.control.snapshot();
         let verdict = self.watchdog.check(&control, nanoseconds(self.opened.elapsed()));
-        // First the host's: the kernel's can only be further on.
+        // The host's first: the kernel's can only be further on.
         let [input, output] = self.bridge.indices();
         let (twins, failed) = match self.bridge.twins() {
             None => (Twins::Shared, None),
@@ -96,7 +96,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Error::Kernel`] if the kernel has left or times out.
     pub fn command(&mut self, command: Command) -> Result<()> {
-        // The kernel may wait for room first.
         let _ = self.flush();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())?;
@@ -105,33 +104,32 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(())
     }
 
-    /// Keeps a value until the kernel has left, even if the channel is dropped before.
+    /// Keeps a value until the kernel has left, even beyond the channel.
     pub fn keep_alive(&mut self, value: impl Send + 'static) {
         self.kept.push(Box::new(value));
     }
 
-    /// Fails if the kernel has left: for loops that call [`try_recv`](Self::try_recv).
+    /// Fails if the kernel has left, for loops that call [`try_recv`](Self::try_recv).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]; once the error of its launch, if the kernel did not report how it ended.
+    /// [`Error::Kernel`]; once its launch's error, if the kernel did not report how it ended.
     pub fn check(&mut self) -> Result<()> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
-    /// Also if its state has ended.
     pub(super) fn has_left(&self) -> bool {
         self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
     /// Lets the kernel answer all sent messages, even if paused, and waits until it has left.
     ///
-    /// Receive answers that do not fit before; the others can still be received. The deadline is the [`timeout`](super::Options::timeout)
-    /// after the last processed message. A terminated kernel answers no more: its unpopped messages stay for a [`restart`](Self::restart).
+    /// Receive answers that do not fit before; the others can be received later. The deadline is the [`timeout`](super::Options::timeout)
+    /// after the last processed message. A terminated kernel's unpopped messages stay for [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or timed out; the last flush's error if flushes keep failing.
+    /// [`Error::Kernel`] if it faulted or timed out; the last flush's error if it persists.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }
@@ -141,7 +139,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             // A paused kernel frees no slots.
             self.control.command(Command::ACTIVATE);
         }
-        // Messages that have not arrived would not be drained.
         self.bridge.try_again();
         let has_gone = |channel: &Self| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated);
         let mut processed = self.control().processed;
@@ -154,12 +151,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if !has_gone(self) {
             return Err(failed.unwrap_or_else(|| self.fault(Duration::ZERO)));
         }
-        // No wait for the acknowledgement: an ending kernel reads no command.
+        // An ending kernel acknowledges no command.
         self.control.command(Command::DRAIN);
         self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated)).map(drop)
     }
 
-    /// [`drain`](Self::drain)s the kernel, and returns its last state. Drops answers not received before, and unpopped messages.
+    /// [`drain`](Self::drain)s the kernel and returns its last state; drops unreceived answers and unpopped messages.
     ///
     /// # Errors
     ///
@@ -169,7 +166,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if let Some(kernel) = self.kernel.take() {
             match kernel.wait_timeout(self.timeout) {
                 Ok(ended) => ended?,
-                // Its state has ended, but it still runs.
                 Err(kernel) => {
                     self.kernel = Some(kernel);
                     return Err(self.fault(self.timeout));
@@ -187,7 +183,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait_while(|_| false, done).map(drop)
     }
 
-    /// The time restarts whenever it `gets_on`. Returns the last flush's error, if flushes still fail.
+    /// The time restarts whenever it `gets_on`. Returns the last flush's error, if any persists.
     fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<Option<Error>> {
         let mut begun = Instant::now();
         let mut times = 0_u32;
@@ -197,7 +193,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             if gets_on(self) {
                 begun = Instant::now();
             }
-            // It may be done by now.
             if (self.has_left() || begun.elapsed() > self.timeout) && !done(self) {
                 return Err(self.fault(begun.elapsed()));
             }
@@ -208,7 +203,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// The launch's error, once, if the state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
-        // Before the block is read, so that its last store is visible.
+        // Before the block is read, so that the last store is visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);
         let control = self.control();
         let state = control.kernel_state();

@@ -1,4 +1,4 @@
-//! Sending messages and receiving answers.
+//! Messages and answers.
 
 use core::future::poll_fn;
 use core::iter;
@@ -13,13 +13,13 @@ use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Error, Result, RingMessage};
 
-/// Polls of the watching thread between two of a future: at most about half a millisecond.
+/// Polls of the watching thread between two of a future: half a millisecond at most.
 const MOST_LOOKS: u32 = 5;
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Pushes a message and flushes it; waits for a free slot, up to the [timeout](super::Options::timeout).
+    /// Pushes a message and flushes it; waits for room, up to the [timeout](super::Options::timeout).
     ///
-    /// A kernel pops nothing while its output ring is full: receive before both rings are full.
+    /// Receive before both rings are full: with a full output ring the kernel pops nothing.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pushes a message and flushes it; never waits. [`check`](Self::check) returns whether the kernel still runs.
+    /// Pushes a message and flushes it; never waits; for the kernel's end, see [`check`](Self::check).
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel) after the last answer of a kernel that has left; the last flush's error if flushes keep failing;
+    /// [`Kernel`](crate::Error::Kernel) after the last answer of an ended kernel; the last flush's error if it persists;
     /// [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn recv(&mut self) -> Result<O> {
         self.recv_until(None)
@@ -92,7 +92,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// As [`recv`](Self::recv), as a cancel-safe future. A thread wakes it to poll, at least every millisecond.
+    /// As [`recv`](Self::recv), as a cancel-safe future; a thread wakes it at least every millisecond.
     pub fn recv_async(&mut self) -> impl Future<Output = Result<O>> {
         let (mut receiving, mut times) = (Receiving::new(), 0_u32);
         poll_fn(move |context| match receiving.step(self, None) {
@@ -109,7 +109,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`ReceiveError`]. No answer is lost.
+    /// [`ReceiveError`]; no answer is lost.
     pub fn try_recv(&mut self) -> Result<O, ReceiveError> {
         let popped = match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
@@ -145,7 +145,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.receiver.batch(every)
     }
 
-    /// Moves messages between the host's and the kernel's rings. Returns how many, each way; `[0, 0]` for shared rings.
+    /// Moves messages between the host's and the kernel's rings; returns how many, each way, or `[0, 0]` for shared rings.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         (self.sender.tail(), self.receiver.head())
     }
 
-    /// Flushes, and returns how many messages the kernel has not popped.
+    /// Flushes; returns how many messages the kernel has not popped.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(self.sender.capacity() - self.sender.refresh().map_err(AttachError::Corrupt)?)
     }
 
-    /// Flushes, and returns how many arrived answers were not received.
+    /// Flushes; returns how many arrived answers are unreceived.
     ///
     /// # Errors
     ///
@@ -204,10 +204,10 @@ impl Receiving {
                 Ok(answer) => return Some(Ok(answer)),
                 Err(ReceiveError::Corrupt(corrupt)) => return Some(Err(AttachError::Corrupt(corrupt).into())),
                 Err(ReceiveError::Flush(error)) => self.failed = Some(error),
-                // While a poll is only awaited, the failure stands.
+                // An awaited poll does not end the failure.
                 Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
             }
-            // The last answers may be in flight, or no longer readable.
+            // The last answers may be in flight, or lost.
             let is_lost = self.failed.is_some() && channel.bridge.failing()[1] >= MOST_FAILURES;
             let is_over = self.polls.is_some_and(|polls| is_lost || channel.bridge.has_brought_all(polls));
             let waited = self.begun.elapsed();

@@ -1,10 +1,10 @@
-//! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings to it.
+//! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings.
 //!
-//! Use a channel for fixed-size messages with a running kernel, a [`RingBufferBridge`] to launch it yourself, a [`Stream`] for kernels that
-//! end by themselves, and [`streaming`](crate::streaming) for data larger than device memory.
+//! For fixed-size messages with a running kernel. To launch it yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`];
+//! beyond device memory, [`streaming`](crate::streaming).
 //!
-//! 1. Opening allocates pinned memory and the rings, and waits until the kernel is ready. The memory is freed after the kernel has left.
-//! 2. An ended kernel can be launched again on the same rings, as a new epoch, with its unanswered messages.
+//! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
+//! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
 //! | call | full or empty ring |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | [`recv_timeout`](Channel::recv_timeout) | waits for an answer with a deadline |
 //!
 //! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) have a deadline. [`flush`](Channel::flush) or the
-//! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only under backpressure: when nothing could
-//! be moved, or the output ring may be half full.
+//! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only if nothing could be moved or the
+//! output ring may be half full.
 //!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!
@@ -106,7 +106,6 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     stream: Stream,
 }
 
-/// For a restart too.
 struct Relaunch {
     module: Module,
     kernel: Box<str>,
@@ -119,10 +118,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// - The backend's error, for short memory or an image that cannot be loaded; [`Error::Abi`] for other layouts.
-    /// - [`Error::Residency`], or the error of the launch and its execution.
-    /// - [`Error::Kernel`] if the kernel faulted, returned or timed out.
-    /// - [`Error::Unsupported`] without mutually visible pinned memory, or for managed memory without concurrent access, which needs
+    /// - The backend's error, for short memory or an invalid image; [`Error::Abi`] for other layouts.
+    /// - [`Error::Residency`], or the launch's error.
+    /// - [`Error::Kernel`] if it faulted, returned or timed out.
+    /// - [`Error::Unsupported`] without mutually visible pinned memory, or for managed memory without concurrent access: use
     ///   [`open_raw`](Self::open_raw).
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
         Self::builder(kernel).open(backend, device)
@@ -137,17 +136,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// - The backend's error, for an invalid capacity, short memory or an unknown kernel.
-    /// - [`Error::Residency`], or the error of the launch and its execution.
-    /// - [`Error::Kernel`] if the kernel faulted, returned or timed out.
-    /// - [`Error::Unsupported`] without mutually visible pinned memory.
+    /// - As [`open`](Self::open), and the backend's error for an invalid capacity or an unknown kernel.
     ///
     /// # Safety
     ///
     /// Until the kernel has left, even if this fails:
     ///
-    /// - memory in `options.arguments` is live and used as the kernel's documentation allows: let the channel
-    ///   [`keep_alive`](Self::keep_alive) it;
+    /// - memory in `options.arguments` is live and used as the kernel documents: let the channel [`keep_alive`](Self::keep_alive) it;
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed
     ///   memory.
     pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
@@ -171,7 +166,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let abi = module.abi().hash;
         // SAFETY: the region is as long as the plan, and not shared yet.
         unsafe { plan.write::<HostWord>(base, region.size_bytes() as u64, abi) }?;
-        // SAFETY: placed in the region for this, and aligned. The region outlives the borrows: see the fields.
+        // SAFETY: aligned, and in the region, which outlives the borrows: see the fields.
         let (block, telemetry) = unsafe {
             let at = |offset: u64| base.add(offset as usize);
             (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
@@ -224,8 +219,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(channel)
     }
 
-    /// As a new epoch, until the kernel is active.
-    ///
     /// # Safety
     ///
     /// As `open`; no kernel runs on this channel's memory.
@@ -245,7 +238,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         // SAFETY: the region and rings hold all that the control block names, and list the launch below; the caller's promise.
         let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
         let ticket = kernel.ticket();
-        // First: if a later step fails, the channel's drop terminates the kernel.
+        // First: if a later step fails, the drop terminates the kernel.
         self.kernel = Some(kernel);
         if let Some(ticket) = ticket {
             self.region.used(ticket);
@@ -258,11 +251,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(())
     }
 
-    /// Launches an ended kernel again on the same rings, from the first unanswered message on.
+    /// Relaunches an ended kernel on the same rings, from the first unanswered message.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if the kernel has not ended; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); else as
+    /// [`Busy`](Error::Busy) if it has not ended; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); else as
     /// [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
         if self.is_raw {
@@ -276,7 +269,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if the kernel has not ended; else as [`open_raw`](Self::open_raw).
+    /// [`Busy`](Error::Busy) if it has not ended; else as [`open_raw`](Self::open_raw).
     ///
     /// # Safety
     ///
@@ -324,7 +317,6 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             }
         }
         if !kernel.is_done() {
-            // The region lists the launch, so it lives while the kernel writes there.
             self.control.abandon();
             if let Some(ticket) = kernel.ticket() {
                 self.stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket), None);

@@ -1,4 +1,4 @@
-//! [`Options`]: settings of a channel and of the launch of its kernel.
+//! [`Options`].
 
 use core::time::Duration;
 
@@ -34,21 +34,21 @@ pub struct Options<'a> {
     pub output_capacity: u64,
     /// Most messages that the kernel pops at once.
     pub batch: u64,
-    /// How long the kernel waits for anything before it leaves with a fault.
+    /// The kernel's longest wait before a fault.
     pub idle: Duration,
     /// First index of both rings.
     pub start: u64,
     /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
-    /// kernel for flagged rings.
+    /// kernel for it.
     pub strategy: Option<TransferStrategy>,
-    /// The memory of the kernel's input and output rings, unless shared. With a second header, the arguments from the fifth on are the
-    /// input ring's peer header and slots, then the output ring's.
+    /// The memory of the kernel's input and output rings, unless shared. With a second header, arguments from the fifth on are the input
+    /// ring's peer header and slots, then the output ring's.
     pub placement: [Placement; 2],
-    /// After how long without a heartbeat [`watch`](super::Channel::watch) reports the kernel as stuck: longer than the longest batch.
+    /// How long without a heartbeat [`watch`](super::Channel::watch) reports the kernel as stuck: more than the longest batch.
     pub stuck_after: Duration,
     /// How long to wait for the kernel's start, acknowledgement or end.
     pub timeout: Duration,
-    /// Publishes the channel's figures under this name, for `ringmem top`: see [`Builder::publish`](super::Builder::publish).
+    /// Publishes the figures under this name: see [`Builder::publish`](super::Builder::publish).
     pub publish: Option<&'a str>,
 }
 

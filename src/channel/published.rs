@@ -1,11 +1,10 @@
-//! The figures of a channel for other processes: what each call adds to its [page](crate::monitor::Page).
+//! A channel's figures on its [page](crate::monitor::Page).
 
 use super::{Channel, Options};
 use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::{Result, RingMessage};
 
-/// The page of a channel, if it is published.
 pub(super) struct Published(Option<system::Page>);
 
 impl Published {
@@ -15,9 +14,10 @@ impl Published {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Shows the use of a pool with the channel's published figures, until the channel is dropped. Without [`publish`](super::Builder::publish) it does nothing.
+    /// Shows a pool's use with the published figures, until the channel is dropped. Does nothing without
+    /// [`publish`](super::Builder::publish).
     ///
-    /// The channel keeps a handle of the pool, and reads its statistics at most five times a second.
+    /// The channel keeps the pool, and reads its statistics at most five times a second.
     pub fn publish_pool<M: Memory>(&mut self, pool: &Pool<M>) {
         if let Some(page) = &mut self.published.0 {
             let pool = pool.clone();
@@ -26,7 +26,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.sample();
     }
 
-    /// Publishes the counts after a call, if the channel is published.
     #[inline(always)]
     pub(super) fn count(&mut self) {
         if self.published.0.is_some() {
@@ -42,7 +41,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Publishes all figures, if the channel is published.
     pub(super) fn sample(&mut self) {
         let Some(page) = &mut self.published.0 else { return };
         system::sample(page, &self.control.snapshot(), self.telemetry.snapshot().ok(), self.bridge.indices());
