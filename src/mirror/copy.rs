@@ -1,4 +1,4 @@
-//! [`HostCopy`], the host's copy.
+//! The host's copy.
 
 use core::slice;
 
@@ -8,11 +8,10 @@ use crate::error::MirrorFault;
 use crate::memory::{Buffer, HostReadable, Memory, SliceMut};
 use crate::{DeviceBytes, Error, Result};
 
-/// Avoids [`Buffer::as_mut_slice`], whose check of uses costs more than an access may.
+/// Avoids [`Buffer::as_mut_slice`], whose check of uses may cost more than an access.
 pub(super) struct HostCopy<T, H: Memory> {
     buffer: Option<Buffer<T, H>>,
-    // INVARIANT: the buffer lists no use, and is not in managed memory, where a kernel may exclude the host. A mutable borrow of the buffer
-    // resets it.
+    // INVARIANT: the buffer lists no use, and is not managed memory, where a kernel may exclude the host. Mutable borrows reset it.
     is_at_rest: bool,
 }
 

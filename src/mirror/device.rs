@@ -12,7 +12,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Returns the device's elements for reading. Updates a stale copy; zeroes both copies if nothing was written.
+    /// Returns the device's elements for reading; updates a stale copy, or zeroes both if nothing was written.
     ///
     /// [List](Self::used_by) a launch that gets their address.
     ///
@@ -27,9 +27,9 @@ where
         Ok(unsafe { Slice::new(view, self.len) })
     }
 
-    /// Returns the device's elements for reading and writing. The host's copy becomes stale, even if the write fails.
+    /// Returns the device's elements for reading and writing; the host's copy becomes stale, even after a failed write.
     ///
-    /// [List](Self::used_by) a launch that gets their address.
+    /// [List](Self::used_by) such a launch.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ where
         self.device_slice_mut()
     }
 
-    /// Returns the device's elements with unspecified contents, for a caller that writes all of them. Nothing is copied.
+    /// Returns the device's elements, with unspecified contents, for a caller that writes all of them.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ where
         self.device_slice_mut()
     }
 
-    /// Passes the device's copy by value through a closure that returns it, for example to queue it on a stream:
+    /// Passes the device's copy through a closure that returns it, for example to queue it on a stream:
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {
@@ -70,12 +70,12 @@ where
     /// # }
     /// ```
     ///
-    /// If `queue` panics or returns another buffer, the device's copy is lost. If it was the only valid one, calls that need it return
-    /// [`Mirror`](Error::Mirror) until it is written again or [discarded](Self::discard_device).
+    /// If `queue` panics or returns another buffer, the copy is lost. If only it was valid, calls that need it return
+    /// [`Mirror`](Error::Mirror) until it is rewritten or [discarded](Self::discard_device).
     ///
     /// # Errors
     ///
-    /// As [`device`](Self::device), or [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) memory: `queue` is not
+    /// As [`device`](Self::device), or [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) memory; `queue` is not
     /// called. [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) if it returns another
     /// buffer.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
@@ -86,7 +86,6 @@ where
         let Some(device) = self.device.take() else {
             return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
         };
-        // Until the buffer is returned.
         let state = self.state;
         if state == State::Synchronized {
             self.state = State::HostOnly;
@@ -114,7 +113,6 @@ where
         if access == Access::Write {
             self.land()?;
             self.allocate(Side::Device)?;
-            // The caller does not depend on earlier failed writes.
             self.device.iter().for_each(Buffer::forget_contents);
         } else if access == Access::Update && self.state == State::Uninitialized {
             return self.begin(&[Side::Device], State::DeviceOnly);
@@ -130,7 +128,7 @@ where
     #[inline]
     pub(super) fn device_written(&mut self) {
         if !self.state.is_valid(Side::Device) {
-            // Only the host's copy is stale now: it is whole.
+            // The device's copy is whole now.
             self.is_torn = false;
         }
         self.state = if self.state == State::Uninitialized { State::DeviceOnly } else { State::DeviceDirty };
@@ -153,7 +151,7 @@ where
         }
         let Some(host) = self.host.get() else { return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() }) };
         let View { block, uses, offset, .. } = host.view();
-        // Of the same backend, which is all that a view needs.
+        // A view needs only the same backend.
         Ok(View { memory: &self.device_memory, block, uses, offset })
     }
 }

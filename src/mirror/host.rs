@@ -12,7 +12,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Returns the host's elements for reading. Updates a stale copy; zeroes it if nothing was written.
+    /// Returns the host's elements for reading; updates a stale copy, or zeroes it if nothing was written.
     ///
     /// ```compile_fail
     /// fn write(mirror: &mut ringmem::mirror::MirroredBuffer<u8>) {
@@ -22,18 +22,16 @@ where
     ///
     /// # Errors
     ///
-    /// The error of the memory, the copy or earlier queued work; [`Busy`](Error::Busy) while a kernel excludes the host from managed
-    /// memory.
+    /// The error of the memory, the copy or earlier work; [`Busy`](Error::Busy) while a kernel excludes the host from managed memory.
     #[inline]
     pub fn host(&mut self) -> Result<&[T]> {
-        // At rest, no transfer is queued either.
         if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
             self.refresh(Side::Host)?;
         }
         self.host.elements(self.state).map(|elements| &*elements)
     }
 
-    /// Returns the host's elements for reading and writing. The device's copy becomes stale.
+    /// Returns the host's elements for reading and writing; the device's copy becomes stale.
     ///
     /// # Errors
     ///
@@ -58,16 +56,16 @@ where
         self.overwrite(|host| host.copy_from_slice(elements))
     }
 
-    /// Fills the host's copy without an update; the device's becomes stale.
+    /// Fills the host's copy like [`copy_from`](Self::copy_from).
     ///
-    /// To fill on the device, use [`device_write_only`](Self::device_write_only).
+    /// On the device, use [`device_write_only`](Self::device_write_only).
     ///
     /// # Errors
     ///
     /// As [`host`](Self::host).
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.overwrite(|host| {
-            // Zero-sized elements may be too many for a loop.
+            // Zero-sized elements may be too many.
             if size_of::<T>() > 0 {
                 host.fill(value);
             }
@@ -107,7 +105,7 @@ where
             }
         }
         if !self.state.is_dirty(Side::Host) {
-            // Only the device's copy is stale now: it is whole.
+            // The host's copy is whole now.
             (self.state, self.is_torn) = (State::HostDirty, false);
         }
         Ok(())

@@ -1,19 +1,19 @@
-//! [`MirroredBuffer`]: a host copy and a device copy of the same elements. A stale side is updated when it is used.
+//! [`MirroredBuffer`]: a host copy and a device copy of the same elements, updated at use.
 //!
-//! Use it for data that both sides change in turn, [`double_buffer`](crate::double_buffer) for frames during computation, and
+//! For data that both sides change in turn. Use [`double_buffer`](crate::double_buffer) for frames,
 //! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory.
 //!
 //! 1. A read returns the last write of either side.
 //! 2. Memory is allocated at first use. Valid copies, and copies about to be overwritten, are not updated.
 //! 3. A failed call leaves [`state`](MirroredBuffer::state) unchanged and frees what it allocated.
-//! 4. Writes of both sides are never merged or lost silently: the call returns [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
-//!    until [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device) drops one side's.
-//! 5. A mirror may be dropped or forgotten with work queued: its memory is freed after its uses, or never. The host has no slice of memory
-//!    in use by queued work.
+//! 4. Writes of both sides are never merged or lost silently: calls return [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
+//!    until [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device).
+//! 5. A mirror dropped or forgotten with work queued is freed after its uses, or never. The host has no slice of memory in use by queued
+//!    work.
 //! 6. Transfers are ordered after all queued work on both copies, on any stream.
-//! 7. If the device shares mapped host memory, one buffer serves both sides, with the same states and no copies.
+//! 7. If the device shares mapped host memory, one buffer serves both sides, without copies.
 //!
-//! All methods take `&mut self`: threads share a mirror in a [`Mutex`](std::sync::Mutex).
+//! All methods take `&mut self`: share a mirror in a [`Mutex`](std::sync::Mutex).
 //!
 //! | state | `host` | `host_mut` | `device` | `device_mut` | `copy_from`, `fill` |
 //! |---|---|---|---|---|---|
@@ -83,10 +83,10 @@ pub use transfer::{Statistics, Transfers};
 use copy::HostCopy;
 use queue::Flights;
 
-/// `len` elements with a copy on the host and a copy on a device.
+/// `len` elements with a copy on the host and one on a device.
 ///
-/// `H` is pinned or pageable memory; `D` is device memory or a pool of it. Called `UnifiedBuffer` in PyDotCompute, unlike
-/// [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer), which is managed memory without a second copy.
+/// `H` is pinned or pageable memory; `D` is device memory or a pool. PyDotCompute calls it `UnifiedBuffer`;
+/// [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is managed memory.
 ///
 /// ```
 /// use ringmem::memory::{Device, Pinned};
@@ -110,9 +110,8 @@ pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host: HostCopy<T, H>,
     device: Option<Buffer<T, D>>,
     is_shared: bool,
-    /// The stale side lacks its last written contents: a copy over it failed, or it was never written.
+    /// The stale side lacks its last contents: a copy over it failed, or it was never written.
     is_torn: bool,
-    /// With unknown outcome.
     flights: Flights,
     statistics: Statistics,
 }
@@ -127,7 +126,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more bytes than the address space, [`OtherBackend`](Error::OtherBackend) for memories of two backends,
+    /// [`Size`](Error::Size) beyond the address space, [`OtherBackend`](Error::OtherBackend) for two backends,
     /// [`NoDevice`](Error::NoDevice).
     #[track_caller]
     pub fn new(host: H, device: D, len: usize) -> Result<Self> {
@@ -155,7 +154,7 @@ where
 }
 
 impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
-    /// Returns which copies are valid. Queued transfers count as complete.
+    /// Returns which copies are valid, counting queued transfers as complete.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
@@ -176,13 +175,12 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
     /// Returns the bytes of one copy.
     #[must_use]
     pub const fn size_bytes(&self) -> usize {
-        // Cannot overflow: it was a layout.
         self.len * size_of::<T>()
     }
 
     /// Returns whether the host's copy exists and is page-locked.
     ///
-    /// [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) on the host's memory makes failed pinning an error.
+    /// [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) makes failed pinning an error.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.host.get().is_some_and(Buffer::is_pinned)
@@ -200,13 +198,13 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
         self.statistics
     }
 
-    /// Returns the memory of the host's copy.
+    /// Returns the host copy's memory.
     #[must_use]
     pub const fn host_memory(&self) -> &H {
         &self.host_memory
     }
 
-    /// Returns the memory of the device's copy.
+    /// Returns the device copy's memory.
     #[must_use]
     pub const fn device_memory(&self) -> &D {
         &self.device_memory

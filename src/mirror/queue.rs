@@ -11,15 +11,13 @@ use crate::{DeviceBytes, Error, Result};
 
 struct Flight {
     ticket: Ticket,
-    /// Its stream reports a failure here even if another waiter got the error.
+    /// Its stream reports a failure here even to a second waiter.
     stream: Stream,
-    /// Restored if it fails.
     before: State,
     /// The target was allocated for it.
     is_new: bool,
 }
 
-/// Transfers with unknown outcome.
 #[derive(Default)]
 pub(super) struct Flights {
     to_host: Option<Flight>,
@@ -46,15 +44,15 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Queues an update of the device's copy, ordered after all queued work on both copies.
+    /// Queues an update of the device's copy after all queued work on both.
     ///
-    /// The state changes at once. If the transfer fails, the next call that waits for it restores the state and returns the error, even if
-    /// another waiter got it before.
+    /// The state changes at once. The next call that waits for a failed transfer restores it and returns the error, even to a second
+    /// waiter.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend), or the error of the memory or the backend.
-    /// Nothing is queued or changed.
+    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend), or the memory's or backend's error; nothing
+    /// changes.
     pub fn sync_to_device_on(&mut self, stream: &Stream) -> Result<()> {
         self.queue(Side::Device, stream)
     }
@@ -68,10 +66,10 @@ where
         self.queue(Side::Host, stream)
     }
 
-    /// Returns the device address for a kernel launched next on `stream`; `None` without bytes. Queues the update of a stale copy, and the
-    /// order after work on other streams; zeroes a copy without earlier writes.
+    /// Returns the device address for a launch on `stream`; `None` without bytes. Queues the update of a stale copy, and the order after
+    /// other streams' work; zeroes an unwritten copy.
     ///
-    /// [List](Self::used_by) the launch. If it writes, the host's copy becomes stale, even if the launch fails.
+    /// [List](Self::used_by) the launch; if it writes, the host's copy becomes stale, even if it fails.
     ///
     /// # Errors
     ///
@@ -84,7 +82,6 @@ where
             Access::Write => is_new = self.allocate(Side::Device)?,
             Access::Update if state == State::Uninitialized => self.begin(&[Side::Device], State::DeviceOnly)?,
             Access::Read if state == State::Uninitialized => self.refresh(Side::Device)?,
-            // On the same stream: no further order is needed.
             Access::Read | Access::Update => self.queue(Side::Device, stream)?,
         }
         let view = self.device_view()?;
@@ -97,14 +94,14 @@ where
             self.give_up(Side::Host, state == State::Uninitialized);
             return Err(error);
         }
-        // A copy that was zeroed here is the only one, and stays valid.
+        // A copy zeroed here is the only one, and stays valid.
         if access == Access::Write || (access == Access::Update && state != State::Uninitialized) {
             self.device_written();
         }
         Ok(address)
     }
 
-    /// Lists the work queued on a stream as a use of the device's copy, for launches, which get an address.
+    /// Lists the work queued on a stream, such as launches, as a use of the device's copy.
     ///
     /// # Errors
     ///
@@ -195,13 +192,13 @@ where
 
     #[cold]
     fn land_queued(&mut self) -> Result<()> {
-        // Both stay listed until both outcomes are known: a wait may panic.
+        // Both stay listed until both outcomes are known.
         let (up, down) = (self.outcome(Side::Device)?, self.outcome(Side::Host));
         let has_down = self.flights.to_host.is_some();
         let (up, down) = (self.landed(Side::Device, up), down.map(|down| self.landed(Side::Host, down)));
         match (&up, &down) {
             (Some((flight, Err(_))), _) if !has_down && self.state == State::Synchronized => self.take_back(Side::Device, flight),
-            // The host's data was derived from data that the device never received.
+            // The host's data derives from data that the device never received.
             (Some((_, Err(_))), _) if has_down => (self.state, self.is_torn) = (State::DeviceDirty, true),
             (_, Ok(Some((flight, Err(_))))) => self.take_back(Side::Host, flight),
             _ => {}
@@ -235,7 +232,6 @@ where
         Some((flight, outcome))
     }
 
-    /// Restores the state unless it has changed since.
     fn take_back(&mut self, to: Side, flight: &Flight) {
         self.is_torn = true;
         if self.state == State::Synchronized {

@@ -66,7 +66,7 @@ impl fmt::Display for Side {
 pub enum Access {
     /// Reads it.
     Read,
-    /// Writes all of it without reading: no update.
+    /// Writes all of it without reading.
     Write,
     /// Reads and writes it.
     Update,
@@ -98,9 +98,9 @@ pub enum State {
     DeviceOnly,
     /// Both, and they are equal.
     Synchronized,
-    /// The host's, written last. The device's is stale or absent.
+    /// The host's; the device's is stale or absent.
     HostDirty,
-    /// The device's, written last. The host's is stale or absent.
+    /// The device's; the host's is stale or absent.
     DeviceDirty,
 }
 

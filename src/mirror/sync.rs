@@ -40,20 +40,20 @@ where
         self.sync_to_host()
     }
 
-    /// Marks the host's copy as written by other code.
+    /// Marks the host's copy as written.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or the device has writes that it lacks.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or lacks writes of the device.
     pub fn mark_host_dirty(&mut self) -> Result<()> {
         self.mark(Side::Host)
     }
 
-    /// Marks the device's copy as written, for example by a kernel that got its address earlier.
+    /// Marks the device's copy as written, for example by an earlier launch.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or the host has writes that it lacks.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or lacks writes of the host.
     pub fn mark_device_dirty(&mut self) -> Result<()> {
         self.mark(Side::Device)
     }
@@ -71,7 +71,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or a transfer to it failed.
+    /// As [`discard_host`](Self::discard_host), with the sides exchanged.
     pub fn discard_device(&mut self) -> Result<()> {
         self.discard(Side::Device)
     }
@@ -80,12 +80,11 @@ where
     ///
     /// # Errors
     ///
-    /// As [`sync_to_device`](Self::sync_to_device), and nothing is freed; or the driver's error after the free.
+    /// As [`sync_to_device`](Self::sync_to_device), without a free; or the driver's error after it.
     pub fn compact(&mut self, keep: Side) -> Result<()> {
         self.bring(keep)?;
         (self.state, self.is_torn) = (State::only(keep), false);
         match keep {
-            // One buffer serves both.
             _ if self.is_shared => Ok(()),
             Side::Host => self.device.take().map_or(Ok(()), Buffer::close),
             Side::Device => self.host.take().map_or(Ok(()), Buffer::close),
@@ -129,7 +128,7 @@ where
         Ok(())
     }
 
-    /// Also checks that the copy exists: [`through`](Self::through) may have lost it.
+    /// [`through`](Self::through) may have lost the copy.
     fn bring(&mut self, side: Side) -> Result<()> {
         self.written()?;
         self.refresh(side)?;

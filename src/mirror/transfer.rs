@@ -50,11 +50,11 @@ pub struct Statistics {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
-    /// Queued transfers are counted when a later call waits for them.
+    /// Queued transfers are counted at the wait.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The time of blocking transfers in nanoseconds, without earlier work. Queued transfers are not timed.
+    /// Time of blocking transfers in nanoseconds, without earlier work.
     pub ns: u64,
 }
 
@@ -124,7 +124,6 @@ where
 
     fn copy_over(&mut self, to: Side) -> Result<()> {
         if self.is_shared {
-            // Queued work on the buffer completes first.
             return self.host.get_mut().map_or(Ok(()), Buffer::settle);
         }
         let Some(host) = self.host.get_mut() else { return Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: self.state.name() }) };
@@ -146,10 +145,9 @@ where
         Ok(())
     }
 
-    /// Returns whether it allocated.
     pub(super) fn allocate(&mut self, side: Side) -> Result<bool> {
         let is_new = self.allocate_if_none(side)?;
-        // Not written yet, even if a write panics.
+        // Not written yet, even after a panic.
         self.is_torn |= is_new && !self.state.is_valid(side);
         Ok(is_new)
     }
