@@ -1,4 +1,4 @@
-//! [`Completion`]: a queued operation as a future.
+//! [`Completion`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -17,9 +17,9 @@ use crate::backend::{Backend, Ticket};
 /// A future of a [`Pending`], for any executor.
 ///
 /// 1. The last task that polled is woken once, on completion.
-/// 2. Unpolled or dropped, the operation is still executed, then its operands are dropped. To continue after `select!`, poll by reference.
+/// 2. Unpolled or dropped, the operation is still executed, then its operands dropped. For `select!`, poll by reference.
 /// 3. Forgotten, the operands are never freed.
-/// 4. After it was ready, it stays pending.
+/// 4. After ready, it stays pending.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -88,13 +88,12 @@ pub(super) struct Listener {
     bell: Weak<Bell>,
 }
 
-/// Wakes on drop. The backend holds it as its ticket's waker. If a concurrent poll holds it last, that poll wakes, with the latest waker.
+/// Wakes on drop. The backend, or a concurrent poll, holds it last.
 struct Bell {
     waker: Mutex<Option<Waker>>,
 }
 
 impl Listener {
-    /// Always with the same ticket.
     pub fn poll(&mut self, backend: &Arc<dyn Backend>, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
         if backend.reached(ticket) {
             return Poll::Ready(());

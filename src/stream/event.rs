@@ -1,4 +1,4 @@
-//! [`Event`]: a timed point in a stream.
+//! [`Event`].
 
 use core::fmt;
 use core::future::poll_fn;
@@ -10,7 +10,7 @@ use crate::Result;
 use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
 /// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open. A wait returns their first
-/// unreported error, as [`Stream::synchronize`] does.
+/// unreported error.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -47,7 +47,7 @@ impl Stream {
         Ok(Event { ticket, stream: self.clone() })
     }
 
-    /// Orders later operations of this stream after an event of any stream.
+    /// Orders this stream's later operations after an event of any stream.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Event {
         self.stream.backend().reached(self.ticket)
     }
 
-    /// Waits until it is reached: forever behind a persistent kernel that is not told to end.
+    /// Waits until it is reached: forever behind a persistent kernel that does not end.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, Some(timeout))
     }
 
-    /// Waits as a task. Cancel-safe.
+    /// Waits as a task; cancel-safe.
     ///
     /// # Errors
     ///
@@ -101,7 +101,7 @@ impl Event {
         self.wait()
     }
 
-    /// Returns the time since an event of any stream; zero if this one came first. The host backend uses its clock, or its
+    /// Returns the time since an event of any stream; zero if this came first. The host backend uses its clock, or its
     /// [`Link`](crate::backend::host::Link)'s.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Kernel launches of a [`Stream`]: by name, typed, and with owned operands.
+//! Launches: by name, typed, with owned operands.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use std::vec::Vec;
@@ -39,7 +39,7 @@ impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadab
 impl<A: Operands, B: Operands> Operands for (A, B) {}
 
 impl Stream {
-    /// Queues a kernel with one block by its name; [`start`](Self::start) is typed, [`launch_with`](Self::launch_with) owns its buffers.
+    /// Queues a kernel with one block by name; [`start`](Self::start) is typed, [`launch_with`](Self::launch_with) owns its buffers.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Stream {
     ///
     /// Until the kernel has ended, which only a wait for the launch shows:
     ///
-    /// - the arguments are the kernel's, and all memory that it accesses is live: wait before freeing a buffer, or list the launch with
+    /// - the arguments are the kernel's, and all memory that it accesses is live: wait before freeing a buffer, or list the launch by
     ///   [`Buffer::used_by`](crate::memory::Buffer::used_by);
     /// - only the kernel's own protocol lets host code or transfers access those bytes;
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
@@ -61,7 +61,7 @@ impl Stream {
         unsafe { self.queue_launch(module, name, arguments, 1, false) }
     }
 
-    /// Queues a kernel; a persistent one if it `stays`.
+    /// Persistent if it `stays`.
     ///
     /// # Safety
     ///
@@ -82,7 +82,7 @@ impl Stream {
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
-    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch). Wrong arguments do not compile.
+    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch), where wrong arguments do not compile.
     ///
     /// ```
     /// use ringmem::backend::host::HostBackend;
@@ -128,7 +128,7 @@ impl Stream {
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
-    /// Queues a kernel with one block. The stream owns its `operands` until it has ended, then returns them.
+    /// Queues a kernel with one block; owns its `operands` until it has ended, then returns them.
     ///
     /// The arguments are the operands' device addresses, 0 for one without bytes, then `arguments`.
     ///
@@ -165,7 +165,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The operands, as [`launch`](Self::launch) or with [`OtherBackend`](crate::Error::OtherBackend) for one of them;
+    /// The operands, as [`launch`](Self::launch) or with [`OtherBackend`](crate::Error::OtherBackend);
     /// [`Unsupported`](crate::Error::Unsupported) for pageable host memory; nothing was queued.
     ///
     /// # Safety
@@ -189,7 +189,7 @@ impl Stream {
                 Ok(())
             })?;
             all.extend_from_slice(arguments);
-            // After all checks: a refused launch queues nothing.
+            // A refused launch queues nothing.
             operands.each(&mut |Shown { uses, last, .. }| {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
@@ -212,15 +212,12 @@ mod sealed {
     pub struct Shown<'a> {
         pub backend: &'a dyn Backend,
         pub address: Option<DeviceAddress>,
-        /// `None` without bytes.
         pub operand: Option<Operand>,
         pub uses: &'a Uses,
-        /// Also ordered before the launch.
         pub last: Option<Ticket>,
     }
 
     pub trait Places {
-        /// In order, until one fails.
         fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()>;
     }
 

@@ -1,4 +1,4 @@
-//! [`Metrics`]: counts, bytes and times of a stream's operations.
+//! [`Metrics`].
 
 use core::mem::ManuallyDrop;
 use core::time::Duration;
@@ -11,8 +11,7 @@ use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Completed operations of a stream since [`Stream::measure`], failed ones included. A time is that between timed events around the
-/// operation.
+/// Completed operations of a stream since [`Stream::measure`], failed ones included. A time is between timed events around the operation.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer};
@@ -48,7 +47,7 @@ pub struct Metrics {
     pub prefetches: Traffic,
     /// Completed kernels.
     pub kernels: Kernels,
-    /// Operations without a time, in no other figure.
+    /// Operations without a time, not in other figures.
     pub lost: u64,
 }
 
@@ -143,7 +142,7 @@ impl Kernels {
 }
 
 impl Stream {
-    /// Measures later operations of all clones, at the cost of two timed events each.
+    /// Measures later operations of all clones, at two timed events each.
     ///
     /// # Errors
     ///
@@ -184,7 +183,6 @@ pub(super) enum Kind {
 }
 
 impl Work {
-    /// On devices, or `None` for the host.
     pub fn copy(from: Option<u32>, to: Option<u32>, bytes: u64) -> Self {
         let kind = match (from, to) {
             (None, Some(_)) => Kind::Upload,
@@ -227,7 +225,6 @@ pub(super) struct Meter {
 #[derive(Default)]
 struct Books {
     metrics: Metrics,
-    /// In stream order.
     open: VecDeque<Open>,
 }
 
@@ -237,7 +234,7 @@ struct Open {
     end: Ticket,
 }
 
-/// Forgotten unless kept: operations may be refused, callbacks may panic.
+/// Forgotten unless kept.
 struct Moment<'a> {
     backend: &'a dyn Backend,
     ticket: Ticket,
@@ -260,7 +257,7 @@ impl Drop for Moment<'_> {
 }
 
 impl Meter {
-    /// Locked until [`Timing::end`], so that no operation comes between the events.
+    /// No operation comes between the events.
     pub fn begin<'a>(&'a self, backend: &'a dyn Backend, id: StreamId) -> Result<Timing<'a>> {
         let mut books = self.books();
         books.settle(backend);
@@ -291,7 +288,7 @@ pub struct Timing<'a> {
 
 impl Timing<'_> {
     pub fn end(mut self, work: Work) {
-        // If a clock panics, only the time is unknown: the caller waits for the operation.
+        // If a clock panics, only the time is unknown.
         match caught(|| Moment::record(self.backend, self.id)) {
             Some(Ok(end)) => self.books.open.push_back(Open { work, begin: self.begin.keep(), end: end.keep() }),
             Some(Err(_)) | None => self.books.metrics.lost += 1,

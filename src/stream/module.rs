@@ -1,4 +1,4 @@
-//! [`Module`]: the loaded kernels of an image.
+//! [`Module`].
 
 use core::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::Result;
 use crate::backend::{Backend, ModuleId};
 
-/// The loaded kernels of an image. Clones share it.
+/// The loaded kernels of an image, shared by clones.
 ///
 /// ```
 /// use ringmem::stream::Module;

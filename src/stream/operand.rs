@@ -78,14 +78,12 @@ pub(crate) mod sealed {
     use crate::backend::Ticket;
     use crate::memory::{Buffer, Memory, Slice};
 
-    /// Access to the elements.
     pub trait Elements<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
-        /// An operation to order after, besides the buffer's uses.
+        /// Another operation to order after.
         fn last(&self) -> Option<Ticket> {
             None
         }
-        /// True if a kernel may write to them.
         fn is_written(&self) -> bool {
             true
         }

@@ -1,4 +1,4 @@
-//! [`Pending`]: a queued operation and its operands.
+//! [`Pending`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -10,9 +10,9 @@ use crate::backend::{Backend, Ticket};
 use crate::memory::{Buffer, Memory};
 use crate::{Error, Rejected, Result};
 
-/// A queued operation and its operands `T`, to wait for or to [await](super::Completion).
+/// A queued operation and its operands `T`, to wait for or [await](super::Completion).
 ///
-/// A drop drops `T` after the operation. If forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`] returns an
+/// A drop drops `T` after the operation; if forgotten, `T` is never freed and the stream never closed. [`Stream::synchronize`] returns an
 /// unreported error.
 ///
 /// ```
@@ -52,11 +52,11 @@ impl<T: Queued> Pending<T> {
         self.ticket.is_none_or(|ticket| self.stream.backend().reached(ticket))
     }
 
-    /// Waits until it is complete: forever behind a persistent kernel that is not told to end.
+    /// Waits until it is complete: forever behind a persistent kernel that does not end.
     ///
     /// # Errors
     ///
-    /// The operation's error, with its operands; [`Operation`](Error::Operation) if another waiter got that error.
+    /// The operation's error, with its operands; [`Operation`](Error::Operation) if another waiter got it.
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
@@ -73,7 +73,7 @@ impl<T: Queued> Pending<T> {
         self.wait_until(Some(timeout))
     }
 
-    /// Returns the operands if it is complete.
+    /// Returns the operands if complete.
     ///
     /// # Errors
     ///
@@ -82,9 +82,9 @@ impl<T: Queued> Pending<T> {
         self.wait_until(Some(Duration::ZERO))
     }
 
-    /// Returns the operands at once, to queue them again; the host cannot access them before this operation is complete.
+    /// Returns the operands at once, to queue them again; the host cannot access them earlier.
     ///
-    /// Its error is reported once: by the first blocking operation on one of the buffers if nothing else was queued on it, else by
+    /// Its error is reported once: by a buffer's first blocking operation if nothing else was queued on it, else by
     /// [`Stream::synchronize`].
     pub fn ordered(self) -> T {
         self.value
@@ -107,7 +107,7 @@ impl<T: Queued> Pending<T> {
             }
             Ok(false) => Err(self),
             Err(error) => {
-                // If the wait itself failed, the operation may be in flight and stays listed.
+                // If the wait itself failed, the operation stays listed.
                 if self.stream.backend().reached(ticket) {
                     self.value.settled(ticket);
                 }
@@ -121,7 +121,6 @@ impl<T: Queued> Pending<T> {
 pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
 
 impl Stream {
-    /// No ticket if there was nothing to do.
     pub(crate) fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
         match queued {
             Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
@@ -147,9 +146,7 @@ pub(crate) mod sealed {
     use super::{Buffer, Memory, Ticket};
 
     pub trait Settle {
-        /// The operation is complete.
         fn settled(&mut self, ticket: Ticket);
-        /// The operation is queued.
         fn used(&mut self, ticket: Ticket);
     }
 

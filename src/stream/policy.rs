@@ -1,4 +1,4 @@
-//! [`ErrorPolicy`]: the reaction to repeated failures.
+//! [`ErrorPolicy`].
 
 use crate::error::OperationFault;
 
@@ -45,7 +45,7 @@ pub enum Action {
     Retry,
     /// Do the work on the host.
     Fallback,
-    /// Reopen the device: its context is unusable.
+    /// Reopen the device, whose context is unusable.
     Reset,
     /// Return the error.
     Abort,
@@ -61,17 +61,17 @@ pub enum Action {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPolicy {
-    /// Memory failures from which on the host does the work.
+    /// Memory failures from which the host does the work.
     pub memory_fallback: u32,
-    /// Launch failures from which on the host does the work.
+    /// Launch failures from which the host does the work.
     pub launch_fallback: u32,
-    /// Other failures from which on there is no retry.
+    /// Other failures from which there is no retry.
     pub abort: u32,
     /// Total failures after which the device is reset.
     pub reset: u32,
 }
 
-/// Counts failures and returns a policy's reaction.
+/// Counts failures; returns a policy's reaction.
 ///
 /// ```
 /// use ringmem::Error;
@@ -116,7 +116,7 @@ pub enum Guarded<T> {
 }
 
 impl ErrorPolicy {
-    /// Fallback at the second memory and third launch failure, abort at the fifth other one, reset at the fifteenth of any kind.
+    /// Fallback at the second memory and third launch failure, abort at the fifth other one, reset at the fifteenth in all.
     pub const DEFAULT: Self = Self { memory_fallback: 2, launch_fallback: 3, abort: 5, reset: 15 };
 }
 
@@ -144,7 +144,7 @@ impl Kind {
         }
     }
 
-    /// By number, which later calls of a broken context repeat, then by call.
+    /// By number, which a broken context repeats, then by call.
     fn of_driver(call: &str, code: u32) -> Self {
         match (call, code) {
             // OUT_OF_MEMORY.
@@ -185,7 +185,7 @@ impl ErrorGuard {
         self.in_a_row = [0; 3];
     }
 
-    /// Runs an operation with the policy's retries. Returns the last attempt's error.
+    /// Runs an operation with the policy's retries; returns the last error.
     pub fn run<T>(&mut self, mut operation: impl FnMut() -> Result<T>) -> Guarded<T> {
         loop {
             match operation() {

@@ -1,4 +1,4 @@
-//! [`StreamSet`]: a device's streams by role.
+//! [`StreamSet`].
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -37,7 +37,7 @@ impl Role {
     pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Analysis];
 }
 
-/// One stream for each role, and others used round-robin.
+/// A stream for each role, and others used round-robin.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -61,7 +61,7 @@ pub struct StreamSet {
     turn: AtomicU32,
 }
 
-/// The errors of a set's streams, at least one.
+/// Errors of a set's streams, at least one.
 ///
 /// ```
 /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
@@ -103,14 +103,14 @@ impl StreamSet {
         }
     }
 
-    /// Returns the streams without a role round-robin; else the one for kernels.
+    /// Returns the streams without a role round-robin; without any, the kernels' one.
     #[allow(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&self) -> &Stream {
         let count = self.others.len() as u32;
         if count == 0 {
             return self.role(Role::Compute);
         }
-        // A wrapping counter would skip a stream after 2^32 calls unless the count is a power of two.
+        // A wrapping counter would skip a stream unless the count is a power of two.
         let turn = self.turn.fetch_update(Relaxed, Relaxed, |turn| Some((turn + 1) % count)).unwrap_or_else(|turn| turn);
         &self.others[turn as usize]
     }
@@ -120,7 +120,7 @@ impl StreamSet {
         self.roles.iter().chain(&self.others)
     }
 
-    /// Orders later operations of `stream` after those queued on the others so far.
+    /// Orders later operations of `stream` after those queued on the others.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl StreamSet {
     ///
     /// # Errors
     ///
-    /// Each stream's error that was not waited for.
+    /// Each stream's unreported error.
     pub fn synchronize(&self) -> Result<(), Failures> {
         let failures: Vec<_> = self.iter().enumerate().filter_map(|(index, stream)| Some((index, stream.synchronize().err()?))).collect();
         if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
@@ -147,7 +147,6 @@ impl core::fmt::Display for Failures {
     }
 }
 
-/// The first error.
 impl core::error::Error for Failures {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.0.first().map(|(_, error)| error as _)
@@ -162,7 +161,7 @@ impl From<Failures> for Error {
 }
 
 impl Failures {
-    /// Iterates over failed streams, by index in [`StreamSet::iter`], and errors.
+    /// Iterates over errors, with the stream's index in [`StreamSet::iter`].
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
         self.0.iter().map(|(index, error)| (*index, error))
     }
@@ -179,7 +178,6 @@ mod tests {
     use super::*;
     use crate::backend::host::HostBackend;
 
-    /// A wrapping counter would return the same stream twice.
     #[test]
     fn no_more_is_counted_than_whose_turn_it_is() {
         let backend = HostBackend::builder().build().expect("a backend");

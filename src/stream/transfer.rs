@@ -1,4 +1,4 @@
-//! Copies, fills and prefetches of a [`Stream`].
+//! Copies, fills and prefetches.
 
 use core::ops::RangeBounds;
 use core::ptr::NonNull;
@@ -28,7 +28,7 @@ impl Stream {
         self.copy_range(from, .., to, 0)
     }
 
-    /// Queues a copy of a range of `from` to `to`, from `at` on, which reads the source at execution.
+    /// Queues a copy of a range of `from` to `to`, from `at` on; the source is read at execution.
     ///
     /// # Errors
     ///
@@ -51,12 +51,11 @@ impl Stream {
 
     /// Queues a fill of a range with `value`.
     ///
-    /// Elements of 1, 2, 4 or 8 bytes, or of repeated bytes, take one fill. Others are copied once, then doubled: log2(n) + 1 copies,
-    /// rounded up.
+    /// Elements of 1, 2, 4 or 8 bytes, or of repeated bytes, take one fill; others log2(n) + 1 copies, rounded up.
     ///
     /// # Errors
     ///
-    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy is refused, the buffer lists those before, and the range is
+    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy is refused, the buffer lists those before; the range is
     /// unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let (ticket, outcome) = match to.elements().slice(range) {
@@ -75,7 +74,7 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The target is exclusive, without overlap. The caller lists the ticket as a use of both buffers before any other access.
+    /// The target is exclusive, without overlap; the caller lists the ticket as a use of both buffers before any other access.
     pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
         &self,
         from: Slice<'_, T, A>,
@@ -147,7 +146,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for other memory or without
+    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for other memory or no
     /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,
