@@ -1,5 +1,5 @@
-//! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)): they may be in read-only memory,
-//! so the wait word is in the process.
+//! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)), not even a wait word: that is in
+//! the process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::waiting::{WaitStrategy, Waiting};
 use crate::ring::{End, Follow, Pop, PopError, Publish, Push, PushError, WaitWords};
 use crate::{CacheLineAligned, HostWord, RmwWord};
 
-/// A writer with its readers' wait word. It never waits.
+/// A writer with its readers' wait word; never waits.
 ///
 /// ```
 /// use ringmem::ring::mailbox::Mailbox;
@@ -23,11 +23,10 @@ use crate::{CacheLineAligned, HostWord, RmwWord};
 pub struct Publisher<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
-    /// Never sleeps.
     nobody: W,
 }
 
-/// A reader with its wait word. Clone it for another reader, if the reader is `Clone`.
+/// A reader with its wait word. Cloning makes another reader, if the reader is `Clone`.
 ///
 /// ```
 /// use ringmem::ring::mailbox::Mailbox;
@@ -44,11 +43,10 @@ pub struct Publisher<E, W = HostWord> {
 pub struct Follower<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
-    /// Never sleeps.
     nobody: W,
 }
 
-/// Connects a writer and a reader by a wait word, for [`pair`](super::pair).
+/// Connects a writer and a reader by a wait word.
 pub fn connect<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publisher<S, W>, Follower<R, W>) {
     let bell = Arc::new(CacheLineAligned::new(W::new(0)));
     (Publisher { end: writer, bell: Arc::clone(&bell), nobody: W::new(0) }, Follower { end: reader, bell, nobody: W::new(0) })
@@ -74,8 +72,7 @@ where
     Waiting::pair(writer, reader, how)
 }
 
-/// Wraps a reader whose writer is on a device or in another process, and does not wake it: the reader yields instead of sleeping, and its
-/// futures poll repeatedly.
+/// Wraps a reader whose writer does not wake it (on a device, in another process): it yields instead of sleeping; its futures poll.
 #[must_use]
 pub fn follow<R: Follow>(reader: R, how: WaitStrategy) -> Waiting<Follower<R>>
 where
@@ -95,7 +92,7 @@ impl<E, W> Publisher<E, W> {
         &self.end
     }
 
-    /// Returns the writer for mutation. Use it in [`Waiting::with_end`] to wake readers afterwards.
+    /// Returns the writer for mutation, for [`Waiting::with_end`], which wakes readers afterwards.
     pub const fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }

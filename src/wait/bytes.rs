@@ -19,7 +19,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.attempt(|end| end.push_bytes(message))
     }
 
-    /// Pushes a copy of `message`; waits for room. To write in place, use [`wait`](Self::wait) with a grant.
+    /// Pushes a copy of `message`; waits for room; to write in place, [`wait`](Self::wait) for a grant.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| push(end, message))
     }
 
-    /// Pushes a copy of `message`; waits for room. A future dropped earlier pushes nothing.
+    /// Pushes like [`send_bytes`](Self::send_bytes); a future dropped earlier pushes nothing.
     ///
     /// # Errors
     ///
@@ -56,7 +56,6 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// `None` if the ring is full.
 pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError>>> {
     if end.is_disconnected() {
         return Some(Err(WaitError::Disconnected));
@@ -77,13 +76,12 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.attempt(|end| end.pop_bytes(into))
     }
 
-    /// Pops a message into the beginning of `into`; waits for one; returns its length. To read in place, use [`wait`](Self::wait) with a
-    /// frame.
+    /// Pops a message into the beginning of `into`; waits for one; returns its length. To read in place, [`wait`](Self::wait) for a frame.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a message longer than
-    /// `into`, which stays in the ring, or a corrupt ring.
+    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a corrupt ring, or a longer
+    /// message than `into`, which stays.
     pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
         self.outcome_until(None, |end| pop(end, into))
     }
@@ -106,7 +104,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| pop(end, into))
     }
 
-    /// Pops a message into the beginning of `into`; waits for one. A future dropped earlier pops nothing.
+    /// Pops like [`recv_bytes`](Self::recv_bytes); a future dropped earlier pops nothing.
     ///
     /// # Errors
     ///
@@ -116,7 +114,6 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// `None` if the ring is empty.
 pub(super) fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError>>> {
     match end.pop_bytes(into) {
         Err(PopError::Empty) => None,

@@ -34,7 +34,7 @@ impl<T> SendError<T> {
     }
 }
 
-// For `unwrap` with values that are not `Debug`.
+// For `unwrap` without a `Debug` value.
 impl<T> std::fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -11,10 +11,10 @@ use super::waiting::{Rings, WaitStrategy, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
 use crate::ring::{End, Pop, Push};
 
-/// A task's entry in its side's wakers, while its last poll was unsuccessful.
+/// A task's entry in its side's wakers after an unsuccessful poll.
 pub(super) struct Place {
     key: Option<u64>,
-    /// Whether the other side was woken: a poll may have published something.
+    /// Whether the other side was woken.
     rang: bool,
 }
 
@@ -23,7 +23,6 @@ impl Place {
         Self { key: None, rang: false }
     }
 
-    /// Without success, stores the waker and tries again.
     pub(super) fn poll<E: End, P: Park<E::Word>, R>(
         &mut self,
         waiting: &mut Waiting<E, P>,
@@ -34,7 +33,7 @@ impl Place {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
-            // All of the other side's work is visible after the disconnect.
+            // All of the other side's work is visible now.
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
@@ -61,12 +60,12 @@ impl Place {
 
     fn enter<E: End, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<E, P>, cx: &Context<'_>) {
         let key = *self.key.get_or_insert_with(|| {
-            // Unique among the tasks of a side.
+            // Unique among a side's tasks.
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Relaxed)
         });
         let word = waiting.end().wait_words().ours;
-        // Cloned and dropped outside the lock: a waker is foreign code.
+        // Outside the lock: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
         waiting.wakers().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
             (Some((_, old)), Some(new)) => waker = Some(std::mem::replace(old, new)),
@@ -83,7 +82,7 @@ impl Place {
         let Some(key) = self.key.take() else { return };
         let word = waiting.end().wait_words().ours;
         let waker = waiting.wakers().with(|wakers| {
-            // Otherwise removed by the end that woke it.
+            // Otherwise its waker's end removed it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
             strike(word, 1);
             Some(wakers.swap_remove(place))
@@ -97,7 +96,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.wakers.of(self.side)
     }
 
-    /// Waits like [`wait`](Self::wait). A future dropped earlier had only attempts that returned `None`.
+    /// Waits like [`wait`](Self::wait); a future dropped earlier took nothing.
     ///
     /// # Errors
     ///
@@ -118,7 +117,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Pops a value; waits for one. A future dropped earlier pops nothing.
+    /// Pops a value; waits for one; a future dropped earlier pops nothing.
     ///
     /// # Errors
     ///
@@ -129,7 +128,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
-    /// Pushes a value; waits for room. A future dropped earlier drops the value; [`SendFuture::cancel`] returns it.
+    /// Pushes a value; waits for room. A dropped future drops the value; [`SendFuture::cancel`] returns it.
     ///
     /// # Errors
     ///
@@ -191,7 +190,7 @@ pub struct SendFuture<'w, E: Push, P: Park<E::Word> = Os> {
 impl<E: Push, P: Park<E::Word>> Unpin for SendFuture<'_, E, P> {}
 
 impl<E: Push, P: Park<E::Word>> SendFuture<'_, E, P> {
-    /// Cancels the send; returns the value if it was not sent.
+    /// Cancels the send; returns an unsent value.
     pub fn cancel(mut self) -> Option<E::Item> {
         self.value.take()
     }

@@ -15,7 +15,7 @@ use super::{RecvError, SendError};
 use crate::ring::{Pop, Push};
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side was dropped; an error repeats.
+    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side is dropped; errors repeat.
     pub fn into_stream(self) -> MessageStream<E, P> {
         MessageStream { waiting: self, place: Place::new() }
     }
@@ -62,8 +62,8 @@ impl<E: Pop, P: Park<E::Word>> Drop for MessageStream<E, P> {
     }
 }
 
-/// The sink of [`Waiting::into_sink`]. Every poll sends the value that `start_send` took. `poll_close` also drops the end; later values are
-/// returned in [`Disconnected`](SendError::Disconnected).
+/// The sink of [`Waiting::into_sink`]; each poll sends the started value. `poll_close` also drops the end; later values return in
+/// [`Disconnected`](SendError::Disconnected).
 ///
 /// ```
 /// use futures::SinkExt;
@@ -80,7 +80,6 @@ impl<E: Pop, P: Park<E::Word>> Drop for MessageStream<E, P> {
 /// # Ok::<(), wait::SendError<u32>>(())
 /// ```
 pub struct MessageSink<E: Push, P: Park<E::Word> = Os> {
-    /// `None` when closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     value: Option<E::Item>,
@@ -109,7 +108,6 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for MessageSink<E, P
         if self.waiting.is_none() {
             return Err(SendError::Disconnected(value));
         }
-        // The caller did not call `poll_ready`.
         if self.value.is_some() {
             return Err(SendError::Timeout(value));
         }

@@ -6,7 +6,7 @@ use super::{Park, Waiting};
 use crate::ring::Pop;
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Iterates over messages; waits for each. Ends when [`recv`](Self::recv) fails.
+    /// Iterates over messages; waits for each; ends when [`recv`](Self::recv) fails.
     pub fn iter(&mut self) -> impl Iterator<Item = E::Item> {
         iter::from_fn(|| self.recv().ok())
     }

@@ -1,22 +1,21 @@
 //! Waiting at a ring for room, a message, or the drop of the other side.
 //!
-//! Use it for threads and tasks with nothing else to do. Use the [rings](crate::ring) directly to poll, and in `no_std`.
+//! For threads and tasks with nothing else to do. To poll, and in `no_std`, use the [rings](crate::ring) directly.
 //!
 //! 1. [`Waiting`] is an end that waits by a [`WaitStrategy`], with an optional deadline.
-//! 2. No wake-up is lost: a sleeper counts itself, checks again, and sleeps; a publisher reads the count afterwards. Both use a
-//!    read-modify-write of one word, so one sees the other.
+//! 2. No wake-up is lost: a sleeper counts itself, then checks again; a publisher reads the count afterwards, by a read-modify-write of the
+//!    same word.
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
 //! 4. The other side's published messages are received first, then [`RecvError::Disconnected`].
 //!
-//! Both ends use the same strategy, because an end that polls does not wake its peer. Nor does a GPU: its host polls ([`WaitStrategy::Spin`],
-//! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`], and poll
-//! repeatedly otherwise.
+//! Both ends use the same strategy: an end that polls does not wake its peer. Nor does a GPU, whose host polls ([`WaitStrategy::Spin`],
+//! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`]; otherwise
+//! they poll.
 //!
-//! [`Waiting`] owns or borrows its end. A borrowed end that is dropped after its [`Waiting`] does not wake its peer: rule 4 then
-//! needs a deadline.
+//! A borrowed end that is dropped after its [`Waiting`] does not wake its peer: rule 4 then needs a deadline.
 //!
 //! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and
-//! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) serves other operations, and [`broadcast`] rings whose readers write
+//! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) serves other operations, [`broadcast`] rings whose readers write
 //! nothing. No message allocates.
 //!
 //! ```

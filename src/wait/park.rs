@@ -11,7 +11,7 @@ pub trait Park<W>: Default {
     /// The wakers of one side.
     type WakerList: WakerList;
 
-    /// Returns after [`wake`](Self::wake) once the word's high half differs from `epoch`, after the timeout, or spuriously.
+    /// Returns after [`wake`](Self::wake) once the word's high half differs from `epoch`, on timeout, or spuriously.
     fn wait(&self, word: &W, epoch: u32, most: Option<Duration>);
 
     /// Wakes all threads that wait on the word.
@@ -24,13 +24,13 @@ pub trait WakerList: Default {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
 }
 
-/// The operating system: a futex on Linux, also between processes; elsewhere sleeps of at most a millisecond.
+/// The operating system: a futex on Linux, also between processes; elsewhere sleeps up to a millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
 impl WakerList for Mutex<Vec<(u64, Waker)>> {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
-        // Cloning a waker may panic, without a change to the list.
+        // Cloning a waker may panic; the list is unchanged.
         run(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -45,7 +45,6 @@ impl Park<HostWord> for Os {
             let (seconds, nanoseconds) = (i64::try_from(most.as_secs()).ok()?, i64::from(most.subsec_nanos()));
             Some(futex::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ })
         });
-        // The caller checks again.
         let _ = futex::wait(high_half(word), futex::Flags::empty(), epoch, most.as_ref());
     }
 
@@ -67,7 +66,6 @@ impl Park<HostWord> for Os {
     fn wake(&self, _word: &HostWord) {}
 }
 
-/// The wake-up count.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn high_half(word: &HostWord) -> &std::sync::atomic::AtomicU32 {
     let place = if cfg!(target_endian = "little") { 1 } else { 0 };

@@ -13,10 +13,10 @@ use std::vec::Vec;
 use super::{Park, RecvError, Waiting};
 use crate::ring::Pop;
 
-/// Waits until one of several receivers has a message, is disconnected or corrupt. Returns its index and the result of
-/// [`recv`](Waiting::recv); `None` at the deadline, or without receivers.
+/// Waits until a receiver has a message, is disconnected or corrupt. Returns its index and the result of [`recv`](Waiting::recv); `None` at
+/// the deadline, or without receivers.
 ///
-/// Each call starts at another receiver, so none starves. Receivers with a sender in another process are polled in a loop.
+/// Each call starts at another receiver, so none starves. Senders in other processes are polled in a loop.
 ///
 /// ```
 /// use ringmem::wait;
@@ -40,7 +40,7 @@ pub fn select<E: Pop, P: Park<E::Word>>(
     }
     let waker = Waker::from(Arc::new(Parked(thread::current())));
     let mut context = Context::from_waker(&waker);
-    // Takes no message: dropping a pending future loses none.
+    // Dropping a pending future loses no message.
     let mut waiting: Vec<_> = receivers.iter_mut().map(Waiting::recv_async).collect();
     let first = TURN.fetch_add(1, Relaxed) % count;
     loop {
@@ -59,7 +59,7 @@ pub fn select<E: Pop, P: Park<E::Word>>(
     }
 }
 
-/// `unpark` before `park` leaves a token, so no wake-up is lost.
+/// `unpark` before `park` leaves a token.
 struct Parked(Thread);
 
 impl Wake for Parked {

@@ -1,4 +1,4 @@
-//! Streams of bytes through ends that wait: `std::io`, and `embedded-io` with the feature of that name.
+//! Byte streams through waiting ends: `std::io`, and `embedded-io` with that feature.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
@@ -9,7 +9,6 @@ use crate::attach::Corrupt;
 use crate::ring::{Broken, ReadBytes, WriteBytes};
 
 impl<E: WriteBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Writes as many bytes as fit, at least one; waits for room.
     fn write_bytes(&mut self, bytes: &[u8]) -> std::result::Result<usize, Broken> {
         let written = self.outcome_until(None, |end| end.try_write(bytes).map(|written| written.map_err(WaitError::Refused)));
         written.map_err(|refused| if let WaitError::Refused(broken) = refused { broken } else { Broken::Closed })
@@ -17,18 +16,17 @@ impl<E: WriteBytes, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: ReadBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Reads as many bytes as are available and fit; waits for one. None at the end of the stream.
+    /// None at the end of the stream.
     fn read_bytes(&mut self, into: &mut [u8]) -> std::result::Result<usize, Corrupt> {
         match self.outcome_until(None, |end| end.try_read(into).map(|read| read.map_err(WaitError::Refused))) {
             Ok(count) => Ok(count),
             Err(WaitError::Refused(corrupt)) => Err(corrupt),
-            // Without a deadline there is no timeout.
             Err(WaitError::Disconnected | WaitError::Timeout) => Ok(0),
         }
     }
 }
 
-/// Writes as many bytes as fit, and waits until at least one fits. Fails with `BrokenPipe` once the other end is dropped.
+/// Writes as many bytes as fit; waits until at least one fits. `BrokenPipe` once the other end is dropped.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -51,8 +49,7 @@ impl<E: WriteBytes, P: Park<E::Word>> Write for Waiting<E, P> {
     }
 }
 
-/// Reads as many bytes as are available and fit, and waits until at least one is available. Returns 0 once the other end is dropped and all
-/// bytes were read.
+/// Reads as many bytes as are available and fit; waits for at least one. Returns 0 once the other end is dropped and all was read.
 impl<E: ReadBytes, P: Park<E::Word>> Read for Waiting<E, P> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         self.read_bytes(into).map_err(|corrupt| Error::new(ErrorKind::InvalidData, corrupt))
@@ -72,7 +69,7 @@ mod embedded {
         type Error = ErrorKind;
     }
 
-    /// As `std::io::Write` for it.
+    /// As `std::io::Write`.
     impl<E: WriteBytes, P: Park<E::Word>> Write for Waiting<E, P> {
         fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
             Ok(self.write_bytes(bytes)?)
@@ -90,7 +87,7 @@ mod embedded {
         }
     }
 
-    /// As `std::io::Read` for it.
+    /// As `std::io::Read`.
     impl<E: ReadBytes, P: Park<E::Word>> Read for Waiting<E, P> {
         fn read(&mut self, into: &mut [u8]) -> Result<usize, ErrorKind> {
             self.read_bytes(into).map_err(|corrupt| Broken::Corrupt(corrupt).into())

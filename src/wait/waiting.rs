@@ -26,16 +26,16 @@ use crate::ring::{End, Pop, PopError, Push, PushError};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitStrategy {
-    /// Polls in a loop: for two threads with a core each, or a GPU at the other end.
+    /// Polls in a loop: for threads with a core each, or a GPU at the other end.
     Spin,
     /// Polls this often, then yields between polls.
     SpinYield {
-        /// The number of polls.
+        /// Number of polls.
         polls: u32,
     },
     /// Polls this often, then sleeps until the other side wakes it. Futures need this strategy.
     Sleep {
-        /// The number of polls.
+        /// Number of polls.
         polls: u32,
     },
 }
@@ -47,7 +47,6 @@ impl Default for WaitStrategy {
     }
 }
 
-/// In this process.
 pub(super) struct Wakers<S> {
     pub(super) senders: S,
     pub(super) receivers: S,
@@ -77,7 +76,7 @@ impl Side {
     }
 }
 
-/// 64 bits: a wait of minutes exceeds 32.
+/// A wait of minutes exceeds 32 bits.
 struct Polls {
     seen: u64,
     most: u64,
@@ -92,7 +91,6 @@ impl Polls {
         Self { seen: 0, most }
     }
 
-    /// Returns whether it is the first poll after the spinning ones.
     const fn count(&mut self) -> bool {
         self.seen = self.seen.wrapping_add(1);
         self.seen == self.most.wrapping_add(1)
@@ -102,7 +100,6 @@ impl Polls {
         self.seen > self.most
     }
 
-    /// A clock costs more than a poll.
     const fn is_time(&self) -> bool {
         self.are_over() || self.seen.is_multiple_of(64)
     }
@@ -110,8 +107,7 @@ impl Polls {
 
 /// An end of a ring that waits.
 ///
-/// Every operation wakes the other side if it sleeps. Dropping an owned end disconnects and wakes the other side; dropping a borrowed one
-/// does neither.
+/// Every operation wakes the other side if it sleeps. Dropping an owned end disconnects and wakes it; dropping a borrowed one does neither.
 ///
 /// ```
 /// use std::time::Duration;
@@ -149,14 +145,14 @@ impl<E: End> Waiting<E>
 where
     Os: Park<E::Word>,
 {
-    /// Wraps a producer whose consumer is elsewhere, for example in another process. The futures of both poll repeatedly.
+    /// Wraps a producer whose consumer is elsewhere, such as in another process; its futures poll.
     #[must_use]
     pub fn sender(producer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
         Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
-    /// Wraps a consumer whose producer is elsewhere, for example in another process. The futures of both poll repeatedly.
+    /// Wraps a consumer like [`sender`](Self::sender): its producer is elsewhere.
     #[must_use]
     pub fn receiver(consumer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
@@ -183,14 +179,14 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         &self.end
     }
 
-    /// Runs `act` on the end, then wakes the sleepers of both sides: a grant that `act` dropped makes room for this side's other handles.
-    /// All wake even if `act` or a waker panics.
+    /// Runs `act` on the end, then wakes both sides' sleepers: a dropped grant makes room for this side's other handles. All wake even
+    /// after a panic.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
 
-    /// Waits until `attempt` returns a value: for several values, a grant, a frame, or any other operation. An attempt that returns `None`
-    /// must have taken nothing. Wakes as [`with_end`](Self::with_end) does.
+    /// Waits until `attempt` returns a value, such as a grant or a frame. An attempt that returns `None` must have taken nothing. Wakes as
+    /// [`with_end`](Self::with_end).
     ///
     /// ```
     /// use ringmem::ring::framed::{PopError, Ring};
@@ -237,7 +233,6 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         })
     }
 
-    /// Tries an operation of at most one value once, then wakes the other side.
     #[inline]
     pub(super) fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
         let result = attempt(&mut self.end);
@@ -245,7 +240,6 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         result
     }
 
-    /// Waits until `attempt` returns a value, then wakes the other side.
     pub(super) fn until<R>(&mut self, deadline: Option<Instant>, mut attempt: impl FnMut(&mut E) -> Option<R>) -> Result<R, Gone> {
         let mut looks = Polls::new(self.how);
         loop {
@@ -254,7 +248,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 return Ok(result);
             }
             if self.end.is_disconnected() {
-                // All of the other side's work is visible now. A successor may sleep already.
+                // All of the other side's work is visible now. A successor may already sleep.
                 let last = attempt(&mut self.end).ok_or(Gone::Disconnected);
                 self.ring();
                 return last;
@@ -268,8 +262,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 _ if !looks.are_over() => std::hint::spin_loop(),
                 WaitStrategy::Spin | WaitStrategy::SpinYield { .. } => std::thread::yield_now(),
                 WaitStrategy::Sleep { .. } => {
-                    // An unsuccessful attempt may have published a forgotten batch. Only once: otherwise two idle sides would wake each
-                    // other forever.
+                    // An unsuccessful attempt may have published a forgotten batch. Only once: otherwise idle sides would wake each other
+                    // forever.
                     if is_first_over {
                         self.ring();
                     }
@@ -282,7 +276,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         }
     }
 
-    /// Returns early if `attempt` succeeds after this end is counted as asleep.
+    /// Returns early if `attempt` succeeds once this end counts as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
         // SYNC POINT: asleep. Pairs with Waiting::ring.
         let epoch = (self.end.wait_words().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
@@ -320,15 +314,15 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
             strike(word, wakers.len());
             std::mem::take(wakers)
         });
-        // Outside the lock: a waker may run its task at once. Every waker is called, even if an earlier one panics.
+        // Outside the lock, since a waker may run its task at once. All are called, even after a panic.
         let mut panicked = None;
         for (_, waker) in woken {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                // Later payloads are leaked, because their drop may panic too.
+                // Later payloads are leaked: their drop may panic too.
                 panicked.get_or_insert(ManuallyDrop::new(panic));
             }
         }
-        // A second panic would abort the process.
+        // A second panic would abort.
         if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
             resume_unwind(ManuallyDrop::into_inner(panic));
         }
@@ -344,7 +338,6 @@ pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     fn drop(&mut self) {
-        /// Even if a waker of the other side panics.
         struct Ours<'w, E: End, P: Park<E::Word>>(&'w Waiting<E, P>);
         impl<E: End, P: Park<E::Word>> Drop for Ours<'_, E, P> {
             fn drop(&mut self) {
@@ -368,14 +361,13 @@ impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
 const ONE_SLEEPER: u64 = 1;
 const ONE_WAKE: u64 = 1 << 32;
 
-/// Counts a task as asleep, under the lock of the waker list.
 pub(super) fn enlist<W: RmwWord>(word: &W) {
     // SYNC POINT: asleep. Pairs with Waiting::ring.
     word.fetch_add(ONE_SLEEPER);
 }
 
-/// Counts sleepers as awake; tasks under the lock of their waker list. Subtracts at most the current count, which a successor or a lying
-/// peer may have cleared: more would borrow from the wake-ups above it.
+/// Counts sleepers as awake; tasks under their waker list's lock. Subtracts at most the current count, which a successor or a lying peer
+/// may have cleared: more would borrow from the wake-ups above.
 pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     let mut seen = word.load();
     loop {
@@ -445,7 +437,6 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// `None`, with the value restored, if the ring is full.
 pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
     if end.is_disconnected() {
         return value.take().map(|value| Err(SendError::Disconnected(value)));
@@ -507,7 +498,6 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// `None` if the ring is empty.
 pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
     match end.pop() {
         Ok(value) => Some(Ok(value)),
@@ -527,7 +517,6 @@ impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
         // SAFETY: only here, and the end is not used afterwards.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
         end.leave(|word| {
-            // After the end is marked as closed.
             self.ring_at(word, self.side.other());
         });
     }

@@ -11,7 +11,7 @@ use crate::wait::WaitError;
 use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side was dropped; an error repeats.
+    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side is dropped; errors repeat.
     pub fn into_bytes_stream(self) -> ByteStream<E, P> {
         ByteStream { waiting: self, place: Place::new() }
     }
@@ -58,7 +58,7 @@ fn take<E: PopBytes>(end: &mut E) -> Option<Result<Vec<u8>, WaitError<PopError>>
     let mut bytes = Vec::new();
     loop {
         match pop(end, &mut bytes)? {
-            // The message, at most half as long as the ring, stays until it fits.
+            // The message, at most half the ring, stays until it fits.
             Err(WaitError::Refused(PopError::TooSmall { needed })) if needed > bytes.len() => bytes.resize(needed, 0),
             taken => {
                 return Some(taken.map(|len| {
@@ -76,8 +76,8 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
     }
 }
 
-/// The sink of [`Waiting::into_bytes_sink`]. Every poll sends the message that `start_send` took. `poll_close` also drops the end; later
-/// messages are [`Disconnected`](WaitError::Disconnected). A failed message is kept in [`refused`](Self::refused).
+/// The sink of [`Waiting::into_bytes_sink`]; each poll sends the started message. `poll_close` also drops the end; later messages are
+/// [`Disconnected`](WaitError::Disconnected). A failed message is kept in [`refused`](Self::refused).
 ///
 /// ```
 /// use futures::SinkExt;
@@ -94,7 +94,6 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
 /// assert_eq!(receiver.recv_bytes(&mut [0; 64]), Ok(5));
 /// ```
 pub struct ByteSink<E: PushBytes, P: Park<E::Word> = Os> {
-    /// `None` when closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     message: Option<Vec<u8>>,
@@ -128,7 +127,6 @@ impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteSink<E,
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Vec<u8>) -> Result<(), Self::Error> {
-        // The caller did not call `poll_ready`.
         let refused = match (&self.waiting, &self.message) {
             (None, _) => WaitError::Disconnected,
             (Some(_), Some(_)) => WaitError::Timeout,
