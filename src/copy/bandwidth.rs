@@ -1,4 +1,4 @@
-//! [`bandwidth`] measures copies between host and device; [`diagnose`] suggests causes of a low rate.
+//! [`bandwidth`] and [`diagnose`].
 
 use core::fmt;
 use std::vec::Vec;
@@ -24,7 +24,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Returns GB/s (10^9 bytes per second), unless no time has passed.
+    /// Returns GB/s (10^9 bytes per second), unless no time passed.
     #[must_use]
     pub fn gb_per_s(self) -> Option<f64> {
         (self.ns > 0).then(|| self.bytes as f64 / self.ns as f64)
@@ -59,11 +59,10 @@ pub struct Bandwidth {
     pub is_pinned: bool,
 }
 
-/// The fastest counts: other load only adds time.
+/// The fastest counts, since other load only adds time.
 const TIMES: usize = 4;
 
-/// Measures single copies of `bytes` bytes between the host and a stream's device, by
-/// [`Extension::now_ns`](crate::backend::Extension::now_ns).
+/// Measures single copies of `bytes` bytes between the host and a device, by [`Extension::now_ns`](crate::backend::Extension::now_ns).
 ///
 /// # Errors
 ///
@@ -88,7 +87,6 @@ pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
 
 type Ends<A, B> = (Buffer<u8, A>, Buffer<u8, B>);
 
-/// The fastest.
 fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffer<u8, B>) -> Result<(Rate, Ends<A, B>)> {
     let (bytes, backend) = (from.size_bytes() as u64, stream.backend());
     let mut both = (from, to);
@@ -108,7 +106,6 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
 /// GB/s: any bus of the last fifteen years is faster.
 pub const LEAST_GB_PER_S: u64 = 2;
 
-/// With fewer, latency dominates.
 const FEW: u64 = 1 << 20;
 
 /// Conditions of a measurement.

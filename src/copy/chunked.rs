@@ -1,4 +1,4 @@
-//! [`Chunked`]: a copy in chunks, with a bounded number in flight.
+//! [`Chunked`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -42,13 +42,13 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// A copy queued in chunks, with a bounded number in flight. It owns source and target until complete.
+/// A copy queued in chunks, with a bounded number in flight; owns source and target until complete.
 ///
 /// 1. Chunks are [whole elements](Chunks), copied in order.
 /// 2. [`new`](Self::new) queues the first chunks; [`wait`](Self::wait) and [`poll`](Self::poll) the next ones.
-/// 3. A failure ends the copy. Both buffers are returned with the first error; the target has every byte of the last
+/// 3. A failure ends the copy; both buffers are returned with the first error. The target has every byte of the last
 ///    [progress](Self::progress).
-/// 4. After a drop, queued chunks are executed, and both buffers are freed after them. If forgotten, they are never freed.
+/// 4. After a drop, queued chunks are executed and then both buffers freed; if forgotten, never.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -90,15 +90,12 @@ pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
 pub(crate) struct Plan<T> {
     pub way: Way<T>,
     pub chunks: Chunks,
-    /// From [`check_depth`].
     pub depth: usize,
     pub place: Option<Reservation>,
 }
 
-/// Oldest first.
 struct Flights {
     queued: VecDeque<Flight>,
-    /// Among the copies that may be in flight, until no chunk is.
     place: Option<Reservation>,
     backend: Arc<dyn Backend>,
 }
@@ -108,7 +105,6 @@ impl Drop for Flights {
         let Some(place) = self.place.take() else { return };
         let mut uses = Uses::NONE;
         for ticket in self.queued.iter().flat_map(|flight| flight.tickets).flatten() {
-            // Two streams at most.
             let _ = uses.add(ticket);
         }
         if !uses.is_empty() {
@@ -118,7 +114,6 @@ impl Drop for Flights {
 }
 
 struct Flight {
-    /// Not waited for.
     tickets: [Option<Ticket>; 2],
     bytes: u64,
     is_whole: bool,
@@ -128,7 +123,7 @@ type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
 
 pub(crate) enum Way<T> {
     Direct(Stream),
-    /// Two copies through pinned memory, on two streams. A staging buffer's last use orders its copies.
+    /// Two copies through pinned memory, on two streams. The last use of a staging buffer orders its copies.
     Staged {
         out: Stream,
         into: Stream,
@@ -143,8 +138,8 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     ///
     /// # Errors
     ///
-    /// Source and target: [`Size`](Error::Size) for two lengths or a chunk shorter than an element, [`Unsupported`](Error::Unsupported) for
-    /// a depth of 0 or above [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
+    /// Source and target: [`Size`](Error::Size) for two lengths or a chunk below an element, [`Unsupported`](Error::Unsupported) for a
+    /// depth of 0 or above [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {
             let (target, source) = (to.elements().len(), from.elements().len());
@@ -162,7 +157,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// Queues no chunk.
     pub(crate) fn idle(from: A, to: B, Plan { way, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
         let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(way.stream().backend()) };
@@ -183,7 +177,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         self.progress
     }
 
-    /// Queues the next chunks. Returns true if the copy is complete; [`wait`](Self::wait) returns its error.
+    /// Queues the next chunks; returns true if the copy is complete, whose error [`wait`](Self::wait) returns.
     pub fn poll(&mut self) -> bool {
         self.drive(Some(Duration::ZERO), |_| {})
     }
@@ -216,7 +210,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         if self.drive(Some(timeout), |_| {}) { Ok(self.finish()) } else { Err(self) }
     }
 
-    /// False on timeout.
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, mut progress: impl FnMut(Progress)) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.fill();
@@ -225,7 +218,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             if !self.land(deadline) {
                 return false;
             }
-            // Before the callback, so that the streams have work.
+            // So that the streams have work.
             self.fill();
             if self.progress != before {
                 progress(self.progress);
@@ -253,12 +246,11 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// If only one of two copies could be queued, it is waited for.
+    /// If only one of two copies could be queued, waits for it.
     fn queue(&mut self, range: Range<u64>) -> Result<()> {
         let element = size_of::<A::Element>() as u64;
-        // Elements without bytes have no chunks.
         let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
-        // First, so that its copies are waited for after a panic.
+        // Waited for even after a panic.
         let flight = self.flights.queued.push_back_mut(Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false });
         let queued = self.way.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
         flight.is_whole = queued.is_ok();
@@ -268,7 +260,6 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         queued
     }
 
-    /// False at the deadline.
     fn land(&mut self, deadline: Option<Instant>) -> bool {
         let Some(flight) = self.flights.queued.front_mut() else { return true };
         let backend = self.way.stream().backend();
@@ -284,7 +275,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
-            // If the wait itself failed, the copy may be in flight and stays listed.
+            // If the wait itself failed, it stays listed.
             if flight.is_whole || backend.reached(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);
@@ -323,7 +314,6 @@ impl<T: DeviceBytes> Way<T> {
         }
     }
 
-    /// Stores also the first ticket if the second copy fails.
     fn queue<A: Source<Element = T>, B: Target<Element = T>>(
         &mut self,
         from: &mut A,

@@ -1,4 +1,4 @@
-//! [`Coalescer`]: merges small writes to one buffer into few copies.
+//! [`Coalescer`].
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -9,7 +9,7 @@ use crate::backend::same_backend;
 use crate::memory::{Buffer, Device, HostReadable, Memory, Pinned, end};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Collects writes to one buffer, and copies them on [`flush`](Self::flush) or when the staging buffer is full.
+/// Collects writes to one buffer; copies them on [`flush`](Self::flush) or when the staging buffer is full.
 ///
 /// 1. A flush is one copy per contiguous run, in any order of writes.
 /// 2. The last write of an element wins.
@@ -42,19 +42,15 @@ pub struct Coalescer<T: DeviceBytes, M: Memory = Device, S: Memory<Visibility: H
     capacity: usize,
     is_second: bool,
     staged: usize,
-    /// In order.
-    // INVARIANT: within `target`, and within the staged part of the half in use; at most `capacity` elements in all.
+    // INVARIANT: in order, within `target`, and within the staged part of the half in use; at most `capacity` elements in all.
     pieces: Vec<Piece>,
-    /// Each piece begins after a gap: the pieces are the runs.
     is_ordered: bool,
     runs: Vec<Piece>,
 }
 
 #[derive(Clone, Copy)]
 struct Piece {
-    /// In the target.
     at: usize,
-    /// In a staging half.
     from: usize,
     len: usize,
 }
@@ -98,12 +94,12 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Writes elements from index `at` on, with the next flush; flushes first if they do not fit. More than the capacity are copied at
+    /// Writes elements from index `at` on, with the next flush; flushes first if they do not fit, and copies more than the capacity at
     /// once.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range), without a change; a copy's error: none of these elements is pending.
+    /// [`Range`](Error::Range), without a change; a copy's error: none of these is pending.
     pub fn write(&mut self, at: usize, elements: &[T]) -> Result<()> {
         end::<T>(at, elements.len(), self.target.len())?;
         let len = elements.len();
@@ -120,7 +116,6 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         self.staging.as_mut_slice()?[half + from..][..len].copy_from_slice(elements);
         self.staged += len;
         match self.pieces.last_mut() {
-            // Its elements are the last staged ones.
             Some(last) if last.end() == at => last.len += len,
             last => {
                 self.is_ordered &= last.is_none_or(|last| last.end() < at);
@@ -130,11 +125,11 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(())
     }
 
-    /// Copies pending writes and waits. Returns the number of copies.
+    /// Copies pending writes and waits; returns the number of copies.
     ///
     /// # Errors
     ///
-    /// The first copy's error; it and later writes are still pending.
+    /// The first copy's error; it and later writes stay pending.
     pub fn flush(&mut self) -> Result<usize> {
         if !self.is_ordered {
             self.gather()?;
@@ -153,7 +148,6 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(copied)
     }
 
-    /// Into runs, in the other half.
     fn gather(&mut self) -> Result<()> {
         let Self { staging, pieces, runs, capacity, is_second, .. } = self;
         runs.clear();
@@ -173,9 +167,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
         let (first, second) = staging.as_mut_slice()?.split_at_mut(*capacity);
         let (old, new) = if *is_second { (second, first) } else { (first, second) };
-        // So that the last write of an element wins.
         for piece in pieces.iter() {
-            // It begins at or before the piece.
             let run = &runs[runs.partition_point(|run| run.at <= piece.at) - 1];
             new[run.from + piece.at - run.at..][..piece.len].copy_from_slice(&old[piece.from..][..piece.len]);
         }
@@ -206,7 +198,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Returns the elements not copied, once per write; once in all after a failed flush has gathered them.
+    /// Returns the uncopied elements, once per write, or once in all after a failed flush.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()

@@ -5,7 +5,6 @@ use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
-/// Lists the copies instead of the buffer.
 pub(crate) struct Lent<'a, T, M> {
     view: Slice<'a, T, M>,
     last: Option<Ticket>,

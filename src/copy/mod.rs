@@ -1,11 +1,10 @@
-//! Copies between host and device memory: merged, in chunks, aligned, and measured.
+//! Copies between host and device memory: merged, in chunks, aligned, measured.
 //!
 //! [`Coalescer`] merges small writes, [`Chunked`] copies in [`Chunks`], [`split`] and [`padded`] align, [`bandwidth`] and [`diagnose`]
 //! measure.
 //!
 //! Use [`Stream::copy`](crate::stream::Stream::copy) for a whole buffer, [`peer`](crate::peer) between devices,
-//! [`streaming`](crate::streaming) for data larger than device memory, and a [`bridge`](crate::bridge) for messages. Nothing here allocates
-//! in the background.
+//! [`streaming`](crate::streaming) beyond device memory, a [`bridge`](crate::bridge) for messages.
 
 mod bandwidth;
 mod chunked;

@@ -1,12 +1,12 @@
-//! [`split`] and [`padded`]: ranges and lengths in whole units of a power of two of bytes.
+//! Ranges and lengths in units of a power of two of bytes.
 //!
-//! For vector loads or direct I/O. No copy of this crate is faster by it (workload `split-64k` of the bench `movement`).
+//! For vector loads or direct I/O. No copy of this crate gains by it (workload `split-64k` of the bench `movement`).
 
 use core::ops::Range;
 
 use crate::align::{align_down, align_up};
 
-/// A range in three: `body` begins and ends at whole units; `head` and `tail` are less than one each.
+/// A range in three: `body` begins and ends at whole units; `head` and `tail` are less than one.
 ///
 /// ```
 /// use ringmem::copy::{padded, split};
@@ -26,19 +26,19 @@ pub struct Parts {
     pub tail: Range<usize>,
 }
 
-/// Returns the number of `T` from one at a multiple of `align` bytes to the next; `None` for an invalid alignment.
+/// Returns the number of `T` between multiples of `align` bytes; `None` for an invalid alignment.
 #[must_use]
 pub const fn period<T>(align: u64) -> Option<usize> {
     if !align.is_power_of_two() {
         return None;
     }
     let shared = (size_of::<T>() as u64).trailing_zeros();
-    // Elements without bytes begin everywhere: 64 zeros.
+    // Elements without bytes begin everywhere.
     let period = if shared >= align.trailing_zeros() { 1 } else { align >> shared };
     if period > usize::MAX as u64 { None } else { Some(period as usize) }
 }
 
-/// Returns the least number of `T`, at least `len`, in whole units of `align` bytes, if there is one.
+/// Returns the least number of `T`, at least `len`, in whole units of `align` bytes, if any.
 ///
 /// ```
 /// use ringmem::copy::padded;
