@@ -15,18 +15,18 @@ use rustix::process::geteuid;
 use crate::shared::{lock, private};
 use crate::{Error, Result};
 
-/// A published page. Its process may have ended.
+/// A published page, whose process may have ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Published {
-    /// Process id, as the file's name says.
+    /// Process id.
     pub pid: u32,
-    /// The name that the channel was published under.
+    /// Name of the channel.
     pub name: String,
-    /// The file.
+    /// File.
     pub path: PathBuf,
 }
 
-/// Returns the pages that this user's processes have published, in order of process and name.
+/// Returns the published pages of this user's processes, ordered by process and name.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn list() -> Result<Vec<Published>> {
     Ok(found)
 }
 
-/// The folders in which pages may be, the best first. `XDG_RUNTIME_DIR` may differ between processes of a user.
+/// Possible folders, the best first. `XDG_RUNTIME_DIR` may differ between processes of a user.
 fn candidates() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
     let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -53,7 +53,7 @@ fn candidates() -> Vec<PathBuf> {
     folders
 }
 
-/// Opens a folder that belongs to this user alone.
+/// The folder must belong to this user alone.
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let folder = fs::open(path, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     private::check(&fs::fstat(&folder)?)?;
@@ -78,7 +78,7 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// Creates and locks the file of a page, and removes those whose processes have ended.
+/// Creates and locks a page's file, and removes those of ended processes.
 pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> {
     static CLEANED: Mutex<()> = Mutex::new(());
     if !is_name(name) {
@@ -86,20 +86,20 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
         return Err(Error::of_file("publish", name.as_ref(), answer));
     }
     let (path, folder) = made()?;
-    // No other thread of this process creates a file that was stale when it was tested.
+    // No other thread of this process replaces a file that was stale.
     let _cleaned = CLEANED.lock().unwrap_or_else(PoisonError::into_inner);
     for stale in entries(&path).unwrap_or_default() {
-        // A file that cannot be removed is a nuisance, not a reason to publish nothing.
+        // A file that cannot be removed does not prevent publication.
         let _ = remove_stale(&folder, &stale.path);
     }
     let path = path.join(format!("{}-{name}", std::process::id()));
     let failed = |errno: Errno| Error::of_file("create", &path, errno);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = fs::openat(&folder, path.file_name().unwrap_or_default(), flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
-    // Before it has a size: an empty file counts as live.
+    // An empty file counts as live.
     let written = lock(&file, libc::F_OFD_SETLK, libc::F_WRLCK, 0).and_then(|_| {
         let file = File::from(file);
-        // Written, not only reserved: a full disk is an error here, and no signal later.
+        // Written, not only reserved: a full disk is an error here, not a later signal.
         std::os::unix::fs::FileExt::write_all_at(&file, contents, 0).map(|()| file)
     });
     match written {
@@ -111,7 +111,6 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
     }
 }
 
-/// Returns the first folder that exists or can be created.
 fn made() -> Result<(PathBuf, OwnedFd)> {
     let mut failed = None;
     for path in candidates() {
@@ -137,8 +136,8 @@ fn remove_stale(folder: &OwnedFd, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a process holds the lock of a page, which its creator does as long as it lives.
+/// Its creator holds the lock for life.
 pub(super) fn is_locked(file: &impl AsFd) -> bool {
-    // If the lock cannot be queried, the file counts as live.
+    // Without an answer the file counts as live.
     !matches!(lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, 0), Ok(libc::F_UNLCK))
 }

@@ -1,18 +1,18 @@
-//! Figures of running channels, for other processes of the same user: what `ringmem top` shows.
+//! Figures of running channels for other processes of the same user, as `ringmem top` shows them.
 //!
-//! Use it to watch a channel from outside. Inside the program, [`Channel::dump`](crate::channel::Channel::dump) and
-//! [`Channel::telemetry`](crate::channel::Channel::telemetry) show the same and more.
+//! Inside the program, [`Channel::dump`](crate::channel::Channel::dump) and [`Channel::telemetry`](crate::channel::Channel::telemetry) show
+//! more.
 //!
-//! 1. A channel that was [named](crate::channel::Builder::publish) writes its figures to a [`Page`] in a file. The channel's own calls write it: there is
-//!    no thread, and a channel that makes no calls leaves the page unchanged.
-//! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, a call stores all
-//!    figures. The high-water marks are those of these samples. A batch is counted by the next call.
-//! 3. The round trip is the time from the send of a message to the receipt of its answer, measured for one message at a time. It needs a kernel that answers
-//!    each message once, in order.
-//! 4. The file is private to its user. [`View`] maps it read-only and trusts no word in it.
-//! 5. The file is removed when the channel is dropped. The files of processes that were killed are removed when another channel of the user is published.
+//! 1. A [named](crate::channel::Builder::publish) channel writes its figures to a [`Page`] in a file. No thread writes it: a channel that
+//!    makes no calls leaves it unchanged.
+//! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, it
+//!    stores all figures. High-water marks are those of these samples. A batch is counted by the next call.
+//! 3. The round trip is the time from a send to the receipt of its answer, measured for one message at a time. The kernel must answer each
+//!    message once, in order.
+//! 4. The file is private to its user; [`View`] maps it read-only and trusts no word in it.
+//! 5. The file is removed when the channel is dropped, and after a kill when another channel of the user is published.
 //!
-//! A channel that is not published has no page and reads no clock: one branch a call remains.
+//! A channel that is not published reads no clock: one branch a call remains.
 //!
 //! Linux only.
 //!
@@ -55,7 +55,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.page\0");
 /// The version of the format.
 pub const VERSION: u64 = 1;
 
-/// The file of a published channel: words, each written by the channel alone. Zeroed is valid, and so are any bytes.
+/// The file of a published channel: words, each written by the channel alone; any bytes are valid.
 #[derive(SharedLayout)]
 #[repr(C, align(64))]
 pub struct Page {
@@ -69,7 +69,7 @@ pub struct Page {
     pub pid: HostWord,
     /// Time of the publication. This and all times: nanoseconds of `CLOCK_MONOTONIC`.
     pub created_ns: HostWord,
-    /// How long the heartbeat may stand still before the kernel counts as stuck, nanoseconds.
+    /// How long the heartbeat may stand still, nanoseconds.
     pub stuck_after_ns: HostWord,
     /// Messages sent, counted from the start index. Stored by each call.
     pub sent: HostWord,
@@ -77,7 +77,7 @@ pub struct Page {
     pub received: HostWord,
     /// Name of the kernel: UTF-8, filled with zeros.
     pub kernel: [HostWord; 8],
-    /// Odd while the figures from here to `pool` are being written: a seqlock.
+    /// Odd while the figures up to `pool` are being written: a seqlock.
     pub sequence: HostWord,
     /// Time of these figures.
     pub sampled_ns: HostWord,
@@ -85,7 +85,7 @@ pub struct Page {
     pub heartbeat_ns: HostWord,
     /// 1 if the figures in `pool` are those of a pool.
     pub has_pool: HostWord,
-    /// High-water marks of the input and the output ring, in messages.
+    /// High-water marks of input and output ring, in messages.
     pub high_water: [HostWord; 2],
     /// Zero.
     pub _reserved: [HostWord; 2],
@@ -103,12 +103,10 @@ pub struct Page {
     pub round_trips: [HostWord; RoundTrips::BUCKETS],
 }
 
-/// Size of a page in bytes.
 const BYTES: usize = size_of::<Page>();
 
 const _: () = assert!(BYTES <= 4096, "a page of the system");
 
-/// Returns the time of the system's monotonic clock, nanoseconds.
 fn now() -> u64 {
     time_of(rustix::time::ClockId::Monotonic)
 }

@@ -1,4 +1,4 @@
-//! [`Publisher`]: the writing side of a page, owned by its channel.
+//! [`Publisher`].
 
 use std::boxed::Box;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,15 +15,15 @@ use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
 use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 
-/// Minimum time between two samples of all figures, and of a pool's.
+/// Minimum time between two samples of all figures, or a pool's.
 const SAMPLE_NS: u64 = 10_000_000;
 const POOL_NS: u64 = 200_000_000;
 
-/// The page of a channel, and the state of its measurements.
+/// A channel's page and measurements.
 pub(crate) struct Publisher {
     mapping: Mapping,
     path: PathBuf,
-    /// Holds the lock that shows that this process lives.
+    /// Its lock shows that this process lives.
     _file: OwnedFd,
     process: Process,
     /// First index of both rings.
@@ -88,11 +88,10 @@ impl Publisher {
         unsafe { self.mapping.place().cast().as_ref() }
     }
 
-    /// Stores the counts. Returns whether a sample is due.
+    /// Returns whether a sample is due.
     pub fn count(&mut self, tail: u64, head: u64) -> bool {
         let (sent, received) = (tail.wrapping_sub(self.start), head.wrapping_sub(self.start));
         match self.probe {
-            // Only the last message was sent in this call.
             None if sent != self.page().sent.load(Relaxed) => self.probe = Some((sent, now())),
             Some((message, at)) if received.wrapping_sub(message) < 1 << 63 => {
                 let bucket = &self.page().round_trips[RoundTrips::bucket(now().saturating_sub(at))];
@@ -112,7 +111,6 @@ impl Publisher {
         is_due
     }
 
-    /// Stores all figures.
     pub fn sample(&mut self, control: &ControlBlock<u64>, telemetry: Option<TelemetryBuffer<u64>>, rings: [Indices; 2]) {
         let time = now();
         if self.heartbeat.0 != control.heartbeat {
@@ -166,7 +164,6 @@ fn store<const N: usize>(words: &[HostWord; N], values: [u64; N]) {
     }
 }
 
-/// Returns the words of a control block in their order.
 const fn words(block: &ControlBlock<u64>) -> [u64; 16] {
     let &ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, .. } = block;
     let &ControlBlock { state, command_seen, error, processed, in_flight, clock, heartbeat, abi_seen, .. } = block;

@@ -1,6 +1,6 @@
 //! [`RoundTrips`]: durations, counted in buckets.
 
-/// A histogram of durations, with four buckets for each power of two: a percentile is at most a quarter too large.
+/// A histogram of durations, with four buckets for each power of two: percentiles are at most a quarter too large.
 ///
 /// ```
 /// use ringmem::monitor::RoundTrips;
@@ -30,10 +30,9 @@ impl RoundTrips {
         }
     }
 
-    /// Returns the longest duration of a bucket, nanoseconds.
+    /// Returns a bucket's longest duration, nanoseconds.
     const fn longest(bucket: usize) -> u64 {
         match bucket {
-            // No duration is in the last four.
             0..8 => bucket as u64,
             _ => {
                 let shift = bucket as u32 / 4 - 2;
@@ -49,7 +48,7 @@ impl RoundTrips {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the duration that this part of a hundred does not exceed, rounded up to the end of its bucket, nanoseconds; `None` without durations.
+    /// Returns the duration that this percentage does not exceed, rounded up to its bucket's end, nanoseconds; `None` without durations.
     #[must_use]
     pub fn percentile(&self, percent: u64) -> Option<u64> {
         let total: u128 = self.0.iter().copied().map(u128::from).sum();

@@ -1,4 +1,4 @@
-//! [`View`]: the reading side of a page.
+//! [`View`].
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,25 +21,25 @@ use crate::{ControlBlock, Error, HostWord, Result, TelemetryBuffer};
 
 /// A published page, mapped read-only.
 ///
-/// A process that truncates the file while it is read, which needs the rights of the same user, ends this process by `SIGBUS`.
+/// A process of the same user that truncates the file meanwhile ends this one by `SIGBUS`.
 pub struct View {
     file: OwnedFd,
     mapping: Mapping,
 }
 
-/// The figures of a page, unchecked: a hostile file may contain any values.
+/// The figures of a page, unchecked: any values are possible.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Figures {
     /// Process id.
     pub pid: u64,
-    /// Name of the kernel; characters that are not printable are replaced.
+    /// Name of the kernel; unprintable characters are replaced.
     pub kernel: String,
     /// Time since the publication, nanoseconds. `None` for this and other times in the future.
     pub open_for_ns: Option<u64>,
     /// Time since the last sample, nanoseconds.
     pub age_ns: Option<u64>,
-    /// Time from the change of the heartbeat to the last sample, nanoseconds.
+    /// Time from the heartbeat's change to the last sample, nanoseconds.
     pub quiet_for_ns: Option<u64>,
     /// How long the heartbeat may stand still, nanoseconds.
     pub stuck_after_ns: u64,
@@ -51,9 +51,9 @@ pub struct Figures {
     pub control: ControlBlock<u64>,
     /// The telemetry at the last sample.
     pub telemetry: TelemetryBuffer<u64>,
-    /// The host's rings at the last sample: to the kernel, and from it.
+    /// The host's rings at the last sample: to and from the kernel.
     pub rings: [Indices; 2],
-    /// The most messages that a sample found in each ring.
+    /// The most messages found in each ring.
     pub high_water: [u64; 2],
     /// Measured round trips.
     pub round_trips: RoundTrips,
@@ -80,11 +80,11 @@ pub struct PoolUse {
 }
 
 impl View {
-    /// Maps a page. Symbolic links are not followed.
+    /// Maps a page, without following symbolic links.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if it cannot be opened, is no regular file, or if another user owns it or has access; [`Error::Attach`] with the
+    /// [`Error::System`] if it cannot be opened, is no regular file, or another user owns it or has access; [`Error::Attach`] with the
     /// values found; [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let (file, _) = private::open(path.as_ref())?;
@@ -94,10 +94,8 @@ impl View {
         Ok(view)
     }
 
-    /// Returns the page, if it is one.
     fn page(&self) -> Result<&Page> {
         let (needed, got) = (BYTES as u64, private::len(&self.file));
-        // An access beyond the end of a file raises a signal.
         if got < needed {
             return Err(AttachError::TooSmall { needed, got }.into());
         }
@@ -119,7 +117,7 @@ impl View {
         Ok(page)
     }
 
-    /// Returns whether the channel still exists, in a process that lives.
+    /// Returns whether the channel still exists, in a live process.
     #[must_use]
     pub fn is_live(&self) -> bool {
         folder::is_locked(&self.file)
@@ -129,7 +127,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::Attach`] if the file has been changed to another, [`Error::Busy`] if a sample was being written at each attempt.
+    /// [`Error::Attach`] if the file is another, [`Error::Busy`] if a sample was being written at each attempt.
     pub fn read(&self) -> Result<Figures> {
         let page = self.page()?;
         for _ in 0..TRIES {
@@ -177,7 +175,6 @@ fn figures(page: &Page) -> Figures {
     }
 }
 
-/// Returns text up to its first zero.
 fn printable(bytes: &[u8]) -> String {
     let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     let shown = |c: char| if c.is_alphanumeric() || c.is_ascii_graphic() { c } else { '?' };
@@ -198,7 +195,7 @@ impl Figures {
         }
     }
 
-    /// Returns the kernel's condition at the last sample, as far as the host's rings show it.
+    /// Returns the kernel's condition at the last sample, by the host's rings.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         let [input, output] = self.rings;
