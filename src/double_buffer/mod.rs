@@ -1,19 +1,18 @@
-//! Rotating pinned buffers between a running computation and the host: device to host with [`pair`], host to device with [`Uploads`].
+//! Rotating pinned buffers between computation and host: device to host with [`pair`], host to device with [`Uploads`].
 //!
-//! Use it if the host works on one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for one buffer that both
-//! sides change, [`streaming`](crate::streaming) for data larger than device memory, and [`Chunked`](crate::copy::Chunked) for a single
-//! copy.
+//! For a host that works on one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for a buffer that both sides
+//! change, [`streaming`](crate::streaming) beyond device memory, [`Chunked`](crate::copy::Chunked) for a single copy.
 //!
-//! 1. A reader sees complete frames only: the elements of one [`start`](Writer::start), with increasing sequence numbers.
-//! 2. A copy is ordered after all listed uses of its source, on any stream, and is a listed use itself. List launches by
+//! 1. A reader sees complete frames only: elements of one [`start`](Writer::start), with increasing sequence numbers.
+//! 2. A copy is ordered after all listed uses of its source, on any stream, and is one itself. List launches by
 //!    [`used_by`](crate::memory::Buffer::used_by).
-//! 3. The writer waits for the reader only under [`Policy::Every`]. A frame that the reader holds is never overwritten.
-//! 4. The host copies nothing. Nothing is allocated after each slot has a buffer of the frame's length.
+//! 3. The writer waits for the reader only under [`Policy::Every`]; a frame that the reader holds is never overwritten.
+//! 4. The host copies nothing; allocations end once each slot has a buffer of the frame's length.
 //! 5. A failed copy loses its own frame only: the reader gets [`Failed`] with its number.
 //! 6. Either half can be dropped or forgotten with copies in flight: memory is freed after its uses, or never.
 //!
-//! It does not order kernels: a launch that writes a source again must come after its copy, by
-//! [`ready_on`](crate::memory::Buffer::ready_on). Two alternating sources, or a fast copy on the device first, avoid that wait.
+//! Kernels are not ordered: a launch that rewrites a source must follow its copy, by [`ready_on`](crate::memory::Buffer::ready_on). Two
+//! alternating sources, or a copy on the device first, avoid that wait.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -96,18 +95,17 @@ use slots::Slots;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Overwrites the oldest complete or failed unread frame, never the newest complete one; refuses the new frame if there is none. No
-    /// call waits. With three slots, only frames started faster than copied are refused. The error of an overwritten frame is counted as
-    /// unreported.
+    /// Overwrites the oldest complete or failed unread frame, never the newest complete one; refuses the new frame if none. No call waits.
+    /// With three slots, only frames started faster than copied are refused. An overwritten frame's error counts as unreported.
     Newest,
-    /// Keeps every frame: `start` waits for a release, and then refuses the new frame.
+    /// Keeps every frame: `start` waits for a release, then refuses the new frame.
     Every {
         /// The longest wait of `start`; zero if one thread has both halves.
         wait: Duration,
     },
 }
 
-/// Creates a writer and a reader with an internal stream. Slots are allocated in `memory` on first use.
+/// Creates a writer and a reader with an internal stream; slots are allocated in `memory` on first use.
 ///
 /// # Errors
 ///
@@ -123,7 +121,7 @@ where
     Ok((Writer::new(memory, Origin::here(), stream, policy, Arc::clone(&slots)), Reader::new(slots)))
 }
 
-/// Internal: a synchronize of a shared stream would take the reader's errors.
+/// A shared stream's synchronize would take the reader's errors.
 fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     if slots == 0 {
         return Err(Error::Unsupported { what: "a frame without a slot" });

@@ -11,7 +11,7 @@ use super::slots::{Slots, Transfer, Unread};
 use crate::memory::{Buffer, HostReadable, Memory, Pinned};
 use crate::{DeviceBytes, Rejected};
 
-/// Reads complete frames in order, and holds the last one until its next use.
+/// Reads complete frames in order; holds the last until its next use.
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,7 +35,6 @@ use crate::{DeviceBytes, Rejected};
 /// ```
 pub struct Reader<T, H: Memory = Pinned> {
     slots: Arc<Slots<T, H>>,
-    /// The last frame.
     held: Option<(u64, Buffer<T, H>)>,
 }
 
@@ -69,12 +68,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         Self { slots, held: None }
     }
 
-    /// Returns the newest complete frame, or else the held one, and skips older frames. Never waits.
+    /// Returns the newest complete frame, or else the held one; skips older frames; never waits.
     ///
     /// # Errors
     ///
     /// [`Failed`] once for each frame whose copy failed since the last read, before any later frame. [`Busy`](crate::Error::Busy) inside
-    /// while the host may not access managed memory: the frame is kept.
+    /// while the host may not access managed memory; the frame is kept.
     pub fn latest(&mut self) -> Result<Option<Frame<'_, T>>, Failed> {
         let held = &mut self.held;
         self.slots.change_settled(|books| {
@@ -95,12 +94,11 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Releases the held frame and returns the next one; `None` after `timeout`, or if the writer was dropped and its frames were read.
+    /// Releases the held frame and returns the next; `None` after `timeout`, or if the writer was dropped and all was read.
     ///
     /// # Errors
     ///
-    /// [`Failed`] in place of a frame whose copy failed. As [`latest`](Self::latest) for managed memory, and `latest` returns the frame
-    /// later.
+    /// [`Failed`] in place of a frame whose copy failed. As [`latest`](Self::latest) for managed memory; `latest` returns the frame later.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame<'_, T>>, Failed> {
         self.release();
         let until = Instant::now().checked_add(timeout);
@@ -110,7 +108,6 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
             Transfer::Whole(buffer) => Ok(buffer),
             Transfer::Lost(rejected) => Err(rejected),
             Transfer::Flying(pending) => {
-                // Without a deadline.
                 let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
                 match pending.wait_timeout(left) {
                     Ok(outcome) => outcome,
@@ -134,7 +131,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Takes the oldest unread frame out, so that only this thread waits for its copy.
+    /// Only this thread waits for its copy.
     fn oldest(&self, until: Option<Instant>) -> Option<Unread<T, H>> {
         let mut books = self.slots.look();
         loop {
@@ -159,7 +156,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     }
 }
 
-/// Unless forgotten, marks the reader as holding no frame, even after a panic.
+/// Marks the reader as holding no frame, even after a panic.
 struct Out<'a, T, H: Memory>(&'a Slots<T, H>);
 
 impl<T, H: Memory> Drop for Out<'_, T, H> {
@@ -179,7 +176,7 @@ impl<T, H: Memory> Reader<T, H> {
         }
     }
 
-    /// Returns whether the writer was dropped and its frames were read.
+    /// Returns whether the writer was dropped and all was read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let books = self.slots.look();

@@ -3,8 +3,8 @@
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 
-/// Elements that stay with their owner while a queued copy uses them: a [`Buffer`], or the [`LeaseMut`](crate::manager::LeaseMut) of a
-/// named or [registered](crate::registry::LeaseMut) buffer.
+/// Elements that stay with their owner while a queued copy uses them: a [`Buffer`] or a [`LeaseMut`](crate::manager::LeaseMut), also a
+/// [registered](crate::registry::LeaseMut) one.
 ///
 /// ```
 /// use ringmem::double_buffer::{self, Policy, Resident, Writer};
@@ -39,7 +39,7 @@ pub(crate) mod sealed {
     pub trait Lists<T: DeviceBytes>: Elements<T, <Self as Lists<T>>::Memory> + Settle {
         type Memory: Memory;
 
-        /// Returns an error if the elements must not be used this way.
+        /// Returns an error if these elements cannot be used so.
         fn may_queue(&self) -> Result<()> {
             Ok(())
         }
@@ -47,10 +47,10 @@ pub(crate) mod sealed {
         /// Counts a queued operation.
         fn count(&mut self) {}
 
-        /// Lists an event behind the operation, so that a later use of these elements does not take its error.
+        /// A later use of these elements does not take the operation's error.
         fn used_in_silence(&mut self, ticket: Ticket, stream: &Stream) {
             self.count();
-            // Until there is an event: recording it may panic in a user's clock.
+            // Recording an event may panic in a user's clock.
             self.used(ticket);
             if let Ok(mark) = stream.mark() {
                 self.used(mark);

@@ -1,4 +1,4 @@
-//! [`Slots`]: free slots and unread frames.
+//! [`Slots`].
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,21 +9,19 @@ use crate::memory::{Buffer, Memory};
 use crate::stream::Pending;
 use crate::{DeviceBytes, Rejected};
 
-/// Under the lock, no call waits or frees: the driver is only asked whether copies are complete. One half takes a copy's outcome, outside
-/// the lock, since its error is reported once.
+/// Under the lock, no call waits or frees. One half takes a copy's outcome, outside the lock: its error is reported once.
 pub(super) struct Slots<T, H: Memory> {
     books: Mutex<Books<T, H>>,
     changed: Condvar,
 }
 
 pub(super) struct Books<T, H: Memory> {
-    /// Slots that are not free, unread or held have no buffer, or are with the writer.
+    /// Slots neither free, unread nor held have no buffer, or are with the writer.
     count: usize,
     pub free: Vec<Buffer<T, H>>,
-    /// By sequence number.
     pub unread: VecDeque<Unread<T, H>>,
     pub is_held: bool,
-    /// One half takes the outcome of a copy, whose frame is not in `unread` meanwhile.
+    /// One half takes a copy's outcome; its frame is not in `unread`.
     is_asking: bool,
     pub has_writer: bool,
     pub has_reader: bool,
@@ -90,7 +88,7 @@ impl<T, H: Memory> Slots<T, H> {
         Some(self.changed.wait_timeout(books, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Waits while the other half takes an outcome: then all unread frames are listed.
+    /// Waits while the other half takes an outcome.
     pub fn whole<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         while books.is_asking {
             books = self.wait_for_change(books);
@@ -104,10 +102,9 @@ impl<T, H: Memory> Slots<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Slots<T, H> {
-    /// Takes the outcomes of complete copies, oldest first. Otherwise a failed frame before a complete one would count as in flight, and
-    /// its error would be lost.
+    /// Takes the outcomes of complete copies, oldest first. Otherwise a failed frame before a complete one would lose its error.
     ///
-    /// Taking an outcome may drop kept values, such as the other half: so the lock is released.
+    /// Releases the lock: an outcome may drop kept values, such as the other half.
     pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         loop {
             books = self.whole(books);
@@ -116,7 +113,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
             drop(books);
             let mut asking = Asking { slots: self, told: None };
             let told = asking.told.insert(over.settled());
-            // The copy is incomplete after all: a later call tries again.
+            // A later call tries again.
             let is_flying = matches!(told.transfer, Transfer::Flying(_));
             drop(asking);
             books = self.look();
@@ -127,7 +124,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
     }
 }
 
-/// A frame whose outcome is being taken. It returns to its position on drop; after a panic it is lost, and its slot has no buffer.
+/// A frame whose outcome is being taken. It returns to its position on drop; after a panic it is lost, with its buffer.
 struct Asking<'a, T, H: Memory> {
     slots: &'a Slots<T, H>,
     told: Option<Unread<T, H>>,
@@ -154,7 +151,7 @@ impl<T, H: Memory> Books<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Books<T, H> {
-    /// If the oldest copy in flight is not complete, no later one is.
+    /// Later copies are not complete before earlier ones.
     fn take_over(&mut self) -> Option<Unread<T, H>> {
         let mut flying = self.unread.iter().enumerate();
         let (place, pending) = flying.find_map(|(place, unread)| unread.flying().map(|pending| (place, pending)))?;
@@ -165,7 +162,6 @@ impl<T: DeviceBytes, H: Memory> Books<T, H> {
         self.unread.iter().rposition(|unread| matches!(unread.transfer, Transfer::Whole(_)))
     }
 
-    /// Takes out the oldest complete or failed frame, except the newest complete one.
     pub fn take_older(&mut self) -> Option<Unread<T, H>> {
         let oldest = self.unread.iter().position(|unread| !matches!(unread.transfer, Transfer::Flying(_)))?;
         if self.newest() == Some(oldest) { None } else { self.unread.remove(oldest) }

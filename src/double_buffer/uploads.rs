@@ -46,7 +46,7 @@ pub struct Uploads<T, H: Memory = Pinned> {
 }
 
 impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> {
-    /// Creates an internal stream, and slots that are allocated in `memory` on first use. A call waits for a slot no longer than `wait`.
+    /// Creates an internal stream, and slots allocated in `memory` on first use; a call waits for a slot at most `wait`.
     ///
     /// # Errors
     ///
@@ -57,16 +57,16 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         Ok(Self { memory, origin: Origin::here(), stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
     }
 
-    /// Calls `fill` with a slot of unspecified contents and queues its copy to elements of `target`, after all uses that `target` lists.
-    /// Returns the frame's number, from 1. The next use of `target` is ordered after the copy; for launches see
-    /// [`ready_on`](Buffer::ready_on). If all slots are in flight, this waits for the oldest.
+    /// Calls `fill` with a slot of unspecified contents and queues its copy to elements of `target`, after all uses that `target` lists;
+    /// returns the frame's number, from 1. The next use of `target` is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
+    /// If all slots are in flight, waits for the oldest.
     ///
     /// # Errors
     ///
     /// [`Failed`] of an earlier frame whose copy failed, once; the next use of `target` does not report it. Of this one:
     /// [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend),
-    /// [`Unsupported`](Error::Unsupported) for a named buffer not configured for queued transfers, and the error of an allocation. Nothing
-    /// was queued, and the next frame gets this number.
+    /// [`Unsupported`](Error::Unsupported) for a named buffer not configured for queued transfers, or an allocation's error. Nothing was
+    /// queued, and the next frame gets this number.
     pub fn send(
         &mut self,
         target: &mut impl Resident<T>,
@@ -84,7 +84,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
             // SAFETY: two buffers, exclusively borrowed; both list the copy below, before any other use.
             unsafe { self.stream.queue_copy(slot.as_view(), to, [None; 2]) }
         });
-        // The slot lists the copy first: what may panic comes after both.
+        // The slot lists the copy first: the rest may panic.
         match self.stream.pending(queued, slot) {
             Ok(pending) => {
                 if let Some(ticket) = pending.ticket() {
@@ -105,7 +105,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
     ///
     /// # Errors
     ///
-    /// [`Failed`] of the first whose copy failed, once: the next call continues after it. [`Busy`](Error::Busy) inside for one in flight.
+    /// [`Failed`] of the first whose copy failed, once; the next call continues after it. [`Busy`](Error::Busy) inside for one in flight.
     pub fn settle(&mut self) -> Result<(), Failed> {
         while let Some((sequence, pending)) = self.flying.pop_front() {
             let slot = self.landed(sequence, pending, sequence)?;
@@ -125,7 +125,6 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         self.landed(sequence, pending, self.sequence + 1).map(Some)
     }
 
-    /// On behalf of frame `waits`.
     fn landed(&mut self, sequence: u64, pending: Pending<Buffer<T, H>>, waits: u64) -> Result<Buffer<T, H>, Failed> {
         match pending.wait_timeout(self.wait) {
             Ok(Ok(slot)) => Ok(slot),

@@ -42,14 +42,14 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         Self { memory, origin, stream, policy, sequence: 0, slots }
     }
 
-    /// Queues a copy of elements of `source` to a slot, after all uses that `source` lists. Returns the frame's number, from 1. The next
-    /// use of `source` is ordered after the copy; for launches see [`ready_on`](Buffer::ready_on).
+    /// Queues a copy of elements of `source` to a slot, after all uses that `source` lists; returns the frame's number, from 1. The next
+    /// use of `source` is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Closed`](Error::Closed) if the reader was dropped,
-    /// [`Unsupported`](Error::Unsupported) for a named buffer not configured for queued transfers, [`Range`](Error::Range),
-    /// [`OtherBackend`](Error::OtherBackend), and the error of an allocation. Nothing was queued, and the next frame gets the same number.
+    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Closed`](Error::Closed) without a reader, [`Unsupported`](Error::Unsupported) for a
+    /// named buffer not configured for queued transfers, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), or an allocation's
+    /// error. Nothing was queued, and the next frame gets this number.
     pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
         source.may_queue()?;
         let part = range::<T>(part, source.elements().len())?;
@@ -58,7 +58,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
             // SAFETY: two buffers, exclusively borrowed; both list the copy below, before any other use.
             unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }
         });
-        // The slot lists the copy first: what may panic comes after both.
+        // The slot lists the copy first: the rest may panic.
         match self.stream.pending(queued, slot) {
             Ok(pending) => {
                 if let Some(ticket) = pending.ticket() {
@@ -92,7 +92,6 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
             }
             if self.policy == Policy::Newest {
                 books = self.slots.settle(books);
-                // The reader may have released one meanwhile.
                 if let Some(slot) = books.take_free() {
                     return Ok(slot);
                 }
