@@ -1,12 +1,12 @@
-//! [`Peers`]: copies between devices, directly if one can access the other, otherwise through pinned host memory.
+//! [`Peers`]: copies between devices, directly with peer access, otherwise through pinned host memory.
 //!
 //! Use [`Stream::copy`](crate::stream::Stream::copy) within one device.
 //!
 //! 1. Access in a direction of the [`Matrix`] can be [enabled](Peers::enable) and [disabled](Peers::disable).
-//! 2. A copy between devices with enabled access in either direction uses no host memory. Others are staged in pinned memory, with
-//!    overlapping upload and download.
+//! 2. A copy between devices with enabled access in either direction uses no host memory. Others are staged in pinned memory, upload and
+//!    download overlapping.
 //! 3. Size and link determine the strategy ([`Strategy::choose`]), unless the caller does. Streams and pinned memory are allocated per
-//!    copy, not per chunk, and bytes in flight are bounded.
+//!    copy, and bytes in flight are bounded.
 //! 4. If a call fails, both ends are returned, or no longer borrowed.
 //!
 //! Access that other code changes is not seen: a copy may take the longer path. Not yet tested with two GPUs.
@@ -55,7 +55,7 @@ pub use strategy::Strategy;
 /// The most copies of one [`Peers`] in flight.
 pub const MOST_COPIES: u64 = 16;
 
-/// A backend's devices, and the resources of copies between them.
+/// A backend's devices, and resources for copies between them.
 ///
 /// ```
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
@@ -74,7 +74,6 @@ pub struct Peers {
     backend: Arc<dyn Backend>,
     matrix: Matrix,
     enabled: Matrix,
-    /// Outgoing and incoming, per device.
     streams: Box<[[Stream; 2]]>,
     staging: Arc<dyn Memory<Visibility = Both>>,
     origin: Origin,
@@ -104,12 +103,12 @@ pub struct Peers {
 pub struct Options {
     /// `None` for [`Peers::strategy`].
     pub strategy: Option<Strategy>,
-    /// Whether to [compare](Peers::verify) both ends after the copy.
+    /// Whether to [compare](Peers::verify) both ends afterwards.
     pub verify: bool,
 }
 
 impl Peers {
-    /// Opens two streams on each device, without enabling access. Copies through the host allocate from `staging`.
+    /// Opens two streams on each device; copies through the host allocate from `staging`.
     ///
     /// # Errors
     ///
@@ -133,7 +132,7 @@ impl Peers {
         })
     }
 
-    /// Sets the link's rate in bytes per ns, which determines the chunk size.
+    /// Sets the link's rate in bytes per ns, for the chunk size.
     #[must_use]
     pub const fn rated(mut self, rate: f64) -> Self {
         self.rate = Some(rate);
@@ -162,7 +161,7 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Unsupported`](Error::Unsupported), or the driver's error. Nothing changes.
+    /// [`NoDevice`](Error::NoDevice), [`Unsupported`](Error::Unsupported), or the driver's error; nothing changes.
     pub fn enable(&mut self, from: u32, to: u32) -> Result<()> {
         self.set(from, to, true)
     }
@@ -209,7 +208,6 @@ impl Peers {
     /// Returns the strategy of a copy of `bytes` bytes now.
     #[must_use]
     pub fn strategy(&self, from: u32, to: u32, bytes: u64) -> Strategy {
-        // The device with access executes the copy.
         Strategy::choose(bytes, self.is_enabled(from, to) || self.is_enabled(to, from), self.rate)
     }
 
@@ -217,8 +215,8 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] in flight, and the staging
-    /// memory's error, before any copy; the error of an earlier use, or of the copy.
+    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] in flight, or the staging
+    /// memory's error, before any copy; then an earlier use's or the copy's.
     pub fn copy<T, A, B>(&self, from: &Buffer<T, A>, to: &mut Buffer<T, B>) -> Result<()>
     where
         T: DeviceBytes,
@@ -228,12 +226,12 @@ impl Peers {
         self.copy_with(from, to, Options::default(), |_| {})
     }
 
-    /// Copies like [`copy`](Self::copy), with `options`. Calls `progress` for each arrived chunk, in order.
+    /// Copies like [`copy`](Self::copy), with `options`; calls `progress` for each arrived chunk, in order.
     ///
     /// # Errors
     ///
-    /// As [`copy`](Self::copy) and [`verify`](Self::verify); [`Size`](Error::Size) for a chunk shorter than an element,
-    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or more than 8.
+    /// As [`copy`](Self::copy) and [`verify`](Self::verify); [`Size`](Error::Size) for a chunk below an element,
+    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or above 8.
     pub fn copy_with<T, A, B>(
         &self,
         from: &Buffer<T, A>,
@@ -250,10 +248,9 @@ impl Peers {
         if options.verify { self.verify(from, to) } else { Ok(()) }
     }
 
-    /// Queues a copy of all elements between device buffers, or leases of registered ones. The copy owns both until it is complete.
+    /// Queues a copy of all elements between device buffers or leases, and owns both until it is complete.
     ///
-    /// Waiting or polling queues the remaining chunks: with several copies in flight, poll each. A forgotten copy counts as in flight
-    /// forever.
+    /// Waiting or polling queues the remaining chunks: with several copies in flight, poll each. A forgotten copy stays in flight.
     ///
     /// # Errors
     ///
@@ -306,7 +303,6 @@ impl Peers {
         let place = self.places.reserve(1).map_err(busy)?;
         let way = match strategy {
             Strategy::Staged { .. } => {
-                // A short copy is one chunk.
                 let longest = chunks.step().checked_div(size).unwrap_or(0).min(elements);
                 self.origin.around(|| Way::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0)))?
             }

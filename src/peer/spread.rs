@@ -5,12 +5,12 @@ use crate::memory::{Buffer, DeviceOnly, Memory, end, same_size};
 use crate::{DeviceBytes, Result};
 
 impl Peers {
-    /// Copies a buffer to several others, in order and one after the other: they share a copy engine.
+    /// Copies a buffer to several others, in order, one at a time: they share a copy engine.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) if the lengths differ in sum, before any copy; as [`copy`](Self::copy) for the first failure, without
-    /// later copies.
+    /// [`Size`](crate::Error::Size) unless the lengths match in sum, before any copy; as [`copy`](Self::copy) for the first failure,
+    /// without later copies.
     pub fn scatter<T, A, B>(&self, from: &Buffer<T, A>, to: &mut [Buffer<T, B>]) -> Result<()>
     where
         T: DeviceBytes,
@@ -49,7 +49,7 @@ impl Peers {
     }
 }
 
-/// Saturates: that many fit nowhere.
+/// Saturates.
 fn together<T, M: Memory>(parts: &[Buffer<T, M>]) -> usize {
     parts.iter().fold(0, |sum, part| part.len().saturating_add(sum))
 }

@@ -21,29 +21,29 @@ const VERY_LONG: u64 = 64 * MIB;
 pub enum Strategy {
     /// One copy from device to device.
     Direct,
-    /// Chunk after chunk, so that other traffic can interleave.
+    /// Chunk after chunk, interleaving with other traffic.
     Chunked {
-        /// The maximum bytes per chunk.
+        /// Maximum bytes per chunk.
         chunk: u64,
     },
-    /// Several chunks queued at once, so that the link does not wait for the host.
+    /// Several chunks queued, so that the link does not wait for the host.
     Pipelined {
-        /// The maximum bytes per chunk.
+        /// Maximum bytes per chunk.
         chunk: u64,
-        /// The number of chunks queued at once.
+        /// Chunks queued at once.
         depth: u32,
     },
-    /// Through pinned host memory of `chunk * depth` bytes. A chunk's download overlaps the previous upload.
+    /// Through pinned host memory of `chunk * depth` bytes; a download overlaps the previous upload.
     Staged {
-        /// The maximum bytes per chunk.
+        /// Maximum bytes per chunk.
         chunk: u64,
-        /// The number of chunks queued at once; 1 for no overlap.
+        /// Chunks queued at once; 1 for no overlap.
         depth: u32,
     },
 }
 
 impl Strategy {
-    /// Chooses by bytes, access in either direction, and the link's rate in bytes per ns (GB/s), if known.
+    /// Chooses by bytes, access in either direction, and the link's rate in bytes per ns, if known.
     ///
     /// | bytes | access | no access |
     /// |---|---|---|
@@ -51,8 +51,8 @@ impl Strategy {
     /// | to 64 MiB | `Chunked` | `Staged` |
     /// | above | `Pipelined` | `Staged` |
     ///
-    /// A chunk of 4 (without a rate), 8, 16 or 32 MiB takes about a millisecond, in which a link's latency is negligible. The depth is the
-    /// number of chunks, at most 4.
+    /// A chunk of 4 (rate unknown), 8, 16 or 32 MiB takes about a millisecond, much more than the latency. The depth is the number of
+    /// chunks, at most 4.
     ///
     /// ```
     /// use ringmem::peer::Strategy;

@@ -8,12 +8,11 @@ use crate::copy::Chunks;
 use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_size};
 use crate::{DeviceBytes, Error, Result};
 
-/// Bytes read back at a time.
 const CHUNK: u64 = 4 << 20;
 
 impl Peers {
-    /// Compares two buffers by the CRC-32C of each chunk of 4 MiB, read back from the devices. Detects every change within 32 adjacent bits
-    /// of a chunk, and misses others with a probability of 2^-32.
+    /// Compares two buffers by the CRC-32C of each 4 MiB, read back from the devices. Detects every change within 32 adjacent bits of a
+    /// chunk, and others but for a probability of 2^-32.
     ///
     /// # Errors
     ///
