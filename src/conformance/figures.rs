@@ -1,4 +1,4 @@
-//! [`Figures`]: the counters that checks compare.
+//! [`Figures`].
 
 use crate::backend::host::Counters;
 

@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use ringmem_layouts::image::{Entry, KernelHost};
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 
-/// The image that a subject loads. A backend whose devices run PTX provides [another](super::Subject::with_image):
+/// The image that a subject loads. A backend with PTX devices provides [another](super::Subject::with_image):
 ///
-/// - `hold(words)`: stores 1 to the first 64-bit word with release; ends when an acquire load of the second is not 0.
+/// - `hold(words)`: release-stores 1 to the first 64-bit word; ends when an acquire load of the second is not 0.
 /// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.
 pub const IMAGE: Image = Image {
     ptx: b"",

@@ -1,8 +1,8 @@
-//! The test suite for backends, of this crate and of others.
+//! The test suite for backends.
 //!
 //! 1. A [`Check`] is a function of a [`Subject`] that panics on a failure.
 //! 2. It takes at most [`LIMIT`], and leaves no kernel running.
-//! 3. If a subject [counts](Subject::counting), a refused call must do nothing, no copy may take a detour, and nothing may be left.
+//! 3. If a subject [counts](Subject::counting), a refused call does nothing, no copy takes a detour, and nothing is left.
 //!
 //! Speed and driver failures are not checked.
 //!
@@ -49,7 +49,7 @@ impl Check {
     ///
     /// # Panics
     ///
-    /// If the subject fails, exceeds [`LIMIT`], or holds more memory at the end.
+    /// If the subject fails, exceeds [`LIMIT`], or leaves memory allocated.
     pub fn run(&self, subject: Subject) {
         let (name, check, figures, held) = (self.name, self.check, subject.figures.clone(), subject.live_bytes());
         let (done, outcome) = channel();
@@ -60,7 +60,6 @@ impl Check {
             let _ = done.send(forgotten);
         });
         match outcome.recv_timeout(LIMIT) {
-            // Freed shortly after the last use's waiter returns.
             Ok(forgotten) => subject::eventually(&format!("{name}: nobody's bytes are freed"), || {
                 figures.as_ref().map(|figures| figures().live_bytes) == held.map(|held| held + forgotten)
             }),

@@ -15,7 +15,6 @@ use crate::memory::GpuBuffer;
 use crate::memory::{Device, PinnedBuffer};
 use crate::stream::{Module, Stream};
 
-/// And the resulting error in bytes.
 const OUTSIDE: [(usize, usize, u64, u64); 4] =
     [(0, 101, 0, 404), (100, 1, 400, 4), (usize::MAX, 2, u64::MAX, 8), (1 << 62, 1, u64::MAX, 4)];
 

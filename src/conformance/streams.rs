@@ -74,7 +74,7 @@ pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
     let held = subject.hold(&streams[0]);
     gpu = streams[0].fill(gpu, .., 1).expect("a fill").ordered();
     for stream in streams.iter().chain(&streams) {
-        // A launch waits only for its own stream; the fill waits for the buffer's uses.
+        // A launch waits only for its own stream; the fill also for the buffer's uses.
         gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
         drop(subject.increment(stream, &mut gpu));
     }
@@ -141,7 +141,6 @@ pub fn a_buffer_dropped_with_work_queued_is_freed_after_the_work(subject: &Subje
     drop(other);
     let Some(before) = before else { return };
     assert_eq!(subject.figures().map(|figures| figures.uploads), Some(before.uploads + 1), "it was copied");
-    // Two buffers, the kernel's words and another one.
     eventually("it is freed", || subject.figures().is_some_and(|figures| figures.frees >= before.frees + 3));
 }
 
@@ -165,7 +164,6 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
     let held = subject.hold(&stream);
-    // A pending operation; a buffer with queued work; one without.
     let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
     mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
@@ -177,7 +175,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let buffer = done(last);
     assert_eq!(buffer.to_vec().expect("a copy"), [6, 6, 6, 6, 6, 5, 5, 5, 5, 5]);
     stream.synchronize().expect("all was executed");
-    // Its thread waits forever, and queued work is executed.
+    // Its thread waits forever.
     let forgotten = subject.stream();
     let pending = forgotten.fill(buffer, .., 7).expect("a fill");
     mem::forget(forgotten);

@@ -35,7 +35,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns a subject with plain memories of device 0, and host kernels. One check exhausts the device; others use less than a megabyte.
+    /// Returns a subject with plain memories of device 0, and host kernels. One check exhausts the device.
     #[must_use]
     pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
         let backend = backend.erased();
@@ -83,7 +83,6 @@ impl Subject {
         self.figures().map(|figures| figures.live_bytes)
     }
 
-    /// `expected` changes the counters before.
     pub(super) fn changes<R>(&self, what: &str, expected: impl FnOnce(&mut Figures), run: impl FnOnce() -> R) -> R {
         let before = self.figures();
         let result = run();
@@ -130,9 +129,7 @@ impl Subject {
         Module::load(&self.backend, &self.image, &self.image.abi).expect("the image has the ABI that it says")
     }
 
-    /// Until the returned value is dropped.
     pub(super) fn hold(&self, stream: &Stream) -> Held {
-        // Not under test.
         let mut words = Buffer::<u64, _>::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("pinned memory has one").get();
         // SAFETY: two words, atomics on both sides, which list the launch and so outlive the kernel.
@@ -144,7 +141,6 @@ impl Subject {
         held
     }
 
-    /// In stream order.
     pub(super) fn increment<T: DeviceBytes>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
         let address = buffer.device_address().expect("device memory has one").get();
         // SAFETY: the buffer lists the launch; not accessed before.
@@ -161,7 +157,6 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// Runs until dropped, also by a failing check.
 pub(super) struct Held {
     words: Buffer<u64, Pinned>,
     pending: Option<Pending<()>>,
@@ -176,7 +171,7 @@ impl Held {
         unsafe { word.cast().as_ref() }
     }
 
-    /// The drop then does not wait for the kernel.
+    /// A drop then does not wait for the kernel.
     pub fn take(&mut self) -> Pending<()> {
         self.pending.take().expect("taken once")
     }
@@ -201,7 +196,6 @@ pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
 /// How long a blocked operation is observed.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
-/// The operation must not complete in this time.
 pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {
     match pending.wait_timeout(HELD_UP) {
         Ok(_) => panic!("done, and should wait for {by}"),
