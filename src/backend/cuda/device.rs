@@ -3,7 +3,7 @@
 //! 1. The context is shared with the runtime API and cudarc: a call binds it, then restores the previous one.
 //! 2. Blocking operations run on internal streams ([`Lane`]). Callers get streams from a stock of [`STREAMS`]: creating more may wait for a
 //!    running kernel.
-//! 3. If a kernel still runs at the drop, resources are leaked.
+//! 3. If a kernel still runs at the drop, resources are leaked: freeing them would wait.
 
 use core::ptr;
 use core::ptr::NonNull;
@@ -137,7 +137,7 @@ impl Device {
         // SAFETY: writes one handle.
         match unsafe { self.calls.cuCtxGetCurrent(&raw mut before) } {
             Err(error) if is_final(&error) => return Err(error),
-            // Not restored then.
+            // Not restored then; failing would prevent frees.
             Err(_) => before = ptr::null_mut(),
             Ok(()) => {}
         }

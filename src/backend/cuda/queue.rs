@@ -33,7 +33,7 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// Such an operation takes 5 us or more and gets its own event: earlier waits should not include it.
+/// An operation of this size takes 5 us or more and gets its own event: earlier waits should not include it.
 const LARGE: u64 = 64 << 10;
 /// Small operations per event.
 const RUN: u64 = 32;
@@ -41,7 +41,9 @@ const RUN: u64 = 32;
 const MANY: usize = 64;
 /// For a kernel, its waits and some large copies.
 const EVENTS: usize = 16;
+/// Enough if each operation is waited for.
 const FIRST_EVENTS: usize = 2;
+/// The kernels usually queued in a row.
 pub(super) const OWN_EVENTS: usize = 32;
 
 pub(super) struct Queue {
