@@ -9,7 +9,7 @@ use crate::memory::{Call, Event};
 /// and data frames.
 ///
 /// The first line names the columns: `kind`, `time_ns`, `block`, `bytes`, `align`, `stream`, `address`, `name`, `place`, `after`, `backtrace`. Units
-/// and meanings are those of an [event](self#format). `after` has numbers of streams, separated by spaces. A fact that is not known is empty.
+/// and meanings are those of an [event](crate::snapshot#format). `after` has numbers of streams, separated by spaces. A fact that is not known is empty.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
