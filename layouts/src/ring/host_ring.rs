@@ -6,8 +6,10 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
 
 use super::chunk::drop_all;
-use super::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
-use super::slots::{first_use, free};
+use super::header::used;
+use super::kind::{Emptying, Filling, Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
+use super::port::Port;
+use super::slots::{Slots, first_use, free};
 use super::storage::{capacity_of, slots_of};
 use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
 use crate::host::HostCell;
@@ -70,6 +72,29 @@ unsafe fn pair<'a, K: OneProducer<T, Host> + OneConsumer<T, Host>, T>(
         // Only the ends write the indices, within the capacity.
         _ => unreachable!("a ring's own indices are within its capacity"),
     }
+}
+
+/// Like [`pair`], by plain loads: for a new ring the compiler then knows both indices, and a loop keeps one counter.
+///
+/// # Safety
+///
+/// As [`pair`], and nothing accesses the header during the call.
+#[inline]
+unsafe fn indexed_pair<'a, T>(
+    header: &'a RingHeader<HostWord>,
+    slots: NonNull<BareSlot<T>>,
+    capacity: u64,
+) -> (spsc::Producer<'a, T, Host>, spsc::Consumer<'a, T, Host>) {
+    // SAFETY: words of a live header, which nothing else accesses, by the caller's promise.
+    let (tail, head) = unsafe { (header.producer.tail.as_ptr().read(), header.consumer.head.as_ptr().read()) };
+    // Only the ends write the indices.
+    assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
+    // SAFETY: the caller's promise.
+    let (to_fill, to_empty) = unsafe { (Slots::new(slots, capacity), Slots::new(slots, capacity)) };
+    let (state, port, end) = (Filling::new(tail), Port::new(header, header), head.wrapping_add(capacity));
+    let producer = Producer { state, port, slots: to_fill, tail, end };
+    let consumer = Consumer { state: Emptying::new(head, tail), port: Port::new(header, header), slots: to_empty, head };
+    (producer.announce(), consumer.announce())
 }
 
 unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, T>(
@@ -250,7 +275,7 @@ macro_rules! split {
 }
 
 split! {
-    Indexed[BareSlot]: (&mut) -> spsc, pair;
+    Indexed[BareSlot]: (&mut) -> spsc, indexed_pair;
     Flagged[WordSlot]: (&mut) -> flagged, pair;
     Mpsc[WordSlot]: (&mut) -> mpsc, one_consumer;
     Mpmc[WordSlot]: (&) -> mpmc, handles;

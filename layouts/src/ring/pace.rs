@@ -63,7 +63,10 @@ impl Pace {
 
     #[cold]
     pub(super) fn wait(self) {
-        pause(self.pauses());
+        // A poll that only measures waits for nothing: the fence would delay it.
+        if self.pauses() > 0 {
+            pause(self.pauses());
+        }
     }
 
     /// Updates the pace after a poll of `mask + 1` slots of `T`. By value, so that an end can live in registers.

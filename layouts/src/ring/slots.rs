@@ -161,11 +161,6 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    #[inline(always)]
-    pub(super) fn prefetch(&self, index: u64) {
-        prefetch::<false>(core::ptr::from_ref(self.at(index)).cast());
-    }
-
     /// A kilobyte in slots. Small slots share lines; the hardware prefetches slots of many lines.
     const AHEAD: Option<u64> = match size_of::<C>() {
         64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),

@@ -230,8 +230,6 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
             cold_path();
             // One comparison for empty and corrupt: zero wraps.
             if tail.wrapping_sub(consumer.head).wrapping_sub(1) > consumer.slots.mask() {
-                // Loads the slot's line while the index is polled.
-                consumer.slots.prefetch(consumer.head);
                 return Err(nothing(consumer.head, tail, consumer.slots.mask()));
             }
         }
