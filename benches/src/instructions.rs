@@ -11,6 +11,9 @@ const MESSAGES: [u64; 2] = [2048, 20 * 1024];
 
 pub(crate) const COUNTED: &str = "--counted";
 
+/// Makes glibc choose the copies of the x86-64 baseline: otherwise counts depend on the processor.
+const SAME_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-SSSE3,-SSE4_1,-ERMS";
+
 /// Counts the wanted workloads and prints their rows; in the counted process, does the work.
 pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -65,6 +68,7 @@ fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
 fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u64) -> u64 {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")
+        .env("GLIBC_TUNABLES", SAME_COPIES)
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .args(within.map(|function| format!("--toggle-collect=*{function}*")))
         .arg(myself)

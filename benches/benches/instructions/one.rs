@@ -13,10 +13,18 @@ use crate::ours::{Flagged, Ours};
 use crate::plain::Plain;
 use crate::spsc_kinds::{Gil, Heapless, Nexus, Quickring, Ringbuf, Rtrb};
 use crate::twin::{Bare, Header, One, Twin, Two};
-use crate::work::{Alone, Called, slots};
+use crate::work::{Alone, Called, Drained, Known, slots};
 
 fn alone<K: Spsc<T>, T: Plain, const BURST: usize>(messages: u64) -> f64 {
     K::spsc(Alone::<BURST>(messages))
+}
+
+fn drained<K: Spsc<T>, T: Plain>(messages: u64) -> f64 {
+    K::spsc(Drained(messages))
+}
+
+fn known<K: Spsc<T>, T: Plain>(messages: u64) -> f64 {
+    K::spsc(Known(messages))
 }
 
 fn called<K: Spsc<[u64; 1]>>(messages: u64) -> f64 {
@@ -54,22 +62,22 @@ impl<T: Plain, const SLEEP: bool> Spsc<T> for Waits<SLEEP> {
 }
 
 macro_rules! subjects {
-    ($turn:ident<_ $(, $more:ty, $burst:literal)?>) => {
+    ($turn:ident<_ $(, $more:ty $(, $burst:literal)?)?>) => {
         vec![
-            ("ringmem", $turn::<Ours $(, $more, $burst)?>),
-            ("ringmem flagged", $turn::<Flagged $(, $more, $burst)?>),
-            ("twin: of ringmem", $turn::<Twin<true, Two<Header>> $(, $more, $burst)?>),
-            ("twin: no index check", $turn::<Twin<false, Two<Header>> $(, $more, $burst)?>),
-            ("twin: one header", $turn::<Twin<true, One<Header>> $(, $more, $burst)?>),
-            ("twin: no waiting, no owner", $turn::<Twin<true, Two<Bare>> $(, $more, $burst)?>),
-            ("twin: none of them", $turn::<Twin<false, One<Bare>> $(, $more, $burst)?>),
-            ("rtrb", $turn::<Rtrb $(, $more, $burst)?>),
-            ("ringbuf", $turn::<Ringbuf $(, $more, $burst)?>),
-            ("heapless spsc", $turn::<Heapless $(, $more, $burst)?>),
-            ("quickring", $turn::<Quickring $(, $more, $burst)?>),
-            ("gil spsc", $turn::<Gil $(, $more, $burst)?>),
-            ("nexus-queue spsc", $turn::<Nexus $(, $more, $burst)?>),
-            ("iceoryx2 queue", $turn::<Iceoryx $(, $more, $burst)?>),
+            ("ringmem", $turn::<Ours $(, $more $(, $burst)?)?>),
+            ("ringmem flagged", $turn::<Flagged $(, $more $(, $burst)?)?>),
+            ("twin: of ringmem", $turn::<Twin<true, Two<Header>> $(, $more $(, $burst)?)?>),
+            ("twin: no index check", $turn::<Twin<false, Two<Header>> $(, $more $(, $burst)?)?>),
+            ("twin: one header", $turn::<Twin<true, One<Header>> $(, $more $(, $burst)?)?>),
+            ("twin: no waiting, no owner", $turn::<Twin<true, Two<Bare>> $(, $more $(, $burst)?)?>),
+            ("twin: none of them", $turn::<Twin<false, One<Bare>> $(, $more $(, $burst)?)?>),
+            ("rtrb", $turn::<Rtrb $(, $more $(, $burst)?)?>),
+            ("ringbuf", $turn::<Ringbuf $(, $more $(, $burst)?)?>),
+            ("heapless spsc", $turn::<Heapless $(, $more $(, $burst)?)?>),
+            ("quickring", $turn::<Quickring $(, $more $(, $burst)?)?>),
+            ("gil spsc", $turn::<Gil $(, $more $(, $burst)?)?>),
+            ("nexus-queue spsc", $turn::<Nexus $(, $more $(, $burst)?)?>),
+            ("iceoryx2 queue", $turn::<Iceoryx $(, $more $(, $burst)?)?>),
         ]
     };
 }
@@ -102,5 +110,9 @@ pub fn workloads() -> Vec<Workload> {
         Workload { limit: Some(slots::<[u64; 8], 64>), ..counted("burst-64", with(subjects!(alone<_, [u64; 8], 64>), &batch[1..])) },
         Workload { limit: small, ..counted("called-8", with(subjects!(called<_>), &index[2..])) },
         Workload { limit: small, ..counted("waiting-8", waiting) },
+        counted("drain-8", subjects!(drained<_, [u64; 1]>)),
+        counted("drain-64", subjects!(drained<_, [u64; 8]>)),
+        counted("known-8", subjects!(known<_, [u64; 1]>)),
+        counted("known-64", subjects!(known<_, [u64; 8]>)),
     ]
 }

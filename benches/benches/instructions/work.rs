@@ -45,6 +45,40 @@ impl<T: Plain, const BURST: usize> ManyToMany<T> for Alone<BURST> {
     }
 }
 
+/// Pushes one message, then pops until the ring is empty.
+pub struct Drained(pub u64);
+
+impl<T: Plain> Work<T> for Drained {
+    fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64 {
+        let (mut push, mut pop) = black_box((push, pop));
+        let value = T::default();
+        for _ in 0..self.0 {
+            assert!(push(*black_box(&value)));
+            while let Some(got) = pop() {
+                black_box(&got);
+            }
+        }
+        0.0
+    }
+}
+
+/// Ends whose first indices the compiler may know.
+pub struct Known(pub u64);
+
+impl<T: Plain> Work<T> for Known {
+    fn run(self, mut push: impl FnMut(T) -> bool + Send, mut pop: impl FnMut() -> Option<T> + Send) -> f64 {
+        let value = T::default();
+        for _ in 0..self.0 {
+            assert!(push(*black_box(&value)));
+            match pop() {
+                Some(got) => _ = black_box(&got),
+                None => panic!("what was pushed is not there"),
+            }
+        }
+        0.0
+    }
+}
+
 pub struct Called(pub u64);
 
 impl<T: Plain> Work<T> for Called {
