@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_presets_are_these_and_make_sense() {
+    fn the_presets_have_their_values_and_are_valid() {
         let five_minutes = Duration::from_secs(300);
         let table = [
             (Config::cuda(), 16 * GIB, false, MemoryLocation::Device),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_its_facts() {
+    fn invalid_settings_are_named_in_the_error() {
         let config = Config::cuda();
         let bytes = |field, got, least| Err(ConfigError::Bytes { field, got, least, most: MOST });
         assert_eq!(config.with_pool_bytes(0).validate(), bytes("pooling.max_bytes", 0, 1));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_often_and_large_and_fits_is_pinned() {
+    fn large_frequent_copies_that_fit_are_pinned() {
         let left = 10 * MIB;
         let table = [
             ((11, MIB, left), true),
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_what_was_requested_or_four_fifths_of_what_there_is() {
+    fn a_batch_is_the_request_or_four_fifths_of_the_available() {
         let most = u64::MAX / 5 * 4;
         let table = [
             ((0, 0), 0),

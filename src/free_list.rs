@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_block_that_fits_is_allocated() {
+    fn the_first_fitting_block_is_allocated() {
         let mut list = FreeList::new(100);
         assert_eq!([list.allocate(10, 1), list.allocate(30, 1), list.allocate(20, 1)], [Ok(0), Ok(10), Ok(40)]);
         list.release(10, 30);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn free_blocks_coalesce_with_the_neighbour_before_after_and_both() {
+    fn free_blocks_coalesce_with_both_neighbours() {
         for order in [[0, 1, 2], [0, 2, 1], [2, 1, 0], [1, 0, 2], [1, 2, 0], [2, 0, 1]] {
             let mut list = FreeList::new(30);
             for _ in 0..3 {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_stays_free_and_a_shortage_says_what_the_alignment_could_have_had() {
+    fn padding_stays_free_and_a_shortage_has_the_aligned_maximum() {
         let mut list = FreeList::new(256);
         assert_eq!(list.allocate(1, 1), Ok(0));
         assert_eq!(list.allocate(64, 128), Ok(128));

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_system_has_its_verdict() {
+    fn every_system_has_its_visibility() {
         let debian = "Linux version 6.12.48+deb13-amd64 (debian-kernel@lists.debian.org) (gcc 14.2.0) #1 SMP";
         let wsl2 = "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1) (gcc 11.2.0) #1 SMP";
         let azure = "Linux version 5.15.0-1064-azure (build@microsoft.com) (gcc 11.4.0) #73-Ubuntu";
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_overrules_and_is_warned_about() {
+    fn the_environment_overrides_with_a_warning() {
         let facts = facts(Os::Linux, None, None, Some(false));
         let plain = overrule(&facts, None);
         assert_eq!((plain.visibility, &plain.overruled, plain.warning), (DeviceScope, &None, None));

@@ -132,7 +132,7 @@ fn all(turn: u64) -> Vec<u8> {
 }
 
 #[test]
-fn what_rust_writes_c_reads_by_name_and_back() {
+fn c_reads_rust_fields_by_name_and_writes_them_back() {
     let folder = folder("round_trip", &describe::c(&ABI).to_string());
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/round_trip.c");
     for (compiler, standard, language) in COMPILERS {
@@ -170,7 +170,7 @@ fn what_rust_writes_c_reads_by_name_and_back() {
 }
 
 #[test]
-fn no_byte_can_be_added_no_fields_exchanged_and_no_alignment_lost() {
+fn a_changed_header_does_not_compile() {
     let header = describe::c(&ABI).to_string();
     let folder = folder("planted", &header);
     let check = |text: &str| {
@@ -256,7 +256,7 @@ line";
 }
 
 #[test]
-fn what_c_has_no_word_for_compiles_all_the_same() {
+fn layouts_without_a_c_equivalent_still_compile() {
     const SET: Abi = Abi::of(layout_set!(; Nothing, Odd, Odd, other::Pair));
     let header = describe::c(&SET).to_string();
     let folder = folder("odd", &header);

@@ -94,7 +94,7 @@ const ORDER: Order = Order { id: 7, price: 2.5, quantity: 3 };
 const FILL: Fill = Fill { id: 7, cost: 7.5 };
 
 #[test]
-fn the_example_exchanges_its_messages_with_a_cpp_process() {
+fn the_example_exchanges_messages_with_a_cpp_process() {
     let program = example::program("08_cpp");
     let header = Command::new(&program).arg("header").output().unwrap();
     assert_eq!(String::from_utf8(header.stdout).unwrap(), describe::c(&ABI).to_string());
@@ -107,7 +107,7 @@ fn the_example_exchanges_its_messages_with_a_cpp_process() {
 }
 
 #[test]
-fn a_successor_continues_after_a_cpp_process_that_was_killed() {
+fn a_successor_continues_after_a_killed_cpp_process() {
     let rings = Rings::new();
     let (mut sender, mut receiver) = rings.ends();
     for number in 1..=3 {
@@ -160,7 +160,7 @@ fn a_cpp_process_ends_if_its_peer_died() {
 }
 
 #[test]
-fn a_cpp_process_takes_no_end_that_has_an_owner_and_no_other_ring() {
+fn a_cpp_process_rejects_owned_ends_and_other_files() {
     let rings = Rings::new();
     let consumer = rings.orders.consumer::<Order>().unwrap();
     rings.refused(["orders", "fills"], "this end has an owner: ");
@@ -178,7 +178,7 @@ fn a_cpp_process_takes_no_end_that_has_an_owner_and_no_other_ring() {
 }
 
 #[test]
-fn a_cpp_process_trusts_no_word_of_its_peer() {
+fn a_cpp_process_validates_every_word_of_its_peer() {
     for (word, value, fact) in [
         (RING, 5, "the producer's index is out of range"),
         (RING, u64::MAX, "the producer's index is out of range"),

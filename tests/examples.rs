@@ -20,7 +20,7 @@ fn after(line: &str, word: &str) -> f64 {
 }
 
 #[test]
-fn a_kernel_answers_a_thousand_messages_and_shows_what_it_does() {
+fn a_kernel_answers_a_thousand_messages_and_is_dumped() {
     let text = printed("03_persistent_kernel", &[]);
     // The kernel may still be counting the last batch.
     assert!(text.contains("\noutput ring  0 of 1024, producer at 1000, consumer at 1000\n") && text.contains("\nso           "), "{text}");
@@ -28,12 +28,12 @@ fn a_kernel_answers_a_thousand_messages_and_shows_what_it_does() {
 }
 
 #[test]
-fn a_kernel_of_one_s_own_runs_on_the_host_through_the_same_channel() {
+fn an_own_kernel_runs_on_the_host_through_a_channel() {
     assert_eq!(printed("07_own_kernel", &[]), "100 orders filled for 12625.00\n");
 }
 
 #[test]
-fn pools_say_what_is_used_available_and_there() {
+fn pools_print_used_available_and_total_memory() {
     let text = printed("04_pools", &[]);
     let shown: Vec<f64> = text
         .lines()
@@ -51,7 +51,7 @@ fn pools_say_what_is_used_available_and_there() {
 }
 
 #[test]
-fn a_stopped_stream_goes_on_and_is_written_whole() {
+fn a_stopped_stream_resumes_and_writes_the_whole_file() {
     let text = printed("05_stream_a_file", &[]);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "stopped: 1280 KiB are done, because it was cancelled", "{text}");
@@ -104,7 +104,7 @@ fn simulate(most: usize, arguments: &[&str]) {
 }
 
 #[test]
-fn a_simulation_grows_survives_a_refusal_and_leaves_nothing() {
+fn a_simulation_of_16000_nodes_survives_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("memory.json");
     simulate(16_000, &["--nodes", "16000", "--snapshot", file.to_str().expect("a path in UTF-8")]);

@@ -22,7 +22,7 @@ fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
+fn without_a_driver_one_line_is_printed_and_the_code_is_3() {
     if Driver::load().is_ok() {
         rights::skipped("a driver is installed");
         return;
@@ -36,7 +36,7 @@ fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
 }
 
 #[test]
-fn a_missing_driver_and_one_that_fails_are_errors_with_their_facts() {
+fn missing_and_failing_drivers_are_errors_with_facts() {
     const CHILD: &str = "RINGMEM_TEST_ASKS_FOR_A_DRIVER";
     if std::env::var_os(CHILD).is_some() {
         match Driver::load() {
@@ -50,7 +50,7 @@ fn a_missing_driver_and_one_that_fails_are_errors_with_their_facts() {
     let (nothing, double) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     std::os::unix::fs::symlink(ringmem_driver_double::library().unwrap(), double.path().join("libcuda.so.1")).unwrap();
     let ask = |libraries: &Path, plan: &str| {
-        let test = "a_missing_driver_and_one_that_fails_are_errors_with_their_facts";
+        let test = "missing_and_failing_drivers_are_errors_with_facts";
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args([test, "--exact", "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_FAIL", plan);
         String::from_utf8(child.output().unwrap().stdout).unwrap()
@@ -66,7 +66,7 @@ fn a_missing_driver_and_one_that_fails_are_errors_with_their_facts() {
 }
 
 #[test]
-fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
+fn on_the_double_every_fact_holds_without_a_leak() {
     let folder = tempfile::tempdir().unwrap();
     let double = ringmem_driver_double::library().unwrap();
     for name in ["libcuda.so", "libcuda.so.1"] {
@@ -118,7 +118,7 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_refused() {
+fn invalid_arguments_exit_with_code_2() {
     let nothing = tempfile::tempdir().unwrap();
     for arguments in [&["--scale", "0"][..], &["--json"], &["--loud", "1"]] {
         assert_eq!(smoke(nothing.path(), arguments).status.code(), Some(2), "{arguments:?}");

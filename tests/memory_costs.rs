@@ -69,14 +69,14 @@ fn buffer<M: Memory + Clone>(memory: &M) -> u64 {
 }
 
 #[test]
-fn a_buffer_takes_no_heap_of_its_own() {
+fn a_buffer_allocates_no_heap_of_its_own() {
     let backend = backend();
     assert_eq!(buffer(&Device::new(&backend, 0)), bare(&backend, MemoryLocation::Device));
     assert_eq!(buffer(&Pinned::new(&backend, 0)), bare(&backend, MemoryLocation::Pinned));
 }
 
 #[test]
-fn copies_and_fills_take_no_heap() {
+fn copies_and_fills_allocate_no_heap() {
     let backend = backend();
     let mut buffer = Buffer::<u64, _>::new(Device::new(&backend, 0), 8).expect("room");
     let mut words = [3; 8];
@@ -89,7 +89,7 @@ fn copies_and_fills_take_no_heap() {
 }
 
 #[test]
-fn adaptors_that_keep_no_list_take_no_heap_for_a_block() {
+fn adaptors_without_a_list_allocate_no_heap_per_block() {
     let backend = backend();
     let device = Device::new(&backend, 0);
     let bare = bare(&backend, MemoryLocation::Device);
@@ -102,7 +102,7 @@ fn adaptors_that_keep_no_list_take_no_heap_for_a_block() {
 }
 
 #[test]
-fn a_hundred_buffers_of_an_arena_are_one_allocation_and_2_kib_of_metadata() {
+fn arena_buffers_use_one_allocation_and_2_kib_of_metadata() {
     const COUNT: usize = 100;
     let backend = backend();
     let arena = Arena::new(Device::new(&backend, 0), COUNT * 256, 256).expect("room");
@@ -122,7 +122,7 @@ fn held<M: Memory + Clone>(memory: &M, count: usize) -> i64 {
 }
 
 #[test]
-fn a_tracker_holds_at_most_5_percent_of_ten_thousand_buffers_of_4_kib() {
+fn a_tracker_adds_at_most_5_percent_to_4_kib_buffers() {
     const COUNT: usize = 10_000;
     let device = || Device::new(&HostBackend::builder().device_memory(64 << 20).build().expect("a backend"), 0);
     let bare = held(&device(), COUNT);
@@ -135,14 +135,14 @@ fn a_tracker_holds_at_most_5_percent_of_ten_thousand_buffers_of_4_kib() {
 }
 
 #[test]
-fn a_tracker_takes_no_heap_for_a_block_while_its_list_is_long_enough() {
+fn a_tracker_with_free_slots_allocates_no_heap() {
     let backend = backend();
     let memory = Tracked::new(Device::new(&backend, 0)).named("one at a time");
     assert_eq!(buffer(&memory), bare(&backend, MemoryLocation::Device));
 }
 
 #[test]
-fn a_tick_of_a_manager_takes_no_heap() {
+fn a_tick_of_a_manager_allocates_no_heap() {
     let backend = backend();
     let manager = MemoryManager::new(Device::new(&backend, 0));
     let ids: Vec<_> = (0..100).map(|k| manager.create::<u8>(&format!("buffer {k}"), 16, BufferConfig::new()).expect("room")).collect();

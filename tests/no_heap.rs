@@ -56,12 +56,12 @@ fn backend() -> Clean {
 }
 
 #[test]
-fn the_count_sees_what_is_allocated() {
+fn the_counter_sees_allocations() {
     assert_eq!(heap_bytes(|| vec![0_u8; 12_345]).0, 12_345);
 }
 
 #[test]
-fn copies_fills_and_views_take_nothing_from_the_heap() {
+fn copies_fills_and_views_allocate_no_heap() {
     let backend = backend();
     let mut device = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
     let other = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
@@ -84,7 +84,7 @@ fn copies_fills_and_views_take_nothing_from_the_heap() {
 }
 
 #[test]
-fn a_mirror_s_copies_take_nothing_from_the_heap() {
+fn copies_of_a_mirror_allocate_no_heap() {
     let backend = backend();
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000).expect("one backend");
     mirror.device().expect("room");
@@ -100,7 +100,7 @@ fn a_mirror_s_copies_take_nothing_from_the_heap() {
 }
 
 #[test]
-fn elements_that_the_heap_has_no_room_for_are_refused() {
+fn to_vec_without_heap_space_is_an_error() {
     let backend = backend();
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000).expect("one backend");
     mirror.fill(7).expect("room");
@@ -115,7 +115,7 @@ fn elements_that_the_heap_has_no_room_for_are_refused() {
 }
 
 #[test]
-fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
+fn a_buffer_allocates_as_much_heap_as_the_backend_call() {
     let backend = backend();
     let memory = Device::new(&backend, 0);
     let layout = Layout::array::<u64>(100).expect("a layout");
@@ -134,7 +134,7 @@ fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
 }
 
 #[test]
-fn a_flush_takes_nothing_from_the_heap() {
+fn a_flush_allocates_no_heap() {
     let options = ringmem::bridge::Options { capacity: [64; 2], ..ringmem::bridge::Options::new(TransferStrategy::Sync) };
     let backend = backend();
     let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options).expect("a bridge");
@@ -148,7 +148,7 @@ fn a_flush_takes_nothing_from_the_heap() {
 }
 
 #[test]
-fn a_hundred_small_buffers_are_one_allocation_with_less_than_2_kb_of_metadata_each() {
+fn a_hundred_arena_buffers_share_one_allocation() {
     let backend = backend();
     let arena: Arc<dyn Memory<Visibility = DeviceOnly>> =
         Arc::new(Arena::new(Device::new(&backend, 0), 100 << 10, 256).expect("room for all"));

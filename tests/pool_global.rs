@@ -26,7 +26,7 @@ fn both(outcome: Result<&'static Pools, Error>) -> ([String; 2], String) {
 }
 
 #[test]
-fn they_are_configured_once_and_the_same_for_everybody() {
+fn global_pools_are_configured_once_for_the_process() {
     let backend = Clean::build(HostBackend::builder().devices(2));
     backend.forgets();
     assert!(pool::global().is_none());

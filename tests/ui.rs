@@ -139,7 +139,7 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
 }
 
 #[test]
-fn programs_that_must_not_compile_are_rejected_with_the_phrase_at_the_line() {
+fn compile_failures_have_the_expected_phrase_and_line() {
     let cases = cases();
     let outcomes = check(&cases);
     let mut wrong = String::new();

@@ -78,7 +78,7 @@ fn the_example_and_its_test_run() {
 }
 
 #[test]
-fn its_kernel_is_compiled_for_a_gpu() {
+fn the_example_kernel_compiles_for_a_gpu() {
     let package = package("compiled");
     let out = package.join("out");
     let build = fs::read_to_string(package.join("build.rs")).unwrap();
@@ -162,7 +162,7 @@ fn pattern(line: &str) -> String {
 }
 
 #[test]
-fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
+fn loading_kernels_of_a_changed_struct_prints_both_layouts() {
     let judge = Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_workspace/judge");
     let _ = fs::remove_dir_all(&judge);
     let mut manifest = format!(
@@ -223,7 +223,7 @@ fn kernels_of_a_changed_struct_are_refused_at_load_with_both_layouts() {
 }
 
 #[test]
-fn what_readme_puts_into_a_manifest_is_there() {
+fn the_manifest_of_the_readme_names_existing_features() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let (_, block) = readme.split_once("```toml\n").expect("a manifest");
     let (block, _) = block.split_once("```").unwrap();

@@ -186,7 +186,7 @@ fn a_shader_compiler_places_each_field_at_its_offset() {
 }
 
 #[test]
-fn each_number_has_its_type_and_small_ones_share_words() {
+fn wgsl_members_have_types_and_share_words() {
     let structs = structs(&describe::wgsl(&Abi::of(layout_set!(; Mixed))).to_string());
     let members = &structs["Mixed"].members;
     let mut kinds: Vec<(usize, &str, &str)> =
@@ -217,7 +217,7 @@ fn each_number_has_its_type_and_small_ones_share_words() {
 }
 
 #[test]
-fn no_name_is_reserved() {
+fn reserved_words_are_escaped_in_wgsl() {
     const NUMBER: &LayoutDescriptor = &u32::DESCRIPTOR;
     let names: Vec<&str> =
         naga::keywords::wgsl::RESERVED.iter().copied().chain(["array", "vec2", "u32", "__double", "_", "r#type"]).collect();

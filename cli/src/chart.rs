@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_no_sum_holds_are_drawn_and_measured() {
+    fn counts_with_an_overflowing_sum_are_drawn() {
         let mut histogram = [0; 256];
         (histogram[0], histogram[1]) = (u64::MAX, u64::MAX);
         assert!((entropy(&histogram) - 1.0).abs() < 1e-12);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tallest_column_fills_the_height_and_the_least_is_marked() {
+    fn the_tallest_column_fills_the_height() {
         let mut histogram = [0; 256];
         histogram[0] = 1_000_000;
         histogram[255] = 1;

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {
+    fn a_percentile_is_the_nearest_rank_value() {
         let values: Vec<u64> = (1..=200).collect();
         assert_eq!((percentile(&values, 50, 100), percentile(&values, 99, 100)), (Some(100), Some(198)));
         assert_eq!((percentile(&[7], 50, 100), percentile(&[7], 99, 100)), (Some(7), Some(7)));

@@ -48,7 +48,7 @@ mod tests {
     use super::{parse, show};
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn sizes_parse_with_common_units() {
         for (text, bytes) in
             [("1", 1), ("4096", 4096), ("4MiB", 4 << 20), ("4m", 4 << 20), ("2 GiB", 2 << 30), ("3KB", 3000), ("1T", 1 << 40)]
         {
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_shown_in_the_unit_that_fits() {
+    fn sizes_are_shown_in_a_fitting_unit() {
         assert_eq!(
             (show(0), show(1023), show(4 << 20), show(1536)),
             ("0 bytes".into(), "1023 bytes".into(), "4 MiB".into(), "1.50 KiB".into())

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_shrink_to_fit_the_device_memory_twice_and_the_file_once() {
+    fn chunks_shrink_to_fit_device_memory_and_file() {
         let small = shape("f --device-memory 1MiB", 5_000_000).unwrap();
         assert!(small.chunk * 2 + 36 * 1024 <= 1 << 20 && small.chunk.is_multiple_of(4096) && small.slots >= 2);
         let empty = shape("f", 0).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_sizes_are_refused_with_their_facts() {
+    fn extreme_sizes_are_usage_errors() {
         for line in ["f --device-memory 1KiB", "f --device-memory 2TiB", "f --chunk-size 2GiB"] {
             assert!(matches!(shape(line, 1), Err(Failure::Usage(_))), "{line}");
         }

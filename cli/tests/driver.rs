@@ -29,7 +29,7 @@ fn answer(arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn messages_and_a_file_go_through_a_kernel_that_a_driver_runs() {
+fn messages_and_a_file_pass_through_a_driver_kernel() {
     for wanted in ["cuda", "auto"] {
         let demo = answer(&["demo", "--messages", "20000", "--json", "--backend", wanted]);
         assert_eq!((&demo["backend"], &demo["lost"], &demo["doubled"], &demo["wrong"]), (&"cuda".into(), &0.into(), &0.into(), &0.into()));
@@ -44,7 +44,7 @@ fn messages_and_a_file_go_through_a_kernel_that_a_driver_runs() {
 }
 
 #[test]
-fn the_doctor_asks_the_driver_s_device_and_a_layout_is_compared_with_its_module() {
+fn doctor_and_layout_use_the_driver_s_device() {
     let said = answer(&["doctor", "--json"]);
     assert_eq!((&said["backend"], said["devices"].as_array().map(Vec::len)), (&"cuda".into(), Some(1)), "{said}");
     assert_eq!((&said["visibility"], &said["strategy"]), (&"system".into(), &"unified".into()), "{said}");
@@ -53,7 +53,7 @@ fn the_doctor_asks_the_driver_s_device_and_a_layout_is_compared_with_its_module(
 }
 
 #[test]
-fn of_a_gpu_whose_kernels_a_watchdog_ends_the_doctor_says_so_and_what_to_do() {
+fn the_doctor_reports_a_kernel_watchdog_with_advice() {
     for (attribute, is_watched) in [("17=0", false), ("17=1", true)] {
         let doctor = |arguments: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
@@ -70,7 +70,7 @@ fn of_a_gpu_whose_kernels_a_watchdog_ends_the_doctor_says_so_and_what_to_do() {
 }
 
 #[test]
-fn the_driver_is_loaded_with_a_queue_for_each_of_many_streams_unless_somebody_has_said_how_many() {
+fn the_driver_gets_32_connections_unless_set() {
     for (said, expected) in [(None, "32"), (Some("8"), "8")] {
         let log = tempfile::NamedTempFile::new().expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
@@ -84,7 +84,7 @@ fn the_driver_is_loaded_with_a_queue_for_each_of_many_streams_unless_somebody_ha
 }
 
 #[test]
-fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
+fn round_trip_probes_allocate_nothing_under_a_kernel() {
     let log = tempfile::NamedTempFile::new().expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     command.args(["bench", "round-trip", "--backend", "cuda", "--seconds", "0"]).env("LD_LIBRARY_PATH", double());
@@ -107,7 +107,7 @@ fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
 }
 
 #[test]
-fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
+fn without_a_driver_auto_uses_the_host_and_cuda_fails() {
     if ringmem::backend::cuda::Driver::load().is_ok() {
         rights::skipped("a driver is installed");
         return;
@@ -130,7 +130,7 @@ fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() 
 }
 
 #[test]
-fn with_a_driver_that_drives_nothing_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
+fn with_a_broken_driver_auto_uses_the_host_and_cuda_fails() {
     for (variable, value, why) in [
         ("RINGMEM_DOUBLE_DEVICES", "0", "no device 0: the backend has 0"),
         ("RINGMEM_DOUBLE_FAIL", "cuInit:1:999", "cuInit: CUDA_ERROR_UNKNOWN (999)"),

@@ -110,7 +110,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn all_parts_together_may_take_less_than_nine_minutes() {
+fn the_parts_take_less_than_nine_minutes_together() {
     let output = Command::new("sh").arg(Bundle::new().folder.path().join("run.sh")).arg("--parts").output().expect("a shell");
     let said = text(&output.stdout);
     let limits: Vec<(&str, u64)> = said
@@ -124,7 +124,7 @@ fn all_parts_together_may_take_less_than_nine_minutes() {
 }
 
 #[test]
-fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() {
+fn without_a_driver_every_part_is_skipped_with_a_reason() {
     if Driver::load().is_ok() {
         rights::skipped("a driver is installed");
         return;
@@ -151,7 +151,7 @@ fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() 
 }
 
 #[test]
-fn on_the_double_every_part_that_can_be_is_run_and_holds() {
+fn on_the_double_every_runnable_part_passes() {
     let bundle = Bundle::new().with_programs().with_double();
     fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
     script(
@@ -209,7 +209,7 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
 }
 
 #[test]
-fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are() {
+fn one_part_runs_alone_and_an_unknown_name_is_an_error() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "echo '{\"part\":\"'\"$1\"'\"}'; echo \"$*\" >&2");
     let output = bundle.run(&["--part", "kernel"]);
@@ -236,7 +236,7 @@ fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are()
 }
 
 #[test]
-fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
+fn a_failed_or_hung_part_does_not_stop_others() {
     let bundle = Bundle::new();
     let (folder, child) = (bundle.folder.path(), bundle.folder.path().join("child"));
     let suite = "case $1 in conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
@@ -283,7 +283,7 @@ fn read(path: &Path) -> String {
 }
 
 #[test]
-fn a_part_that_is_killed_with_what_watches_it_leaves_nothing_running_and_no_half_an_object() {
+fn a_part_killed_with_its_watcher_leaves_nothing_running() {
     let bundle = Bundle::new();
     let child = bundle.folder.path().join("child");
     let suite = format!("printf '{{\"part\":{{\"half\":1}}'; sleep 1000 & echo $! > '{}'; kill -KILL $PPID; wait", child.display());
@@ -298,7 +298,7 @@ fn a_part_that_is_killed_with_what_watches_it_leaves_nothing_running_and_no_half
 }
 
 #[test]
-fn a_part_that_not_even_its_timeout_can_end_is_given_up() {
+fn a_part_that_outlives_its_timeout_is_abandoned() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
     let timeout = "[ \"$1\" = -k ] || { PATH=${PATH#*:}; exec timeout \"$@\"; }\nexec 2>&- >&-\nwhile :; do sleep 1; done";
@@ -320,7 +320,7 @@ fn a_part_that_not_even_its_timeout_can_end_is_given_up() {
 }
 
 #[test]
-fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
+fn an_interrupt_keeps_results_and_leaves_nothing_running() {
     let interrupted = |signal: &str| {
         let bundle = Bundle::new();
         let child = bundle.folder.path().join("child");
@@ -346,7 +346,7 @@ fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
 }
 
 #[test]
-fn where_nothing_can_be_written_it_says_so_and_has_not_passed() {
+fn an_unwritable_output_folder_is_an_error() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
     let file = bundle.folder.path().join("run.sh");
@@ -359,7 +359,7 @@ fn where_nothing_can_be_written_it_says_so_and_has_not_passed() {
 }
 
 #[test]
-fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_made_fit() {
+fn existing_files_are_kept_and_the_environment_is_set() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "echo \"${CUDA_LAUNCH_BLOCKING-unset} $CUDA_DEVICE_MAX_CONNECTIONS\" >&2");
     let out = bundle.out();
@@ -378,7 +378,7 @@ fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_m
 }
 
 #[test]
-fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
+fn a_missing_tool_skips_its_part_and_a_failing_tool_fails_it() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
     let bare = folder();
@@ -425,7 +425,7 @@ fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
 }
 
 #[test]
-fn pools_of_python_are_measured_where_they_are_there() {
+fn installed_python_pools_are_measured() {
     if !Command::new("python3").args(["-c", ""]).status().is_ok_and(|status| status.success()) {
         rights::skipped("no python3");
         return;

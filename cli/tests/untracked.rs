@@ -24,7 +24,7 @@ fn symbols(program: &Path, module: &str) -> Option<usize> {
 }
 
 #[test]
-fn a_program_that_tracks_nothing_has_no_symbol_of_the_tracker() {
+fn a_program_without_tracking_has_no_tracker_symbols() {
     let backend = HostBackend::builder().build().expect("a backend");
     let memory = Tracked::new(Device::new(&backend, 0));
     drop(Buffer::<u8, _>::new(memory.clone(), 1).expect("room"));

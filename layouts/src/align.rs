@@ -56,7 +56,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_aligned_is_what_wider_arithmetic_says(value in values(), bit in 0..64_u32) {
+        fn alignment_matches_128_bit_arithmetic(value in values(), bit in 0..64_u32) {
             let (align, wide) = (1_u64 << bit, u128::from(value));
             let up = wide.next_multiple_of(u128::from(align));
             prop_assert_eq!(align_up(value, align), u64::try_from(up).ok());
@@ -66,7 +66,7 @@ mod tests {
         }
 
         #[test]
-        fn no_alignment_but_a_power_of_two(value in values(), align in values()) {
+        fn alignments_other_than_powers_of_two_return_none(value in values(), align in values()) {
             prop_assume!(!align.is_power_of_two());
             prop_assert_eq!((align_up(value, align), align_down(value, align), padding(value, align)), (None, None, None));
             prop_assert!(!is_aligned(value, align));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wraps_at_the_end_and_zero_is_no_alignment() {
+    fn overflow_and_zero_alignment_return_none() {
         assert_eq!((align_up(u64::MAX, 2), align_up(u64::MAX - 1, 2), padding(u64::MAX, 2)), (None, Some(u64::MAX - 1), Some(1)));
         assert_eq!((align_up(0, 0), align_down(0, 0), is_aligned(0, 0), padding(0, 0)), (None, None, false, None));
     }

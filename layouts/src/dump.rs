@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn each_conclusion_has_its_sentence() {
+    fn each_diagnosis_has_its_sentence() {
         let stuck = Verdict::Stuck { for_ns: 5_000_000_000 };
         let with = |change: &dyn Fn(&mut Dump)| {
             let mut dump = idle();
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_block_names_what_it_shows() {
+    fn a_dump_labels_each_value() {
         let mut dump = idle();
         dump.control.error = 2 << 32 | Fault::Message as u64;
         dump.input = ring(u64::MAX - 3, 5);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_are_those_of_the_header() {
+    fn indices_are_read_from_the_header() {
         use crate::{HostWord, RingLayout};
         let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(8).unwrap(), 5);
         header.producer.tail.store(11, core::sync::atomic::Ordering::Relaxed);

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_is_read_back() {
+    fn planned_entries_are_read_back() {
         let (_memory, base) = region();
         let mut plan = Plan::new();
         let control = plan.place(kind::CONTROL, 128, 128).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_refuses_what_cannot_be() {
+    fn a_plan_rejects_invalid_and_excess_entries() {
         let mut plan = Plan::new();
         assert!(plan.place(0, u64::MAX, 1).is_err());
         assert!(plan.place(0, 8, 3).is_err());
@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[test]
-    fn whichever_way_a_plan_is_made_nothing_is_placed_over_the_header() {
+    fn a_default_plan_reserves_the_table() {
         assert_eq!(Plan::default().place(kind::CONTROL, 128, 128), Plan::new().place(kind::CONTROL, 128, 128));
         assert_eq!(Plan::default().size(), TABLE_BYTES);
     }
 
     #[test]
-    fn an_entry_outside_the_region_is_refused() {
+    fn an_entry_outside_the_region_is_an_error() {
         let (_memory, base) = region();
         let mut plan = Plan::new();
         plan.place(kind::CONTROL, 128, 128).unwrap();

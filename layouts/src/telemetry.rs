@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn zeroed_is_a_valid_record_without_a_minimum() {
+    fn a_zeroed_record_is_valid_without_a_minimum() {
         let snapshot = zeroed().snapshot().unwrap();
         assert_eq!((snapshot.latency_min(), snapshot.latency_mean()), (None, None));
     }
 
     #[test]
-    fn a_record_is_what_was_counted() {
+    fn a_snapshot_returns_the_recorded_counts() {
         let buffer = zeroed();
         // SAFETY: there is no other writer.
         let mut recorder = unsafe { Recorder::new(&buffer) };
@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_died_at_odd_is_busy_not_endless() {
+    fn an_odd_sequence_returns_busy() {
         let buffer = zeroed();
         buffer.sequence.word().store(3, core::sync::atomic::Ordering::Relaxed);
         assert_eq!(buffer.snapshot(), Err(Busy));
     }
 
     #[test]
-    fn a_reset_takes_the_counts_back_and_the_sequence_on_also_after_a_writer_that_died() {
+    fn a_reset_zeroes_counts_and_advances_the_sequence() {
         let buffer = zeroed();
         // SAFETY: there is no other writer.
         let mut recorder = unsafe { Recorder::new(&buffer) };

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heart_that_stands_still_is_quiet_and_then_stuck() {
+    fn an_unchanged_heartbeat_is_quiet_and_then_stuck() {
         let mut watchdog = Watchdog::new(100);
         let still = block(1, State::Active, 5);
         assert_eq!(watchdog.check(&still, u64::MAX - 200), Verdict::Alive, "the first look never says stuck");
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_heart_that_wraps_beats() {
+    fn a_wrapped_heartbeat_is_alive() {
         let mut watchdog = Watchdog::new(0);
         watchdog.check(&block(1, State::Active, u64::MAX), 0);
         assert_eq!(watchdog.check(&block(1, State::Active, 0), 1_000), Verdict::Alive);
     }
 
     #[test]
-    fn a_kernel_that_has_left_is_not_stuck() {
+    fn an_ended_kernel_is_not_stuck() {
         for state in State::ALL {
             let mut watchdog = Watchdog::new(1);
             watchdog.check(&block(1, state, 5), 0);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_launch_wrote_is_no_heartbeat() {
+    fn a_heartbeat_of_another_launch_is_ignored() {
         let mut watchdog = Watchdog::new(1);
         watchdog.check(&block(1, State::Active, 5), 0);
         let abandoned = ControlBlock { epoch: 0, ..block(1, State::Active, 5) };
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_begins_to_count_anew() {
+    fn a_clock_that_runs_backwards_restarts_the_count() {
         let mut watchdog = Watchdog::new(100);
         let still = block(1, State::Active, 5);
         watchdog.check(&still, 1_000);

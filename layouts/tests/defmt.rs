@@ -58,19 +58,19 @@ macro_rules! each_is_written {
 }
 
 #[test]
-fn states_faults_and_verdicts() {
+fn states_faults_and_verdicts_have_their_encoded_size() {
     each_is_written!(1: State::ALL[4], Fault::Corrupt, Side::Input, Verdict::Alive, Conclusion::Idle, spsc::PopError::Empty);
     each_is_written!(9: Verdict::Stuck { for_ns: 1 }, Conclusion::Working { waiting: 1, in_flight: 1 });
 }
 
 #[test]
-fn flags_with_their_bits() {
+fn flags_are_encoded_with_their_bits() {
     each_is_written!(8: Command::DRAIN, Command::from_bits_retain(!0));
     each_is_written!(12: Capabilities::TELEMETRY, RingFlags::MPMC);
 }
 
 #[test]
-fn errors_with_what_they_hold() {
+fn errors_are_encoded_with_their_fields() {
     let corrupt = Corrupt { head: 1, tail: 2, capacity: 3 };
     each_is_written!(1: Err::<u8, Busy>(Busy));
     each_is_written!(1: LayoutError::ZeroSized);
@@ -81,7 +81,7 @@ fn errors_with_what_they_hold() {
 }
 
 #[test]
-fn snapshots_whole() {
+fn snapshots_are_encoded_whole() {
     let (control, telemetry) = (ControlBlock::<u64>::new_zeroed(), TelemetryBuffer::<u64>::new_zeroed());
     let ring = Indices { head: 0, tail: 0, capacity: 8 };
     each_is_written!(120: control, RingHeader::<u64>::new_zeroed());

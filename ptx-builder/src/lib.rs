@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_s_files_are_read_blanks_and_all() {
+    fn dependency_rules_allow_escaped_spaces() {
         let folder = tempfile::tempdir().unwrap();
         let rule = folder.path().join("kernels.d");
         fs::write(&rule, "/a/b/libkernels.ptx: /a/src/lib.rs /a/my\\ folder/x.rs /b.rs\n").unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn assembly_is_found_wherever_it_lies_and_the_newest_of_its_name() {
+    fn newest_assembly_returns_the_newest_matching_file() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("deps")).unwrap();
         let write = |name: &str, age| {

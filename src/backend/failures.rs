@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once_and_remembered_in_whatever_order() {
+    fn a_failure_is_reported_at_most_once_and_remembered() {
         let mut failures = failed([2, 3, 5, 8, 9]);
         assert_eq!(told(&mut failures, 5..=5), Some(5));
         assert_eq!(told(&mut failures, 5..=5), None);
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_was_told_of_has_failed_too() {
+    fn unreported_failures_count_as_failed() {
         let failures = failed([4, 6]);
         assert!((0..9).filter(|&number| failures.have(number)).eq([4, 6]));
     }
 
     #[test]
-    fn however_many_fail_the_memory_is_bounded_and_none_is_forgotten() {
+    fn many_failures_use_bounded_memory() {
         let mut failures = failed((1..=10_000).map(|number| number * 2));
         assert_eq!(told(&mut failures, 0..=u64::MAX), Some(2));
         assert_eq!(failures.told.len(), MOST);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_reports_a_taint_passes_its_cause_on() {
+    fn an_error_that_reports_a_taint_keeps_its_cause() {
         let (taints, stream) = (Taints::default(), StreamId::next());
         taints.add(at(0), 8, Ticket { stream, number: 3 }, &Error::Closed { what: "stream" });
         let error = taints.check(at(0), 8).expect_err("tainted");

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_ticket_of_a_stream_stands_for_the_earlier_ones() {
+    fn a_later_ticket_replaces_earlier_ones_of_its_stream() {
         let stream = StreamId::next();
         let mut uses = Uses::of(Ticket { stream, number: 3 });
         assert_eq!(uses.add(Ticket { stream, number: 5 }), Ok(()));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stream_too_many_is_given_back() {
+    fn add_returns_the_ticket_of_one_stream_too_many() {
         let mut uses = Uses::NONE;
         for _ in 0..MOST {
             assert_eq!(uses.add(Ticket { stream: StreamId::next(), number: 1 }), Ok(()));

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_woken_once_when_its_ticket_is_reached_whatever_becomes_of_others() {
+    fn a_task_is_woken_once_when_its_ticket_completes() {
         let gate = Arc::new(Mutex::new(()));
         let clock = Arc::clone(&gate);
         let clock = move || {

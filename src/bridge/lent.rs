@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_not_seen_what_was_published_is_rung_for() {
+    fn a_sleeper_that_missed_a_publication_is_woken() {
         scene::<Both>();
     }
 
     #[test]
     #[should_panic(expected = "asleep for ever")]
-    fn without_the_publisher_s_barrier_somebody_is_not() {
+    fn without_the_publisher_barrier_a_wake_up_is_lost() {
         scene::<Weakened>();
     }
 }

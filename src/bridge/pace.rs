@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_doubles_while_nothing_comes_and_is_the_least_at_once_when_something_does() {
+    fn the_interval_doubles_while_idle_and_resets_on_a_change() {
         let (mut pace, mut at) = (Pace::new(LEAST), Instant::now());
         assert!(pace.begin(at) && !pace.begin(at), "the first is due, and the next is not");
         pace.polled(7);

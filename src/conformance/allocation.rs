@@ -29,7 +29,7 @@ impl Subject {
     }
 }
 
-pub fn blocks_are_as_long_and_aligned_as_asked_and_where_they_were_asked_for(subject: &Subject) {
+pub fn blocks_have_the_requested_size_alignment_and_location(subject: &Subject) {
     for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
         for (bytes, align) in [(1, 1), (100, 128), (4096, 4096), (5000, 256)] {
             let what = format!("{bytes} bytes aligned to {align}, {location:?}");
@@ -54,7 +54,7 @@ pub fn blocks_are_as_long_and_aligned_as_asked_and_where_they_were_asked_for(sub
     }
 }
 
-pub fn options_do_what_they_say_or_are_refused(subject: &Subject) {
+pub fn options_take_effect_or_are_errors(subject: &Subject) {
     for (option, name) in Options::all().iter().map(|option| (option, format!("{option:?}"))) {
         for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
             let belongs = option == Options::ZEROED || location == MemoryLocation::Pinned;
@@ -84,7 +84,7 @@ pub fn options_do_what_they_say_or_are_refused(subject: &Subject) {
     }
 }
 
-pub fn sizes_alignments_and_devices_that_there_are_not_are_refused(subject: &Subject) {
+pub fn invalid_sizes_alignments_and_devices_are_errors(subject: &Subject) {
     let largest = subject.backend.capabilities(0).expect("device 0").largest_align;
     subject.nothing("refusals", || {
         for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
@@ -112,7 +112,7 @@ pub fn sizes_alignments_and_devices_that_there_are_not_are_refused(subject: &Sub
     });
 }
 
-pub fn memory_runs_out_with_figures_and_is_back_after_frees(subject: &Subject) {
+pub fn out_of_memory_has_figures_and_ends_after_frees(subject: &Subject) {
     let Some(info) = subject.backend.memory_info(0).expect("device 0") else { return };
     let mut first = Buffer::<u8, _>::new(Device::new(&subject.backend, 0), 4096).expect("room");
     first.fill(7).expect("a fill");
@@ -135,7 +135,7 @@ pub fn memory_runs_out_with_figures_and_is_back_after_frees(subject: &Subject) {
     Buffer::<u8, _>::new(Device::new(&subject.backend, 0), bytes.max(4096)).expect("room again");
 }
 
-pub fn what_is_free_goes_down_by_what_is_taken_and_up_again(subject: &Subject) {
+pub fn memory_info_follows_allocations_and_frees(subject: &Subject) {
     const BYTES: u64 = 40_000;
     let info = || subject.backend.memory_info(0).expect("device 0");
     let Some(before) = info() else { return };
@@ -155,7 +155,7 @@ pub fn what_is_free_goes_down_by_what_is_taken_and_up_again(subject: &Subject) {
     }
 }
 
-pub fn memory_that_the_host_sees_is_zeroed(subject: &Subject) {
+pub fn host_visible_memory_is_zeroed(subject: &Subject) {
     fn check(memory: impl Memory<Visibility: crate::memory::HostReadable> + Clone) {
         for len in [1, 100, 20_000] {
             for _ in 0..3 {
@@ -169,7 +169,7 @@ pub fn memory_that_the_host_sees_is_zeroed(subject: &Subject) {
     check(Host::new(&subject.backend, 0));
 }
 
-pub fn a_buffer_is_freed_once_also_by_unwinding(subject: &Subject) {
+pub fn a_buffer_is_freed_once_even_when_unwinding(subject: &Subject) {
     let memory = Device::new(&subject.backend, 0);
     let comes_and_goes = |figures: &mut super::Figures| (figures.allocations, figures.frees) = (figures.allocations + 1, figures.frees + 1);
     subject.changes("dropped", comes_and_goes, || drop(Buffer::<u16, _>::new(memory.clone(), 77)));
@@ -188,7 +188,7 @@ pub fn a_buffer_is_freed_once_also_by_unwinding(subject: &Subject) {
     });
 }
 
-pub fn a_buffer_without_bytes_asks_for_nothing(subject: &Subject) {
+pub fn an_empty_buffer_makes_no_calls(subject: &Subject) {
     fn check<T: crate::DeviceBytes + PartialEq + core::fmt::Debug>(subject: &Subject, elements: &[T], stream: &Stream) {
         let what = core::any::type_name::<T>();
         subject.nothing(what, || {
@@ -212,7 +212,7 @@ pub fn a_buffer_without_bytes_asks_for_nothing(subject: &Subject) {
     check::<[u64; 0]>(subject, &[[]; 3], &stream);
 }
 
-pub fn allocation_in_the_order_of_a_stream_can_be_used_everywhere(subject: &Subject) {
+pub fn stream_ordered_memory_is_usable_on_other_streams(subject: &Subject) {
     let (stream, other) = (subject.stream(), subject.stream());
     let buffer = Buffer::<u32, _>::new_on(subject.device.clone(), 100, &stream).expect("room");
     let buffer = other.fill(buffer, .., 3).expect("a fill").ordered();

@@ -10,7 +10,7 @@ use crate::backend::Options;
 use crate::memory::{Buffer, Unified, UnifiedBuffer};
 use crate::{CacheLineAligned, DeviceBytes};
 
-pub fn bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay(subject: &Subject) {
+pub fn copies_of_every_size_and_offset_preserve_their_neighbours(subject: &Subject) {
     const BEFORE: u8 = 0xA5;
     let stream = subject.stream();
     for size in [1, 7, 64, 4096, 65_537] {
@@ -38,7 +38,7 @@ pub fn bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay(subjec
     }
 }
 
-pub fn fills_of_every_size_set_their_range_and_no_more(subject: &Subject) {
+pub fn fills_of_every_size_set_only_their_range(subject: &Subject) {
     fn check<T: DeviceBytes + PartialEq + Debug>(subject: &Subject, outside: T, inside: T) {
         let stream = subject.stream();
         let (mut buffer, mut expected) = (subject.gpu::<T>(100), vec![outside; 100]);
@@ -72,7 +72,7 @@ pub fn fills_of_every_size_set_their_range_and_no_more(subject: &Subject) {
     assert_eq!(buffer.to_vec().expect("a copy"), zeroed);
 }
 
-pub fn fills_take_elements_of_any_size(subject: &Subject) {
+pub fn fills_accept_elements_of_any_size(subject: &Subject) {
     fn check<T: DeviceBytes + PartialEq + Debug>(subject: &Subject, outside: T, inside: T) {
         let stream = subject.stream();
         for len in [0, 1, 2, 3, 5, 64, 100] {
@@ -97,7 +97,7 @@ pub fn fills_take_elements_of_any_size(subject: &Subject) {
     check(subject, line(0), line(7));
 }
 
-pub fn copies_between_device_buffers_do_not_pass_through_the_host(subject: &Subject) {
+pub fn copies_between_device_buffers_stay_on_the_device(subject: &Subject) {
     let (from, mut to) = (subject.gpu_of(&pattern(1000)), subject.gpu::<u8>(1000));
     let stream = subject.stream();
     let (from, to) = subject.changes(
@@ -148,7 +148,7 @@ pub fn one_buffer_and_one_staging_buffer_serve_a_thousand_batches(subject: &Subj
     assert_eq!(gpu.0.to_vec().expect("a copy"), [999; 64]);
 }
 
-pub fn managed_memory_is_seen_by_both_sides_without_a_copy(subject: &Subject) {
+pub fn both_sides_access_managed_memory_without_a_copy(subject: &Subject) {
     if !subject.backend.capabilities(0).expect("device 0").unified {
         let error = UnifiedBuffer::<u8>::new(Unified::new(&subject.backend, 0), 8).expect_err("there is none");
         assert!(matches!(error, crate::Error::Unsupported { .. }), "{error}");

@@ -18,7 +18,7 @@ use crate::stream::{Module, Stream};
 const OUTSIDE: [(usize, usize, u64, u64); 4] =
     [(0, 101, 0, 404), (100, 1, 400, 4), (usize::MAX, 2, u64::MAX, 8), (1 << 62, 1, u64::MAX, 4)];
 
-pub fn a_mismatch_is_refused_before_anything_is_done(subject: &Subject) {
+pub fn a_mismatch_is_an_error_without_effects(subject: &Subject) {
     let mut buffer = subject.gpu::<u32>(100);
     buffer.fill(7).expect("a fill");
     subject.nothing("mismatches", || {
@@ -64,7 +64,7 @@ pub fn a_mismatch_is_refused_before_anything_is_done(subject: &Subject) {
     assert_eq!(buffer.to_vec().expect("a copy"), [7; 100]);
 }
 
-pub fn a_refused_operation_gives_its_buffers_back_untouched(subject: &Subject) {
+pub fn a_rejected_operation_returns_its_buffers_unchanged(subject: &Subject) {
     let (stream, mut gpu, mut pinned) = (subject.stream(), subject.gpu_of(&pattern(100)), subject.pinned_of(&[9_u8; 99]));
     let (gpu, pinned) = subject.nothing("refusals", || {
         let rejected = stream.copy(pinned, gpu).expect_err("another number");
@@ -84,7 +84,7 @@ pub fn a_refused_operation_gives_its_buffers_back_untouched(subject: &Subject) {
     assert_eq!(pinned.as_slice().expect("nothing is queued"), [9; 99]);
 }
 
-pub fn what_belongs_to_another_backend_is_refused(subject: &Subject) {
+pub fn objects_of_another_backend_are_rejected(subject: &Subject) {
     let other = HostBackend::builder().device_memory(1 << 16).build().expect("a backend");
     let mut theirs = GpuBuffer::<u8>::new(Device::new(&other, 0), 8).expect("room");
     let (their_stream, their_module) = (Stream::new(&other, 0).expect("a stream"), Module::load(&other, &IMAGE, &IMAGE.abi));
@@ -119,7 +119,7 @@ pub fn what_belongs_to_another_backend_is_refused(subject: &Subject) {
     assert_eq!(gpu.to_vec().expect("a copy"), [1; 8]);
 }
 
-pub fn an_unknown_kernel_or_a_wrong_number_of_arguments_is_refused(subject: &Subject) {
+pub fn unknown_kernels_and_wrong_argument_counts_are_errors(subject: &Subject) {
     let (stream, module) = (subject.stream(), subject.module());
     assert!(module.names().any(|name| name == "increment"), "{module:?}");
     subject.nothing("kernels that cannot be launched", || {
@@ -138,7 +138,7 @@ pub fn an_unknown_kernel_or_a_wrong_number_of_arguments_is_refused(subject: &Sub
     });
 }
 
-pub fn an_image_of_another_abi_is_refused_with_both_tables(subject: &Subject) {
+pub fn loading_an_image_of_another_abi_has_both_layouts(subject: &Subject) {
     const LESS: Abi = Abi::of(LAYOUTS.split_at(1).1);
     let own = subject.image().abi;
     let turned: Vec<_> = own.layouts.iter().rev().copied().collect();

@@ -17,7 +17,7 @@ use crate::backend::Uses;
 use crate::error::OperationFault;
 use crate::memory::{Buffer, Device};
 
-pub fn a_kernel_works_in_order_with_the_transfers_around_it(subject: &Subject) {
+pub fn kernels_run_in_order_with_surrounding_transfers(subject: &Subject) {
     let (stream, gpu) = (subject.stream(), subject.gpu::<u8>(1000));
     let into = subject.pinned::<u8>(1000);
     let (_, into) = subject.changes(
@@ -34,7 +34,7 @@ pub fn a_kernel_works_in_order_with_the_transfers_around_it(subject: &Subject) {
     assert_eq!(into.as_slice().expect("nothing is queued"), [8; 1000]);
 }
 
-pub fn a_queued_copy_reads_its_source_when_it_is_executed(subject: &Subject) {
+pub fn a_queued_copy_reads_its_source_at_execution(subject: &Subject) {
     let (stream, gpu, pinned) = (subject.stream(), subject.gpu::<u8>(4096), subject.pinned_of(&[1_u8; 4096]));
     let first = pinned.as_ptr().expect("bytes");
     let held = subject.hold(&stream);
@@ -67,7 +67,7 @@ pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
     done(incremented);
 }
 
-pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
+pub fn uses_on_many_streams_are_ordered(subject: &Subject) {
     let streams: Vec<_> = (0..9).map(|_| subject.stream()).collect();
     let mut gpu = subject.gpu::<u8>(100);
     gpu.zero().expect("a fill");
@@ -86,7 +86,7 @@ pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
     assert_eq!(gpu.to_vec().expect("a copy"), expected);
 }
 
-pub fn a_stream_waits_for_another_when_it_is_told_to(subject: &Subject) {
+pub fn wait_for_orders_two_streams(subject: &Subject) {
     let (first, second) = (subject.stream(), subject.stream());
     assert_ne!(first.id(), second.id());
     let held = subject.hold(&first);
@@ -97,7 +97,7 @@ pub fn a_stream_waits_for_another_when_it_is_told_to(subject: &Subject) {
     assert_eq!(done(pending).to_vec().expect("a copy"), [2; 8]);
 }
 
-pub fn the_host_has_no_slice_of_what_a_queued_operation_uses(subject: &Subject) {
+pub fn slices_of_memory_in_queued_use_are_busy(subject: &Subject) {
     let stream = subject.stream();
     let held = subject.hold(&stream);
     let (mut pinned, gpu) = stream.copy(subject.pinned::<u8>(100), subject.gpu::<u8>(100)).expect("as many").ordered();
@@ -113,7 +113,7 @@ pub fn the_host_has_no_slice_of_what_a_queued_operation_uses(subject: &Subject) 
     drop(gpu);
 }
 
-pub fn blocking_copies_wait_for_what_is_queued(subject: &Subject) {
+pub fn blocking_copies_wait_for_queued_work(subject: &Subject) {
     let stream = subject.stream();
     for round in 0..20_u8 {
         let gpu = stream.fill(subject.gpu::<u8>(60_000), .., round).expect("a fill").ordered();
@@ -126,7 +126,7 @@ pub fn blocking_copies_wait_for_what_is_queued(subject: &Subject) {
     }
 }
 
-pub fn a_buffer_dropped_with_work_queued_is_freed_after_the_work(subject: &Subject) {
+pub fn a_dropped_buffer_is_freed_after_its_queued_work(subject: &Subject) {
     let (stream, memory) = (subject.stream(), Device::new(&subject.backend, 0));
     let gpu = Buffer::<u8, _>::new(memory.clone(), 4096).expect("room");
     let (address, pinned) = (gpu.device_address(), subject.pinned_of(&pattern(4096)));
@@ -144,7 +144,7 @@ pub fn a_buffer_dropped_with_work_queued_is_freed_after_the_work(subject: &Subje
     eventually("it is freed", || subject.figures().is_some_and(|figures| figures.frees >= before.frees + 3));
 }
 
-pub fn a_buffer_that_a_launch_uses_outlives_it(subject: &Subject) {
+pub fn a_buffer_outlives_the_launch_that_uses_it(subject: &Subject) {
     let (stream, other) = (subject.stream(), subject.stream());
     let held = subject.hold(&stream);
     let mut gpu = subject.gpu::<u8>(4096);
@@ -159,7 +159,7 @@ pub fn a_buffer_that_a_launch_uses_outlives_it(subject: &Subject) {
     done(launch);
 }
 
-pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
+pub fn forgotten_buffers_and_streams_are_never_freed(subject: &Subject) {
     let stream = subject.stream();
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
@@ -182,7 +182,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     assert_eq!(done(pending).to_vec().expect("a copy"), [7; 10]);
 }
 
-pub fn dropping_a_stream_executes_what_is_queued(subject: &Subject) {
+pub fn dropping_a_stream_executes_its_queued_work(subject: &Subject) {
     // Pending operations would hold the stream. With a kernel, the fills are queued at the drop.
     for has_kernel in [false, true] {
         let stream = subject.stream();
@@ -210,7 +210,7 @@ pub fn dropping_a_stream_does_not_wait_for_its_kernel(subject: &Subject) {
     assert_eq!(buffer.to_vec().expect("a copy"), [1; 64]);
 }
 
-pub fn a_value_that_is_kept_is_dropped_after_its_uses(subject: &Subject) {
+pub fn a_kept_value_is_dropped_after_its_uses(subject: &Subject) {
     let stream = subject.stream();
     let mut held = subject.hold(&stream);
     let launch = held.take();
@@ -234,7 +234,7 @@ impl Wake for Task {
     }
 }
 
-pub fn a_task_is_woken_though_nobody_calls_the_backend(subject: &Subject) {
+pub fn a_task_is_woken_without_calls_to_the_backend(subject: &Subject) {
     let stream = subject.stream();
     let mut held = subject.hold(&stream);
     drop(held.take());
@@ -252,7 +252,7 @@ pub fn a_task_is_woken_though_nobody_calls_the_backend(subject: &Subject) {
     }
 }
 
-pub fn an_event_is_reached_after_what_is_before_it_and_tells_its_time_then(subject: &Subject) {
+pub fn an_event_completes_after_earlier_work_and_has_a_time(subject: &Subject) {
     let (stream, other) = (subject.stream(), subject.stream());
     let begun = stream.record().expect("an open stream");
     let held = subject.hold(&stream);

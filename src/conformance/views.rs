@@ -6,7 +6,7 @@ use super::Subject;
 use super::subject::pattern;
 use crate::Error;
 
-pub fn a_view_writes_to_its_parent_also_through_views_of_views(subject: &Subject) {
+pub fn nested_views_write_to_their_parent(subject: &Subject) {
     let (mut buffer, mut expected) = (subject.gpu_of(&pattern(100)), pattern(100));
     let view = buffer.slice_mut(10..90).expect("within");
     let (mut low, high) = view.split_at(30).expect("within");
@@ -25,7 +25,7 @@ pub fn a_view_writes_to_its_parent_also_through_views_of_views(subject: &Subject
     assert_eq!(addresses.1, addresses.0 + 47);
 }
 
-pub fn a_cast_shows_the_same_bytes(subject: &Subject) {
+pub fn a_cast_preserves_the_bytes(subject: &Subject) {
     let words: Vec<u32> = (0..64).map(|i| i * 0x0102_0305).collect();
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let buffer = subject.gpu_of(&words);
@@ -49,7 +49,7 @@ pub fn a_cast_shows_the_same_bytes(subject: &Subject) {
     assert!(matches!(rejected.error, Error::Cast { bytes: 256, size: 20, .. }) && rejected.value.len() == 64);
 }
 
-pub fn a_map_copies_what_its_mode_says_and_no_more(subject: &Subject) {
+pub fn a_map_copies_only_what_its_mode_requires(subject: &Subject) {
     let (mut gpu, mut pinned) = (subject.gpu_of(&pattern(100)), subject.pinned_of(&pattern(100)));
     let seen = subject.changes("read", |figures| figures.downloads += 1, || gpu.read(<[u8]>::to_vec).expect("a copy"));
     assert_eq!(seen, pattern(100));
@@ -70,7 +70,7 @@ pub fn a_map_copies_what_its_mode_says_and_no_more(subject: &Subject) {
     assert_eq!(pinned.as_slice().expect("nothing is queued"), expected);
 }
 
-pub fn a_slice_of_host_visible_memory_is_the_memory(subject: &Subject) {
+pub fn slices_of_host_visible_memory_alias_it(subject: &Subject) {
     let mut pinned = subject.pinned_of(&[0_u16; 100]);
     let first = pinned.as_ptr().expect("bytes").as_ptr();
     subject.nothing("slices", || {

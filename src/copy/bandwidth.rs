@@ -222,7 +222,7 @@ mod tests {
     use std::vec;
 
     #[test]
-    fn below_two_gigabytes_a_second_something_is_said_to_be_wrong_and_what() {
+    fn diagnose_reports_causes_below_2_gb_per_s() {
         const MIB: u64 = 1 << 20;
         for (bytes, ns, is_pinned, visibility, expected) in [
             (0, 0, true, SystemScope, Unknown),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_bytes_by_nanoseconds() {
+    fn a_rate_is_bytes_per_nanosecond() {
         assert_eq!(Rate { bytes: 24_000, ns: 2000 }.gb_per_s(), Some(12.0));
         assert_eq!(Rate { bytes: 24_000, ns: 0 }.gb_per_s(), None);
     }

@@ -211,7 +211,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn the_presets_are_these_and_make_sense() {
+    fn the_presets_have_their_values_and_are_valid() {
         let node = (Some(12), 1.3, 4 * KIB, 512 * MIB, true);
         let table = [
             (BufferConfig::positions(), node),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_its_facts() {
+    fn invalid_settings_are_named_in_the_error() {
         let config = BufferConfig::new();
         let growth = |numerator, denominator| Err(ConfigError::Growth { numerator, denominator });
         assert_eq!(config.with_growth(Growth::new(1, 0)).validate(), growth(1, 0));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_elements_that_an_address_can_span_are_a_bound_too() {
+    fn the_address_space_bounds_the_capacity() {
         let config = BufferConfig::new().with_bytes(0, u64::MAX);
         let most = isize::MAX as u64 / 3;
         assert_eq!(config.capacity(most - 1, most, 3).expect("it can be spanned"), most);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_without_bytes_count_as_elements_of_one() {
+    fn elements_without_bytes_count_as_one_byte() {
         let config = BufferConfig::new().with_bytes(10, 100).with_growth(Growth::new(2, 1));
         for (held, needed) in [(0, 1), (10, 11), (60, 61), (11, 11)] {
             let [none, one] = [0, 1].map(|size| config.capacity(held, needed, size).expect("within"));
@@ -269,7 +269,7 @@ mod tests {
 
     /// Sequences that a floating-point factor gets wrong.
     #[test]
-    fn growth_is_exact_where_floating_point_is_not() {
+    fn growth_is_exact_beyond_floating_point() {
         let third = Growth::new(4, 3);
         assert_eq!(third.of((1 << 24) + 1), 22_369_623); // no f32 is 2^24 + 1
         assert_eq!(third.of((1 << 53) + 1), 12_009_599_006_321_324); // nor any f64 2^53 + 1
@@ -291,7 +291,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_capacity_is_enough_and_within_the_bounds_and_grows_by_the_factor(
+        fn a_capacity_suffices_within_bounds_and_grows_by_the_factor(
             config in configs(), held in elements(), needed in elements(), size in 1..100_u64,
         ) {
             prop_assert_eq!(config.validate(), Ok(()));
@@ -314,7 +314,7 @@ mod tests {
         }
 
         #[test]
-        fn from_one_to_a_million_there_are_no_more_steps_than_the_logarithm(denominator in 1..50_u32, more in 1..100_u32, size in 1..64_u64) {
+        fn growth_to_a_million_takes_logarithmically_many_steps(denominator in 1..50_u32, more in 1..100_u32, size in 1..64_u64) {
             let growth = Growth::new(denominator + more, denominator);
             let config = BufferConfig::new().with_growth(growth).with_bytes(0, u64::MAX);
             let (mut capacity, mut steps) = (1, 0);

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_during_a_resize_have_no_more_live_elements_than_capacity() {
+    fn metadata_read_during_a_resize_has_len_within_capacity() {
         let element = Element::of::<u32>();
         let metadata = Metadata::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
         // The first store of a resize to 8 elements.

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_in_its_bucket_and_at_most_a_quarter_below_its_end() {
+    fn a_bucket_end_exceeds_its_durations_by_at_most_a_quarter() {
         let ends = (0..64).flat_map(|shift| [1_u64 << shift, (1 << shift) - 1, 5 << shift.min(61), (7 << shift.min(61)) + 1]);
         for ns in ends.chain([u64::MAX]) {
             let bucket = RoundTrips::bucket(ns);

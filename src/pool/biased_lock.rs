@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn owner_and_asker_are_never_at_the_cache_together() {
+    fn owner_and_revoker_never_access_the_cache_together() {
         scene::<Both>();
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn without_the_owner_s_barrier_they_are() {
+    fn without_the_owner_barrier_both_access_the_cache() {
         scene::<Weakened>();
     }
 
@@ -145,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_goes_to_the_owner_or_to_who_takes_all() {
+    fn each_entry_is_taken_by_owner_or_revoker() {
         stealing::<Both>();
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn without_the_owner_s_barrier_an_entry_goes_to_both() {
+    fn without_the_owner_barrier_taking_entries_races() {
         stealing::<Weakened>();
     }
 }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_has_a_class_that_holds_it_and_wastes_no_more_than_a_step() {
+    fn every_request_has_a_class_within_one_step() {
         for steps in [1, 2, 4, 8] {
             let classes = Classes::new(4096, 21, steps).unwrap();
             assert_eq!(classes.largest(), 4 << 30);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_step_gives_the_21_classes_of_the_documents() {
+    fn one_step_gives_the_21_documented_classes() {
         let classes = Classes::new(4096, 21, 1).unwrap();
         assert_eq!(classes.count(), 21);
         for class in 0..21 {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_classes_are_refused() {
+    fn invalid_classes_are_errors() {
         for (least, octaves, steps) in [
             (128, 21, 4),
             (5000, 21, 4),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_half_way_once_and_over_once_and_none_is_lost() {
+    fn each_part_is_half_way_and_due_exactly_once() {
         let part = |index| PartId::from_index(index).expect("not 0");
         let mut deferred = Deferred::default();
         assert!(deferred.is_empty());

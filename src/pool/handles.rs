@@ -163,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_goes_once_and_after_its_last_handle() {
+    fn a_pool_is_dropped_once_after_its_last_handle() {
         scene::<STRONG>(false);
         scene::<STRONG>(true);
     }
 
     #[test]
     #[should_panic(expected = "Causality violation")]
-    fn without_the_order_of_counts_it_goes_while_a_handle_is_there() {
+    fn relaxed_counts_drop_a_pool_with_a_live_handle() {
         scene::<RMW_RELAXED>(false);
     }
 }

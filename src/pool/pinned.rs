@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idle_of_one_kind_goes_before_frees_of_the_other_are_waited_for() {
+    fn idle_blocks_are_freed_before_pending_frees_are_awaited() {
         let (pool, used, other) = waiting(2 << 20);
         let [short, long] = [1000, MIB].map(|bytes| block(&pool, bytes).expect("the budget"));
         free(&pool, &short, &Uses::NONE);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn frees_of_one_kind_are_waited_for_by_the_other() {
+    fn each_pool_waits_for_pending_frees_of_the_other() {
         for (first, second) in [(1000, MIB), (MIB, 1000)] {
             let (pool, used, other) = waiting(1 << 20);
             let given = block(&pool, first).expect("the budget");

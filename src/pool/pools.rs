@@ -226,7 +226,7 @@ mod tests {
     const KINDS: [MemoryLocation; 3] = [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
 
     #[test]
-    fn what_is_idle_for_the_interval_goes_and_what_is_not_stays() {
+    fn maintain_frees_memory_idle_for_the_interval() {
         let now = Arc::new(AtomicU64::new(1_000_000));
         let clock = Arc::clone(&now);
         let backend = HostBackend::builder().device_memory(128 * MIB).build().expect("a backend");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_pinned_than_configured_or_than_a_quarter_of_the_machine_s_memory() {
+    fn pinned_bytes_are_limited_by_setting_and_machine_memory() {
         for (ram, budget) in [(1 << 40, MIB), (4 * MIB, MIB), (2 * MIB, MIB / 2)] {
             let backend = HostBackend::builder().build().expect("a backend");
             let config = Config::host().with_pinned_bytes(MIB);

@@ -172,7 +172,7 @@ mod tests {
     use crate::memory::{Buffer, Device};
 
     #[test]
-    fn what_a_thread_takes_out_of_a_full_bin_is_waited_for() {
+    fn a_request_waits_for_blocks_in_transfer_from_a_thread_cache() {
         let backend = HostBackend::builder().device_memory(8 << 20).build().expect("a backend");
         let builder = Pool::builder(Device::new(&backend, 0)).limit(8 << 20).slab(8 << 20).patience(Duration::from_secs(3600));
         let pool = builder.build().expect("a pool");

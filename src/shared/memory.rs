@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sealed_memfd_of_huge_pages_is_refused() {
+    fn a_sealed_memfd_of_huge_pages_is_rejected() {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memfd = |more| {
             let fd = fs::memfd_create(c"huge", flags | more)?;
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_that_a_peer_punches_reads_as_zeros() {
+    fn a_hole_punched_by_a_peer_reads_as_zeros() {
         let memory = Memory::create::<u64>(4).unwrap();
         let (mut producer, mut consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
         producer.push(7).unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memfd_is_refused_by_the_names_of_the_seals_that_it_lacks() {
+    fn a_memfd_with_missing_seals_is_an_error_with_their_names() {
         let memfd = || {
             let fd = fs::memfd_create(c"unsealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
             fs::ftruncate(&fd, 1 << 16).unwrap();

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_s_answer_is_of_the_kind_that_its_number_or_its_call_says() {
+    fn a_driver_error_is_classified_by_code_or_call() {
         let driver = |call, code| Kind::of(&Error::Driver { call, code, name: "", log: None });
         for call in ["cuMemAllocFromPoolAsync", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel"] {
             assert_eq!(driver(call, 2), Kind::Memory, "{call}");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_ends_the_row_and_not_the_count_towards_a_reset() {
+    fn a_success_ends_the_streak_but_not_the_reset_count() {
         let mut guard = ErrorGuard::new(ErrorPolicy::DEFAULT);
         for _ in 0..14 {
             assert_eq!(guard.failed(Kind::Memory), Action::Retry);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_again_is_really_done_again_and_its_error_is_its_own() {
+    fn run_repeats_the_operation_and_returns_its_last_error() {
         let mut guard = ErrorGuard::new(ErrorPolicy::DEFAULT);
         let mut number = 0;
         let mut fail = |until: u64| {

@@ -179,7 +179,7 @@ mod tests {
     use crate::backend::host::HostBackend;
 
     #[test]
-    fn no_more_is_counted_than_whose_turn_it_is() {
+    fn the_turn_counter_stays_within_the_streams() {
         let backend = HostBackend::builder().build().expect("a backend");
         let streams = StreamSet::new(&backend, 0, 3).expect("streams");
         for (index, expected) in streams.others.iter().enumerate().cycle().take(10) {

@@ -533,7 +533,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clock_is_looked_at_however_long_a_wait_takes() {
+    fn the_clock_is_checked_in_arbitrarily_long_waits() {
         for how in [WaitStrategy::Spin, WaitStrategy::SpinYield { polls: u32::MAX }, WaitStrategy::Sleep { polls: u32::MAX }] {
             let mut looks = Polls { seen: u64::from(u32::MAX) - 100, ..Polls::new(how) };
             for _ in 0..100 {

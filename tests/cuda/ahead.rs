@@ -21,7 +21,7 @@ fn allocations(double: &Double) -> Vec<(&'static str, u64)> {
     ALLOCATORS.map(|symbol| (symbol, double.calls(symbol))).into()
 }
 
-fn beside_a_kernel() {
+fn transfers_under_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
     let (one, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
@@ -90,11 +90,11 @@ fn at_once(backend: &std::sync::Arc<CudaBackend>, thread: u64) {
 }
 
 alone! {
-    fn nothing_is_allocated_for_the_backend_s_own_use_while_a_kernel_runs() {
-        beside_a_kernel();
+    fn the_backend_allocates_nothing_internal_under_a_kernel() {
+        transfers_under_a_kernel();
     }
 
-    fn nor_where_each_of_many_streams_has_its_turn() {
+    fn forty_streams_allocate_nothing_internal_under_a_kernel() {
         let (backend, double) = (rig::open(), Double::new());
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let streams = [(); 40].map(|()| Stream::new(&backend, 0).expect("a stream"));
@@ -110,15 +110,15 @@ alone! {
         channel.close().expect("it ends as told");
     }
 
-    fn nor_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0") {
-        beside_a_kernel();
+    fn nothing_internal_is_allocated_without_stream_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0") {
+        transfers_under_a_kernel();
     }
 }
 
 const LAZY: &str = "cuMemsetD8Async:1,cuMemsetD32Async:1,cuMemcpyDtoDAsync_v2:1,cuMemcpyHtoDAsync_v2:1,cuMemcpyDtoHAsync_v2:1,\
                     cuStreamWriteValue64_v2:1,cuLaunchHostFunc:1,cuMemAllocFromPoolAsync:1,cuMemFreeAsync:1";
 
-fn everything_first_under_a_kernel() {
+fn first_uses_under_a_kernel() {
     let backend = rig::open();
     let (first, one, other) = (
         Stream::new(&backend, 0).expect("a stream"),
@@ -133,9 +133,9 @@ fn everything_first_under_a_kernel() {
 }
 
 #[test]
-fn nothing_that_a_driver_loads_lazily_is_used_first_under_a_kernel() {
-    let alone = rig::Alone::new(concat!(module_path!(), "::nothing_that_a_driver_loads_lazily_is_used_first_under_a_kernel"))
+fn no_lazily_loaded_function_is_first_used_under_a_kernel() {
+    let alone = rig::Alone::new(concat!(module_path!(), "::no_lazily_loaded_function_is_first_used_under_a_kernel"))
         .with("RINGMEM_DOUBLE_WAITS", LAZY)
         .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
-    rig::clean(&alone, everything_first_under_a_kernel);
+    rig::clean(&alone, first_uses_under_a_kernel);
 }

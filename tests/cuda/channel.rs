@@ -56,7 +56,7 @@ fn split(slots: MemoryLocation, header: MemoryLocation) -> Placement {
 }
 
 alone! {
-    fn every_strategy_brings_every_message_once_and_in_order() {
+    fn every_strategy_delivers_messages_once_in_order() {
         let backend = rig::open();
         let strategies =
             [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
@@ -71,7 +71,7 @@ alone! {
         }
     }
 
-    fn a_strategy_is_chosen_by_what_the_device_says() {
+    fn the_default_strategy_shares_the_rings() {
         let backend = rig::open();
         let mut channel = open(&backend, &Options::new("echo"));
         let before = backend.counters();
@@ -81,7 +81,7 @@ alone! {
         channel.close().expect("it ends as told");
     }
 
-    fn without_a_view_of_pinned_memory_every_message_is_moved_by_the_copy_engine() with("RINGMEM_VISIBILITY" = "dma") {
+    fn under_explicit_dma_every_message_is_copied() with("RINGMEM_VISIBILITY" = "dma") {
         let backend = rig::open();
         let mut channel = open(&backend, &Options::new("echo"));
         exchange(&mut channel, 0, 300);
@@ -90,7 +90,7 @@ alone! {
         channel.close().expect("it ends as told");
     }
 
-    fn rings_with_a_header_on_each_side_work_by_the_copy_engine_too() {
+    fn split_rings_work_with_copies() {
         let backend = rig::open();
         for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
             let placement = [split(MemoryLocation::Device, MemoryLocation::Pinned), split(MemoryLocation::Pinned, MemoryLocation::Device)];
@@ -101,7 +101,7 @@ alone! {
         }
     }
 
-    fn under_a_running_kernel_memory_comes_and_goes_and_nothing_waits_for_it() {
+    fn memory_operations_do_not_wait_for_a_running_kernel() {
         for stream_ordered in [true, false] {
             let settings = ringmem::backend::cuda::Settings { stream_ordered, ..Default::default() };
             let backend = CudaBackend::with(settings).expect("a driver");
@@ -131,7 +131,7 @@ alone! {
         }
     }
 
-    fn another_image_is_refused_while_a_kernel_runs_and_loaded_afterwards() {
+    fn loading_an_image_is_busy_while_a_kernel_runs() {
         let backend = rig::open();
         let channel = open(&backend, &Options::new("echo"));
         let other = Image { host: FEWER, ..IMAGE };
@@ -141,7 +141,7 @@ alone! {
         Module::load(&backend, &other, &ABI).expect("nothing runs");
     }
 
-    fn another_image_is_refused_while_a_kernel_runs_also_where_the_driver_loads_eagerly() with("CUDA_MODULE_LOADING" = "EAGER") {
+    fn loading_an_image_is_busy_even_with_eager_loading() with("CUDA_MODULE_LOADING" = "EAGER") {
         let backend = rig::open();
         let channel = open(&backend, &Options::new("echo"));
         let other = Image { host: FEWER, ..IMAGE };
@@ -149,7 +149,7 @@ alone! {
         channel.close().expect("it ends as told");
     }
 
-    fn a_kernel_that_is_told_by_its_handle_s_drop_leaves_and_its_memory_goes() {
+    fn dropping_a_channel_ends_its_kernel_and_frees_its_memory() {
         let backend = rig::open();
         let mut channel = open(&backend, &Options::new("echo"));
         channel.command(Command::PAUSE).expect("it is acted on");
@@ -158,7 +158,7 @@ alone! {
         assert!(rig::soon(|| left() == (0, 0)), "{:?}", left());
     }
 
-    fn more_groups_than_the_device_runs_at_once_are_refused() {
+    fn a_launch_beyond_the_resident_groups_is_an_error() {
         let backend = rig::open();
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -177,7 +177,7 @@ alone! {
         drop(module);
     }
 
-    fn an_image_whose_text_is_of_another_abi_is_refused() {
+    fn an_image_with_ptx_of_another_abi_is_an_error() {
         let backend = rig::open();
         let mine = Abi::of(ringmem::LAYOUTS);
         let error = Module::load(&backend, &Image { abi: mine, ..IMAGE }, &mine).expect_err("the text says otherwise");

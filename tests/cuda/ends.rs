@@ -21,14 +21,14 @@ fn no_driver() -> Option<&'static str> {
 }
 
 #[test]
-fn a_library_that_lacks_a_function_is_no_driver_and_no_panic() {
+fn a_library_without_driver_functions_is_an_error() {
     let Some(library) = no_driver() else {
         rights::skipped("no library to stand for an old driver");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");
     symlink(library, folder.path().join("libcuda.so.1")).expect("a link");
-    let alone = Alone::new(concat!(module_path!(), "::a_library_that_lacks_a_function_is_no_driver_and_no_panic"));
+    let alone = Alone::new(concat!(module_path!(), "::a_library_without_driver_functions_is_an_error"));
     let alone = alone.with("LD_LIBRARY_PATH", folder.path().display());
     if !alone.is_here() {
         alone.run();
@@ -40,8 +40,8 @@ fn a_library_that_lacks_a_function_is_no_driver_and_no_panic() {
 }
 
 #[test]
-fn a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so() {
-    let path = concat!(module_path!(), "::a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so");
+fn stub_missing_device_and_late_failures_are_driver_errors() {
+    let path = concat!(module_path!(), "::stub_missing_device_and_late_failures_are_driver_errors");
     if Alone::new(path).is_here() {
         let error = CudaBackend::open().and_then(|backend| backend.capabilities(0).map(drop)).expect_err("a call fails");
         let Error::Driver { call, code, name, .. } = error else { panic!("{error}") };
@@ -61,7 +61,7 @@ fn a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so() {
 }
 
 alone! {
-    fn in_a_fork_nothing_reaches_the_driver_and_nothing_crashes() {
+    fn a_fork_makes_no_driver_calls_and_gets_errors() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
@@ -91,7 +91,7 @@ alone! {
         assert_eq!(buffer.to_vec().expect("the parent's driver"), [1; 100]);
     }
 
-    fn what_the_compiler_says_of_a_text_is_in_the_error() {
+    fn the_jit_log_is_in_the_load_error() {
         let backend = rig::open();
         let broken = Image { ptx: b".version 6.3\n.target sm_70\n.visible .entry hold(.param .u64 a) { return; }\n", ..IMAGE };
         let error = Module::load(&backend, &broken, &ABI).expect_err("it is no image");
@@ -125,8 +125,8 @@ extern "C" fn at_the_end() {
 }
 
 #[test]
-fn while_a_process_ends_nothing_reaches_the_driver() {
-    let alone = Alone::new(concat!(module_path!(), "::while_a_process_ends_nothing_reaches_the_driver"));
+fn no_call_reaches_the_driver_during_process_exit() {
+    let alone = Alone::new(concat!(module_path!(), "::no_call_reaches_the_driver_during_process_exit"));
     if !alone.is_here() {
         let said = alone.run();
         assert!(said.contains(", 0 calls"), "{said}");

@@ -136,11 +136,11 @@ fn run(path: &'static str, stream_ordered: bool) {
 }
 
 #[test]
-fn no_failing_call_leaves_anything_where_memory_comes_from_a_pool() {
-    run(concat!(module_path!(), "::no_failing_call_leaves_anything_where_memory_comes_from_a_pool"), true);
+fn no_failing_call_leaks_with_pooled_memory() {
+    run(concat!(module_path!(), "::no_failing_call_leaks_with_pooled_memory"), true);
 }
 
 #[test]
-fn no_failing_call_leaves_anything_where_memory_comes_from_the_driver() {
-    run(concat!(module_path!(), "::no_failing_call_leaves_anything_where_memory_comes_from_the_driver"), false);
+fn no_failing_call_leaks_with_driver_memory() {
+    run(concat!(module_path!(), "::no_failing_call_leaks_with_driver_memory"), false);
 }

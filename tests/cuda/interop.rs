@@ -13,7 +13,7 @@ use crate::held::Held;
 use crate::rig::{self, alone};
 
 alone! {
-    fn a_context_is_the_same_one_on_both_sides() {
+    fn both_libraries_share_the_primary_context() {
         let backend = rig::open();
         let theirs = CudaContext::new(0).expect("cudarc's");
         assert_eq!(backend.ordinal_of(&theirs).expect("the primary one"), 0);
@@ -22,7 +22,7 @@ alone! {
         assert!(matches!(backend.context(7), Err(Error::NoDevice { asked: 7, .. })));
     }
 
-    fn a_context_is_not_passed_on_while_a_kernel_runs() {
+    fn context_is_busy_while_a_kernel_runs() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -32,7 +32,7 @@ alone! {
         backend.context(0).expect("device 0");
     }
 
-    fn a_stream_of_cudarc_s_takes_operations_and_outlives_its_adoption() {
+    fn an_adopted_cudarc_stream_works_and_outlives_its_adoption() {
         let backend = rig::open();
         let context = CudaContext::new(0).expect("cudarc's");
         let stream = context.new_stream().expect("a stream");
@@ -52,7 +52,7 @@ alone! {
         }
     }
 
-    fn a_stream_of_another_library_is_adopted_by_its_handle_and_kept_as_long_as_it_is_used() {
+    fn an_adopted_raw_stream_keeps_its_owner_until_the_close() {
         let backend = rig::open();
         let stream = CudaContext::new(0).expect("cudarc's").new_stream().expect("a stream");
         let (raw, keeps) = (stream.cu_stream(), Arc::new(stream));
@@ -74,7 +74,7 @@ alone! {
         }
     }
 
-    fn a_stream_of_another_device_is_refused() with("RINGMEM_DOUBLE_DEVICES" = "2") {
+    fn adopting_a_stream_of_another_device_is_an_error() with("RINGMEM_DOUBLE_DEVICES" = "2") {
         let backend = rig::open();
         let stream = CudaContext::new(1).expect("cudarc's").new_stream().expect("a stream");
         // SAFETY: a live stream.
@@ -82,7 +82,7 @@ alone! {
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
-    fn memory_of_cudarc_s_is_copied_like_any_other_until_it_is_let_go() {
+    fn adopted_cudarc_memory_can_be_copied_until_its_free() {
         let backend = rig::open();
         let stream = CudaContext::new(0).expect("cudarc's").new_stream().expect("a stream");
         let slice = stream.clone_htod(&[8_u8; 64]).expect("memory");

@@ -30,8 +30,8 @@ fn without(symbols: &[&str], alone: Alone) -> String {
 }
 
 #[test]
-fn without_a_function_that_it_must_have_it_is_no_driver_and_the_function_is_named() {
-    let path = concat!(module_path!(), "::without_a_function_that_it_must_have_it_is_no_driver_and_the_function_is_named");
+fn a_missing_required_function_is_named_in_the_error() {
+    let path = concat!(module_path!(), "::a_missing_required_function_is_named_in_the_error");
     if Alone::new(path).is_here() {
         let error = CudaBackend::open().expect_err("it lacks a function");
         let Error::NoDriver { source, .. } = error else { panic!("{error}") };
@@ -47,8 +47,8 @@ fn without_a_function_that_it_must_have_it_is_no_driver_and_the_function_is_name
 }
 
 #[test]
-fn without_a_function_that_it_may_lack_everything_works_or_the_function_is_named() {
-    let path = concat!(module_path!(), "::without_a_function_that_it_may_lack_everything_works_or_the_function_is_named");
+fn a_missing_optional_function_is_replaced_or_named() {
+    let path = concat!(module_path!(), "::a_missing_optional_function_is_replaced_or_named");
     if Alone::new(path).is_here() {
         match work(true).map_err(|error| error.to_string()) {
             Ok(()) => eprintln!("it works"),
@@ -101,7 +101,7 @@ fn unsupported<T>(outcome: Result<T, Error>, symbol: &str) {
 lacking! {
     /// A copy to pageable memory holds its stream's lock; a thread that orders that stream keeps the event
     /// meanwhile.
-    fn an_event_that_somebody_still_has_is_not_recorded_anew() without("cuLaunchHostFunc") {
+    fn an_event_in_use_is_not_recorded_again() without("cuLaunchHostFunc") {
         let (backend, double) = (rig::open(), Double::new());
         let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
         let gpu = || Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
@@ -149,7 +149,7 @@ lacking! {
         drop((filled, of_first));
     }
 
-    fn without_one_function_of_pools_memory_is_the_driver_s() without("cuMemPoolSetAccess") {
+    fn without_a_pool_function_memory_is_not_stream_ordered() without("cuMemPoolSetAccess") {
         let backend = rig::open();
         assert!(!backend.capabilities(0).expect("device 0").stream_ordered);
         let buffer = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[4; 100]).expect("room");
@@ -158,7 +158,7 @@ lacking! {
         backend.trim(0).expect("there is nothing to trim");
     }
 
-    fn without_managed_memory_s_functions_what_needs_them_says_so() without("cuMemPrefetchAsync", "cuMemAdvise") {
+    fn without_prefetch_and_advice_both_are_unsupported() without("cuMemPrefetchAsync", "cuMemAdvise") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect("managed memory");
@@ -172,13 +172,13 @@ lacking! {
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
     }
 
-    fn without_managed_memory_there_is_none() without("cuMemAllocManaged") {
+    fn without_managed_allocation_managed_memory_is_unsupported() without("cuMemAllocManaged") {
         let backend = rig::open();
         assert!(!backend.capabilities(0).expect("device 0").unified);
         unsupported(UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 8), "managed memory");
     }
 
-    fn without_copies_between_devices_only_those_are_refused() without("cuMemcpyPeerAsync") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+    fn without_peer_copies_only_those_are_unsupported() without("cuMemcpyPeerAsync") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         let [one, other] = [0, 1].map(|device| GpuBuffer::<u8>::new(Device::new(&backend, device), 8).expect("room"));
         let place = |buffer: &GpuBuffer<u8>| Place::Device(buffer.device_address().expect("it has one"));
@@ -193,26 +193,26 @@ lacking! {
         assert_eq!(bytes.to_vec().expect("a copy"), [3; 8]);
     }
 
-    fn without_the_function_that_lets_a_device_reach_another_none_does() without("cuCtxEnablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+    fn without_peer_enabling_no_peer_is_listed() without("cuCtxEnablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
         unsupported(backend.extension().set_peer(0, 1, true), "peer access");
     }
 
-    fn without_the_function_that_asks_whether_it_can_none_does() without("cuDeviceCanAccessPeer") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+    fn without_the_peer_query_no_peer_is_listed() without("cuDeviceCanAccessPeer") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
         unsupported(backend.extension().set_peer(0, 1, true), "peer access");
     }
 
-    fn without_the_function_that_takes_it_back_it_stays() without("cuCtxDisablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+    fn without_peer_disabling_a_peer_stays_enabled() without("cuCtxDisablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         backend.extension().set_peer(0, 1, true).expect("it can");
         unsupported(backend.extension().set_peer(0, 1, false), "cuCtxDisablePeerAccess");
         assert_eq!((backend.counters().peer_enables, backend.counters().peer_disables), (1, 0));
     }
 
-    fn without_host_functions_transfers_work_and_host_memory_is_left_to_the_caller() without("cuLaunchHostFunc") {
+    fn without_host_functions_only_pageable_fills_are_unsupported() without("cuLaunchHostFunc") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let source = Buffer::<u8, _>::from_slice(Host::new(&backend, 0), &[9; 1000]).expect("room");
@@ -224,7 +224,7 @@ lacking! {
         drop((source, gpu));
     }
 
-    fn without_fills_of_words_and_words_of_streams_copies_do_both() without("cuMemsetD32Async", "cuStreamWriteValue64_v2") {
+    fn without_word_fills_and_stream_words_copies_replace_them() without("cuMemsetD32Async", "cuStreamWriteValue64_v2") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut buffer = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
@@ -239,7 +239,7 @@ lacking! {
         assert_eq!(buffer.to_vec().expect("a copy")[..3], [5, 0x0000_0006_0000_0006, 0x0000_0007_0000_0007]);
     }
 
-    fn without_cooperative_launches_and_loading_ahead_kernels_run() without("cuLaunchCooperativeKernel", "cuFuncLoad", "cuModuleLoadDataEx") {
+    fn without_cooperative_launch_and_preload_kernels_run() without("cuLaunchCooperativeKernel", "cuFuncLoad", "cuModuleLoadDataEx") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
@@ -260,7 +260,7 @@ lacking! {
 }
 
 alone! {
-    fn a_driver_that_drives_nothing_says_so() with("RINGMEM_DOUBLE_DEVICES" = 0) {
+    fn a_driver_without_devices_is_an_error() with("RINGMEM_DOUBLE_DEVICES" = 0) {
         let driver = Driver::load().expect("there is a driver");
         assert_eq!(driver.gpus().expect("it can be asked"), []);
         let error = CudaBackend::open().expect_err("there is no device");

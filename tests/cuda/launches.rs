@@ -13,7 +13,7 @@ fn launched(backend: &dyn Backend, module: ModuleId, name: &str, arguments: &[u6
 }
 
 alone! {
-    fn a_kernel_that_was_found_is_found_again_by_all_that_names_it_and_goes_with_its_module() {
+    fn cached_kernels_are_found_by_module_and_name_until_unload() {
         let (backend, other) = (rig::open(), rig::open());
         let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");
         let address = bytes.device_address().expect("it has one").get();
@@ -45,7 +45,7 @@ alone! {
         other.close_stream(foreign);
     }
 
-    fn only_a_resident_kernel_of_several_groups_is_launched_cooperatively() {
+    fn only_resident_kernels_of_many_groups_launch_cooperatively() {
         let (backend, double) = (rig::open(), Double::new());
         let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");
         let arguments = [bytes.device_address().expect("it has one").get(), 0];
@@ -62,7 +62,7 @@ alone! {
         backend.close_stream(stream);
     }
 
-    fn a_stream_keeps_the_events_of_kernels_that_were_queued_in_a_row() {
+    fn a_stream_reuses_the_events_of_a_burst_of_kernels() {
         let (backend, double) = (rig::open(), Double::new());
         let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");
         let address = bytes.device_address().expect("it has one").get();

@@ -62,7 +62,7 @@ fn eventually(fact: &str, holds: impl Fn() -> bool) {
 }
 
 alone! {
-    fn a_pool_keeps_what_is_freed_and_gives_it_back_when_told() {
+    fn a_driver_pool_keeps_freed_memory_until_trimmed() {
         let (backend, double) = (rig::open(), Double::new());
         assert!(backend.capabilities(0).expect("device 0").stream_ordered);
         assert!(Buffer::<u8, _>::new(Device::new(&backend, 0), 1).expect("room").is_device_backed());
@@ -78,7 +78,7 @@ alone! {
         assert_eq!((backend.memory_info(0).expect("device 0"), double.calls("cuMemPoolTrimTo")), (before, 1));
     }
 
-    fn a_pool_is_not_trimmed_while_a_kernel_runs() {
+    fn trim_is_busy_while_a_kernel_runs() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -90,7 +90,7 @@ alone! {
         backend.trim(0).expect("idle");
     }
 
-    fn memory_in_the_order_of_a_stream_is_ready_when_the_stream_says_so() {
+    fn stream_ordered_memory_has_a_ready_ticket() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let block = backend.allocate(&request(MemoryLocation::Device, 100, 8, Options::ZEROED), Some(stream.id())).expect("room");
@@ -107,7 +107,7 @@ alone! {
         free(&plain, &block).expect("a live block");
     }
 
-    fn a_device_without_pools_gets_its_memory_from_the_driver() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=0") {
+    fn without_pools_memory_uses_plain_driver_calls() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=0") {
         let (backend, double) = (rig::open(), Double::new());
         assert!(!backend.capabilities(0).expect("device 0").stream_ordered);
         double.reset();
@@ -115,7 +115,7 @@ alone! {
         assert_eq!((double.calls("cuMemAlloc_v2"), double.calls("cuMemFree_v2")), (1, 1));
     }
 
-    fn any_alignment_up_to_the_largest_is_had_everywhere() {
+    fn every_alignment_up_to_the_largest_works_everywhere() {
         let backend = rig::open();
         let most = backend.capabilities(0).expect("device 0").largest_align as usize;
         for location in [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified] {
@@ -128,7 +128,7 @@ alone! {
         }
     }
 
-    fn a_block_is_freed_once_and_as_what_it_is() {
+    fn a_block_is_freed_once_with_its_own_layout() {
         let backend = rig::open();
         let block = backend.allocate(&request(MemoryLocation::Pinned, 100, 8, Options::WRITE_COMBINED), None).expect("room");
         let wrong = Block { layout: Layout::new::<u8>(), ready: None, ..block };
@@ -141,7 +141,7 @@ alone! {
         assert!(matches!(error, Error::Foreign { call: "copy", layouts: None, .. }), "{error}");
     }
 
-    fn write_combined_memory_has_another_address_on_devices() {
+    fn write_combined_memory_works_at_its_device_address() {
         let backend = rig::open();
         let memory = Pinned::new(&backend, 0).with(Options::WRITE_COMBINED);
         let mut words = PinnedBuffer::<u64>::new(memory.clone(), 4).expect("room");
@@ -170,7 +170,7 @@ alone! {
         stream.synchronize().expect("the kernel has seen the word");
     }
 
-    fn what_a_driver_says_of_a_free_is_told_and_the_block_is_gone() {
+    fn a_failed_free_is_an_error_and_releases_the_block() {
         let settings = Settings { stream_ordered: false, ..Settings::default() };
         let (backend, double) = (CudaBackend::with(settings).expect("a driver"), Double::new());
         let block = backend.allocate(&request(MemoryLocation::Device, 100, 8, Options::empty()), None).expect("room");
@@ -188,7 +188,7 @@ alone! {
         assert_eq!(said, 0);
     }
 
-    fn a_fill_takes_nothing_up_but_the_eight_bytes_of_a_pattern_that_no_fill_of_the_driver_takes() {
+    fn a_fill_uploads_at_most_one_eight_byte_pattern() {
         let (backend, double) = (rig::open(), Double::new());
         let mut words = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
         let mut halves = Buffer::<u16, _>::new(Device::new(&backend, 0), 100).expect("room");
@@ -203,7 +203,7 @@ alone! {
         assert_eq!((counters.uploads.count, counters.fills.count), (0, 6));
     }
 
-    fn managed_memory_is_advised_moved_ahead_and_copied_by_anybody() {
+    fn managed_memory_can_be_advised_prefetched_and_copied() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 5000).expect("managed memory");
@@ -226,14 +226,14 @@ alone! {
         drop(managed);
     }
 
-    fn managed_memory_is_refused_where_a_device_has_none() with("RINGMEM_DOUBLE_ATTRIBUTES" = "83=0") {
+    fn managed_memory_is_unsupported_without_the_attribute() with("RINGMEM_DOUBLE_ATTRIBUTES" = "83=0") {
         let backend = rig::open();
         assert!(!backend.capabilities(0).expect("device 0").unified);
         let error = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 8).expect_err("there is none");
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
-    fn the_host_does_not_touch_managed_memory_under_a_kernel_where_it_must_not() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+    fn managed_memory_is_busy_under_a_kernel_without_concurrency() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
         let backend = rig::open();
         let mut managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect("managed memory");
         assert!(!backend.capabilities(0).expect("device 0").concurrent_managed_access);
@@ -248,7 +248,7 @@ alone! {
         assert_eq!(managed.as_slice().expect("no kernel runs"), [1; 100]);
     }
 
-    fn managed_memory_that_cannot_be_moved_ahead_is_given_as_it_is() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+    fn unsupported_prefetches_leave_managed_memory_unmoved() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         for to in [Some(0), None] {
@@ -262,7 +262,7 @@ alone! {
         assert_eq!(backend.counters().prefetches.count, 0);
     }
 
-    fn what_a_device_says_of_itself_is_what_it_can_do() {
+    fn capabilities_follow_the_default_attributes() {
         let backend = rig::open();
         let able = backend.capabilities(0).expect("device 0");
         assert!(able.unified && able.concurrent_managed_access && able.system_scope && able.stream_ordered);
@@ -270,7 +270,7 @@ alone! {
         assert!(backend.system_atomics(0).expect("device 0").is_none(), "over PCIe nothing shows it");
     }
 
-    fn a_device_that_says_little_can_do_little() with("RINGMEM_DOUBLE_ATTRIBUTES" = "75=6,89=0,86=1,18=1") {
+    fn capabilities_follow_changed_attributes() with("RINGMEM_DOUBLE_ATTRIBUTES" = "75=6,89=0,86=1,18=1") {
         let backend = rig::open();
         let able = backend.capabilities(0).expect("device 0");
         assert!(!able.system_scope && !able.concurrent_managed_access && able.host_native_atomics && able.shared_memory);
@@ -279,7 +279,7 @@ alone! {
         assert_eq!((visibility, TransferStrategy::for_device(visibility, &able)), (MemoryVisibility::DeviceScope, TransferStrategy::Async));
     }
 
-    fn no_more_is_pinned_than_the_budget_until_it_is_really_given_back() {
+    fn the_pinned_budget_counts_memory_until_the_driver_frees_it() {
         let (settings, double) = (Settings { pinned_budget: 10_000, ..Settings::default() }, Double::new());
         let backend = CudaBackend::with(settings).expect("a driver");
         let pinned = |bytes| backend.allocate(&request(MemoryLocation::Pinned, bytes, 8, Options::empty()), None);
@@ -315,7 +315,7 @@ alone! {
         free(&backend, &pinned(10_000).expect("all of it")).expect("a live block");
     }
 
-    fn memory_that_was_registered_is_as_good_as_pinned_until_it_goes() {
+    fn registered_memory_counts_as_pinned_until_dropped() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut bytes = vec![7_u8; 10_000];
@@ -338,7 +338,7 @@ alone! {
         assert_eq!(backend.counters().pinned_live.bytes, 0);
     }
 
-    fn a_shortage_is_told_in_figures() with("RINGMEM_DOUBLE_MEMORY" = 1 << 20) {
+    fn out_of_memory_has_figures() with("RINGMEM_DOUBLE_MEMORY" = 1 << 20) {
         let backend = rig::open();
         let error = Buffer::<u8, _>::new(Device::new(&backend, 0), 2 << 20).expect_err("not so much");
         assert!(matches!(error, Error::OutOfMemory { requested, free, largest } if requested == 2 << 20 && free <= 1 << 20 && largest == free), "{error}");
@@ -346,7 +346,7 @@ alone! {
         assert!(pinned.is_pinned());
     }
 
-    fn what_is_not_freed_because_of_a_kernel_counts_against_every_limit() {
+    fn frees_deferred_by_a_kernel_count_against_every_limit() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let memory = || Pinned::new(&backend, 0);
@@ -380,7 +380,7 @@ alone! {
         assert_eq!((pinned.trim_older_than(Duration::ZERO), pool.trim_to(0)), (1 << 20, 1 << 20));
     }
 
-    fn what_a_manager_frees_under_a_kernel_counts_until_it_has_gone() {
+    fn a_manager_s_deferred_free_counts_until_it_completes() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let manager = MemoryManager::with_limit(Pinned::new(&backend, 0), 3000);
@@ -397,7 +397,7 @@ alone! {
         eventually("the budget has its bytes back", || manager.budget().used() == 0);
     }
 
-    fn what_a_limit_is_about_to_get_back_is_waited_for() {
+    fn a_pool_waits_for_a_pending_free_of_a_limit() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let limited = Limited::new(Pinned::new(&backend, 0), 1000);
@@ -421,7 +421,7 @@ alone! {
         assert_eq!(limited.used(), 0);
     }
 
-    fn a_kept_value_that_asks_what_is_used_of_a_limit_waits_for_nobody() {
+    fn a_kept_value_that_reads_a_limit_does_not_deadlock() {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             let backend = rig::open();
@@ -440,7 +440,7 @@ alone! {
         receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");
     }
 
-    fn what_a_kernel_keeps_from_being_freed_is_waited_for() {
+    fn a_pool_waits_for_frees_deferred_by_a_kernel() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let builder = Pool::builder(Pinned::new(&backend, 0)).limit(1 << 20).slab(1 << 19).patience(rig::LIMIT);

@@ -9,7 +9,7 @@ use ringmem_kernels::{ABI, IMAGE};
 use crate::rig::{self, Double, alone};
 
 alone! {
-    fn bytes_go_from_device_to_device_directly_where_one_reaches_the_other() with("RINGMEM_DOUBLE_DEVICES" = 3, "RINGMEM_DOUBLE_PEERS" = "0>1") {
+    fn peer_copies_are_direct_once_enabled() with("RINGMEM_DOUBLE_DEVICES" = 3, "RINGMEM_DOUBLE_PEERS" = "0>1") {
         let (backend, double) = (rig::open(), Double::new());
         let peers: Vec<_> = (0..3).map(|device| backend.capabilities(device).expect("a device").peers).collect();
         assert_eq!(peers, [vec![1], vec![], vec![]]);
@@ -40,7 +40,7 @@ alone! {
         assert_eq!((double.calls("cuCtxDisablePeerAccess"), backend.counters().peer_disables), (1, 1));
     }
 
-    fn a_kernel_runs_on_the_device_of_its_stream_and_streams_wait_across_devices() with("RINGMEM_DOUBLE_DEVICES" = 2) {
+    fn kernels_and_stream_waits_work_on_two_devices() with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
@@ -56,7 +56,7 @@ alone! {
         }
     }
 
-    fn a_device_that_nobody_uses_is_not_opened() with("RINGMEM_DOUBLE_DEVICES" = 4) {
+    fn an_unused_device_is_not_opened() with("RINGMEM_DOUBLE_DEVICES" = 4) {
         let (backend, double) = (rig::open(), Double::new());
         drop(GpuBuffer::<u8>::new(Device::new(&backend, 2), 100).expect("room"));
         assert_eq!(double.calls("cuDevicePrimaryCtxRetain"), 1);

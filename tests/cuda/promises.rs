@@ -29,7 +29,7 @@ fn place(block: &Block) -> Place {
 }
 
 alone! {
-    fn a_block_lies_within_what_the_driver_gave_for_it_at_every_alignment() {
+    fn aligned_blocks_stay_within_their_driver_allocation() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified] {
@@ -47,7 +47,7 @@ alone! {
         }
     }
 
-    fn a_word_of_managed_memory_is_published_like_any_other() {
+    fn a_word_of_managed_memory_can_be_published() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let block = backend.allocate(&request(MemoryLocation::Unified, 16, 8, Options::empty()), None).expect("room");
@@ -65,7 +65,7 @@ alone! {
         free(&backend, &block);
     }
 
-    fn who_queues_a_copy_within_pinned_memory_waits_for_no_kernel() with("RINGMEM_DOUBLE_DEADLINE_MS" = 3000) {
+    fn queueing_a_pinned_to_pinned_copy_waits_for_no_kernel() with("RINGMEM_DOUBLE_DEADLINE_MS" = 3000) {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let from = Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[6; 100]).expect("room");
@@ -78,7 +78,7 @@ alone! {
         drop(from);
     }
 
-    fn what_is_freed_while_another_thread_launches_waits_for_no_kernel() with("RINGMEM_DOUBLE_DEADLINE_MS" = 3000) {
+    fn a_free_concurrent_with_a_launch_waits_for_no_kernel() with("RINGMEM_DOUBLE_DEADLINE_MS" = 3000) {
         let backend = CudaBackend::with(Settings { stream_ordered: false, ..Settings::default() }).expect("a driver");
         let stream = Stream::new(&backend, 0).expect("a stream");
         drop(Held::on(&stream));
@@ -106,15 +106,15 @@ alone! {
         assert_eq!(backend.waiting(), 0);
     }
 
-    fn a_driver_that_knows_neither_pools_nor_words_drives_its_devices() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=-,122=-") {
+    fn a_driver_without_pools_and_stream_words_works() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=-,122=-") {
         published_and_read();
     }
 
-    fn words_of_streams_are_asked_for_by_the_number_of_the_function_that_writes_them() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=1") {
+    fn publishing_works_with_only_the_old_stream_word_attribute() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=1") {
         published_and_read();
     }
 
-    fn an_element_of_eight_bytes_is_filled_where_pageable_memory_is_read_late()
+    fn eight_byte_fills_work_with_late_pageable_reads()
     with("RINGMEM_DOUBLE_ATTRIBUTES" = "88=1", "RINGMEM_DOUBLE_DELAY_US" = 2000) {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -135,7 +135,7 @@ alone! {
         }
     }
 
-    fn memory_whose_zeroing_fails_goes_in_the_order_of_its_stream() {
+    fn memory_with_failed_zeroing_is_freed_in_stream_order() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -147,7 +147,7 @@ alone! {
         drop(held);
     }
 
-    fn what_is_behind_a_kernel_of_a_closed_stream_is_over_before_the_driver_goes() with("RINGMEM_DOUBLE_DELAY_US" = 30_000) {
+    fn closing_the_backend_waits_for_work_of_closed_streams() with("RINGMEM_DOUBLE_DELAY_US" = 30_000) {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -159,7 +159,7 @@ alone! {
         drop((pending.expect("as many"), held, stream, backend));
     }
 
-    fn a_fork_waits_for_no_lock_of_a_thread_that_it_has_not() with("RINGMEM_DOUBLE_DELAY_US" = 100_000) {
+    fn drops_in_a_fork_wait_for_no_lock_of_the_parent() with("RINGMEM_DOUBLE_DELAY_US" = 100_000) {
         let (backend, double) = (rig::open(), Double::new());
         let [one, other] = [(); 2].map(|()| PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 8).expect("room"));
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -185,7 +185,7 @@ alone! {
         drop(filled.wait().expect("done"));
     }
 
-    fn a_fork_is_told_that_it_has_no_driver_also_where_none_would_be_asked() {
+    fn host_memory_calls_fail_in_a_fork() {
         let backend = rig::open();
         // SAFETY: the child only calls this library, and exits at once.
         let child = unsafe { libc::fork() };
@@ -199,7 +199,7 @@ alone! {
         assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
     }
 
-    fn the_host_leaves_managed_memory_to_the_driver_under_a_kernel_where_it_must() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+    fn managed_memory_is_copied_by_the_driver_under_a_kernel() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
         let (backend, double) = (rig::open(), Double::new());
         let block = backend.allocate(&request(MemoryLocation::Unified, 80, 8, Options::empty()), None).expect("room");
         let stream = Stream::new(&backend, 0).expect("a stream");

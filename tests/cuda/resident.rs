@@ -45,7 +45,7 @@ fn refused<T>(outcome: Result<T, Error>) -> [u64; 4] {
 }
 
 alone! {
-    fn a_kernel_that_would_not_fit_beside_those_that_stay_is_refused_with_the_figures() {
+    fn a_launch_beyond_the_free_residency_is_an_error() {
         let backend = rig::open();
         let streams: [Stream; 3] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
         let held = words(&backend);
@@ -71,7 +71,7 @@ alone! {
         assert!(matches!(stay(&backend, &held, 65, &streams[2]), Err(Error::Size { asked: 65, least: 1, most: MOST, .. })));
     }
 
-    fn a_kernel_that_would_enlarge_the_local_memory_is_refused_beside_a_resident_one() with("RINGMEM_DOUBLE_LOCAL" = "increment=256,hold=64", "RINGMEM_DOUBLE_DEADLINE_MS" = "2000") {
+    fn growing_local_memory_under_a_resident_kernel_is_busy() with("RINGMEM_DOUBLE_LOCAL" = "increment=256,hold=64", "RINGMEM_DOUBLE_DEADLINE_MS" = "2000") {
         let backend = rig::open();
         let streams: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
@@ -93,7 +93,7 @@ alone! {
         end(resident);
     }
 
-    fn a_channel_s_kernel_stays_and_one_that_takes_an_epoch() {
+    fn channel_and_epoch_kernels_count_as_resident() {
         let backend = rig::open();
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));

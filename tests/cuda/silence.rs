@@ -25,7 +25,7 @@ fn is_silence(error: &Error) -> bool {
 }
 
 alone! {
-    fn a_use_whose_wait_fails_stays_listed() {
+    fn a_use_with_a_failed_wait_stays_listed() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -42,7 +42,7 @@ alone! {
         assert_eq!(filled.as_slice().expect("nothing is queued"), [7; 100]);
     }
 
-    fn what_comes_back_from_a_wait_that_fails_lists_its_operation() {
+    fn a_buffer_returned_by_a_failed_wait_lists_its_operation() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -59,7 +59,7 @@ alone! {
         assert_eq!(filled.as_slice().expect("nothing is queued"), [7; 100]);
     }
 
-    fn a_mirror_waits_again_for_a_transfer_whose_wait_failed() {
+    fn a_mirror_repeats_a_failed_wait() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100).expect("a mirror");
@@ -76,7 +76,7 @@ alone! {
         assert_eq!(mirror.statistics().to_device.count, 1);
     }
 
-    fn a_buffer_that_could_not_be_resized_lists_what_reads_it() {
+    fn a_buffer_with_a_failed_resize_lists_its_copy() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let manager = MemoryManager::new(Pinned::new(&backend, 0));
@@ -92,7 +92,7 @@ alone! {
         stream.synchronize().expect("done");
     }
 
-    fn a_copy_at_once_is_over_when_it_returns_whatever_the_first_answers_are() with("RINGMEM_DOUBLE_DELAY_US" = 20_000) {
+    fn a_blocking_copy_completes_despite_failed_queries() with("RINGMEM_DOUBLE_DELAY_US" = 20_000) {
         let (backend, double) = (rig::open(), Double::new());
         let gpu = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 100]).expect("room");
         let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
@@ -106,7 +106,7 @@ alone! {
         assert_eq!(pinned.as_slice().expect("nothing is queued"), [7; 100]);
     }
 
-    fn an_event_that_says_nothing_is_made_up_for_by_its_stream() {
+    fn a_failed_event_query_falls_back_to_the_stream() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let pending = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 7).expect("a fill");
@@ -115,7 +115,7 @@ alone! {
         assert_eq!(pending.wait().expect("its stream says so").to_vec().expect("a copy"), [7; 100]);
     }
 
-    fn buffers_of_two_devices_list_a_copy_whose_wait_failed() with("RINGMEM_DOUBLE_DEVICES" = 2) {
+    fn buffers_of_a_peer_copy_list_it_after_a_failed_wait() with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let (backend, double) = (rig::open(), Double::new());
         let peers = Peers::new(Pinned::new(&backend, 0)).expect("two devices");
         let [from, to] = [0, 1].map(|device| Buffer::<u8, _>::new(Device::new(&backend, device), 100).expect("room"));

@@ -99,7 +99,7 @@ fn fetched() -> [u64; 3] {
 }
 
 alone! {
-    fn the_free_of_a_block_is_queued_on_the_stream_that_used_it_last() {
+    fn a_free_is_queued_on_the_last_stream_of_its_block() {
         let (backend, double) = (rig::open(), Double::new());
         let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
         let filled = |on: &Stream| on.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered();
@@ -141,7 +141,7 @@ alone! {
         frees(2, "again, on an internal stream");
     }
 
-    fn who_waits_for_a_copy_does_not_wait_for_the_kernel_behind_it() {
+    fn waiting_for_an_operation_ignores_later_kernels() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let filled = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
@@ -154,7 +154,7 @@ alone! {
         behind.wait().expect("done");
     }
 
-    fn small_operations_share_an_event_and_large_ones_have_their_own() {
+    fn only_large_operations_have_an_event_each() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let mut buffer = Buffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).expect("room");
@@ -175,7 +175,7 @@ alone! {
         drop(buffer);
     }
 
-    fn what_was_seen_to_be_over_is_asked_of_nobody_again() {
+    fn a_completed_ticket_needs_no_driver_calls() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").wait().expect("done"));
@@ -185,7 +185,7 @@ alone! {
         assert_eq!(double.all_calls(), before);
     }
 
-    fn pageable_memory_is_read_and_written_when_the_stream_comes_to_it_and_nobody_waits() {
+    fn pageable_copies_access_memory_in_stream_order() {
         const LEN: usize = (2 << 20) + 777;
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -209,7 +209,7 @@ alone! {
         drop((source, gpu));
     }
 
-    fn nothing_is_published_after_what_failed_half_way_and_each_is_told_once() {
+    fn publishing_after_a_partial_failure_is_an_error_once() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
@@ -234,7 +234,7 @@ alone! {
         stream.synchronize().expect("all were told");
     }
 
-    fn who_relies_on_what_failed_half_way_hears_of_it_whoever_was_told() {
+    fn a_partial_failure_is_reported_to_every_dependent_operation() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let gpu = |len| Buffer::<u64, _>::new(Device::new(&backend, 0), len).expect("room");
@@ -261,7 +261,7 @@ alone! {
         assert_eq!(other.to_vec().expect("valid"), [0x0102_0304_0506_0708; 100]);
     }
 
-    fn what_failed_on_a_stream_that_has_gone_is_told_by_the_buffer() {
+    fn a_buffer_reports_a_failure_after_its_stream_was_dropped() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
@@ -275,31 +275,31 @@ alone! {
         assert_eq!(backend.counters().unreported, 0);
     }
 
-    fn a_word_is_published_wherever_it_is_also_where_streams_write_none() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
+    fn words_in_any_memory_are_published_without_stream_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
         words();
     }
 
-    fn a_word_is_published_wherever_it_is() {
+    fn words_in_any_memory_are_published() {
         words();
     }
 
-    fn a_blocking_flush_is_its_copies_and_the_index_behind_them_with_one_wait() {
+    fn a_blocking_flush_to_the_device_waits_once() {
         assert_eq!(flushed(), [2, 1, 1]);
     }
 
-    fn a_blocking_flush_waits_for_each_copy_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
+    fn a_flush_to_the_device_waits_per_copy_without_stream_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
         assert_eq!(flushed(), [3, 0, 3]);
     }
 
-    fn a_blocking_flush_to_the_host_waits_once_too() {
+    fn a_blocking_flush_to_the_host_waits_once() {
         assert_eq!(fetched(), [2, 1, 1]);
     }
 
-    fn a_blocking_flush_to_the_host_waits_for_each_copy_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
+    fn a_flush_to_the_host_waits_per_copy_without_stream_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
         assert_eq!(fetched(), [2, 0, 3]);
     }
 
-    fn answers_whose_slots_were_given_back_have_arrived_whatever_the_wait_said() {
+    fn answers_with_released_slots_arrive_despite_failed_waits() {
         let double = Double::new();
         let mut answers = loop {
             let mut answers = Answers::new();
@@ -317,7 +317,7 @@ alone! {
         assert!(answers.have_arrived());
     }
 
-    fn answers_whose_slots_were_not_given_back_are_copied_again() {
+    fn answers_without_released_slots_are_copied_again() {
         let (mut answers, double) = (Answers::new(), Double::new());
         double.reset();
         double.fail("cuStreamWriteValue64_v2", 1, 999);
@@ -327,7 +327,7 @@ alone! {
         assert_eq!((answers.released(), answers.have_arrived()), (11, true));
     }
 
-    fn who_waits_for_long_sleeps_in_the_driver_and_asks_no_more() {
+    fn a_long_wait_sleeps_in_the_driver_without_polling() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
@@ -346,7 +346,7 @@ alone! {
         waiter.join().expect("no panic");
     }
 
-    fn a_look_that_fails_is_repeated_and_no_stream_is_given_up_for_it() {
+    fn a_failed_driver_query_is_repeated() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         for symbol in ["cuEventQuery", "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuCtxGetCurrent"] {
@@ -357,7 +357,7 @@ alone! {
         }
     }
 
-    fn a_stream_that_is_closed_takes_nothing_and_has_reached_everything() {
+    fn a_closed_stream_is_complete_and_accepts_nothing() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let (id, ticket) = (stream.id(), Ticket { stream: stream.id(), number: 1 });
@@ -369,7 +369,7 @@ alone! {
         backend.close_stream(id);
     }
 
-    fn a_stream_that_is_closed_under_a_kernel_gives_away_no_handle() {
+    fn a_stream_closed_under_a_kernel_has_no_raw_handle() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let (id, held) = (stream.id(), Held::on(&stream));
@@ -378,7 +378,7 @@ alone! {
         drop(held);
     }
 
-    fn a_stream_whose_end_could_not_be_marked_returns_to_the_stock_when_it_is_over() {
+    fn a_stream_with_a_failed_end_event_is_reused_when_idle() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let (id, held) = (stream.id(), Held::on(&stream));
@@ -405,7 +405,7 @@ alone! {
 const STOCK: usize = 26;
 
 /// The driver creates and destroys streams only without kernels, and has 32 hardware queues.
-fn many_streams_under_a_kernel() {
+fn a_hundred_streams_under_a_kernel() {
     let (backend, double) = (rig::open(), Double::new());
     let first = Stream::new(&backend, 0).expect("a stream");
     let held = Held::on(&first);
@@ -421,18 +421,18 @@ fn many_streams_under_a_kernel() {
 }
 
 #[test]
-fn streams_are_neither_created_nor_destroyed_under_a_kernel_and_share_no_queue_with_it() {
-    let name = concat!(module_path!(), "::streams_are_neither_created_nor_destroyed_under_a_kernel_and_share_no_queue_with_it");
+fn streams_are_reused_under_a_kernel_and_share_no_queue() {
+    let name = concat!(module_path!(), "::streams_are_reused_under_a_kernel_and_share_no_queue");
     let alone = Alone::new(name)
         .with("RINGMEM_DOUBLE_WAITS", "cuStreamCreate,cuStreamDestroy_v2")
         .with("RINGMEM_DOUBLE_QUEUES", 32)
         .with("RINGMEM_DOUBLE_DEADLINE_MS", 3000);
-    rig::clean(&alone, many_streams_under_a_kernel);
+    rig::clean(&alone, a_hundred_streams_under_a_kernel);
 }
 
 #[test]
-fn a_context_that_breaks_ends_every_wait_and_tells_whoever_waits() {
-    let alone = Alone::new(concat!(module_path!(), "::a_context_that_breaks_ends_every_wait_and_tells_whoever_waits"));
+fn a_broken_context_ends_every_wait_with_its_error() {
+    let alone = Alone::new(concat!(module_path!(), "::a_broken_context_ends_every_wait_with_its_error"));
     if !alone.is_here() {
         assert!(alone.run().contains(": 0 leaked"));
         return;

@@ -213,7 +213,7 @@ proptest! {
 }
 
 #[test]
-fn which_memory_is_chosen_at_run_time_and_who_may_touch_it_is_not() {
+fn memory_is_chosen_at_run_time_with_fixed_visibility() {
     let backend = backend();
     let arena = Arena::new(Pinned::new(&backend, 0), 4096, 64).expect("room");
     let chosen: [Arc<dyn Memory<Visibility = Both>>; 3] =
@@ -258,7 +258,7 @@ unsafe impl Memory for Broken {
 }
 
 #[test]
-fn what_a_memory_says_is_told_by_new_and_close_and_counted_by_drop() {
+fn new_and_close_return_errors_and_drop_counts_them() {
     let backend = backend();
     let memory = Device::new(&Arc::clone(&backend).erased(), 0);
     let refuses = Broken { memory: memory.clone(), gives: false, frees: AtomicU64::new(0) };
@@ -275,7 +275,7 @@ fn what_a_memory_says_is_told_by_new_and_close_and_counted_by_drop() {
 }
 
 #[test]
-fn an_arena_s_block_is_free_again_after_its_uses_and_goes_last() {
+fn an_arena_reuses_blocks_after_their_uses() {
     let backend = backend();
     let arena = Arena::new(Device::new(&backend, 0), 1024, 256).expect("room");
     let (base, size) = (arena.device_address().expect("device memory").get(), arena.size() as u64);
@@ -313,7 +313,7 @@ fn an_arena_s_block_is_free_again_after_its_uses_and_goes_last() {
 }
 
 #[test]
-fn a_buffer_is_never_seen_freed_before_the_work_that_was_queued_on_it_is_done() {
+fn a_buffer_is_freed_only_after_its_queued_work() {
     let backend = backend();
     let (stream, memory) = (Stream::new(&backend, 0).expect("a stream"), Device::new(&backend, 0));
     for round in 1..=200 {
@@ -329,7 +329,7 @@ fn a_buffer_is_never_seen_freed_before_the_work_that_was_queued_on_it_is_done() 
 }
 
 #[test]
-fn a_closure_that_panics_writes_nothing_to_the_device_and_the_buffer_stays_good() {
+fn a_panicking_closure_uploads_nothing() {
     let backend = backend();
     let mut device = GpuBuffer::from_slice(Device::new(&backend, 0), &[1_u8; 10]).expect("room");
     let mut pinned = PinnedBuffer::from_slice(Pinned::new(&backend, 0), &[1_u8; 10]).expect("room");
@@ -349,7 +349,7 @@ fn a_closure_that_panics_writes_nothing_to_the_device_and_the_buffer_stays_good(
 }
 
 #[test]
-fn buffers_of_a_memory_that_stays_count_no_owner() {
+fn buffers_of_a_static_memory_count_no_owners() {
     static MEMORY: OnceLock<Device> = OnceLock::new();
     let memory = MEMORY.get_or_init(|| Device::new(&HostBackend::builder().build().expect("a backend").erased(), 0));
     let owners = || Arc::strong_count(memory.backend());

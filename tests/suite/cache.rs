@@ -22,7 +22,7 @@ fn figures<V: Clone>(cache: &LruCache<u64, V>) -> (u64, u64, u64, usize) {
 }
 
 #[test]
-fn the_insertion_after_the_last_that_fits_makes_one_entry_give_way() {
+fn inserting_into_a_full_cache_evicts_the_oldest_entry() {
     let cache = cache(1000);
     for key in 0..1000 {
         assert_eq!(cache.get_or_insert_with(&key, |key| key * 2), key * 2);
@@ -37,7 +37,7 @@ fn the_insertion_after_the_last_that_fits_makes_one_entry_give_way() {
 }
 
 #[test]
-fn a_key_that_many_ask_for_at_once_is_computed_once() {
+fn concurrent_requests_compute_a_key_once() {
     const THREADS: usize = 8;
     let (cache, computed, together) = (cache(10), AtomicUsize::new(0), Barrier::new(THREADS));
     thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn a_key_that_many_ask_for_at_once_is_computed_once() {
 }
 
 #[test]
-fn who_computes_one_key_keeps_no_other_waiting() {
+fn computing_one_key_does_not_block_another() {
     let (cache, is_inside, may_go) = (cache(10), AtomicUsize::new(0), AtomicUsize::new(0));
     let until = |flag: &AtomicUsize| {
         let begun = Instant::now();
@@ -81,7 +81,7 @@ fn who_computes_one_key_keeps_no_other_waiting() {
 }
 
 #[test]
-fn what_could_not_be_computed_is_not_kept() {
+fn a_failed_or_panicked_computation_is_not_kept() {
     let cache = cache(2);
     assert_eq!(cache.get_or_try_insert_with(&1, |_| Err::<u8, _>("no")), Err("no"));
     assert_eq!((figures(&cache), cache.contains(&1)), ((0, 1, 0, 0), false));
@@ -93,7 +93,7 @@ fn what_could_not_be_computed_is_not_kept() {
 }
 
 #[test]
-fn what_could_not_be_cloned_is_not_kept() {
+fn a_value_whose_clone_panics_is_not_inserted() {
     static PANICS: AtomicBool = AtomicBool::new(true);
     #[derive(Debug, PartialEq)]
     struct Value(u8);
@@ -117,7 +117,7 @@ fn what_could_not_be_cloned_is_not_kept() {
 }
 
 #[test]
-fn who_has_waited_for_a_failure_tries_himself() {
+fn a_waiter_retries_after_a_failed_computation() {
     let (cache, tries) = (cache(2), AtomicUsize::new(0));
     thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -164,23 +164,23 @@ fn rounds(failing: usize, is_there: bool) {
 }
 
 #[test]
-fn however_many_compute_in_vain_at_once_nothing_is_kept() {
+fn concurrent_failed_computations_keep_nothing() {
     rounds(4, false);
 }
 
 #[test]
-fn what_one_computes_is_kept_however_many_computed_in_vain() {
+fn one_successful_computation_is_kept_among_failures() {
     rounds(3, true);
 }
 
 #[test]
-fn a_capacity_without_bounds_takes_no_room_ahead() {
+fn an_unbounded_capacity_allocates_nothing_ahead() {
     let cache = LruCache::<u64, u64>::new(NonZeroUsize::MAX);
     assert_eq!((cache.get_or_insert_with(&1, |key| key + 1), figures(&cache)), (2, (0, 1, 0, 1)));
 }
 
 #[test]
-fn a_look_that_finds_clones_no_key() {
+fn a_hit_clones_no_key() {
     #[derive(PartialEq, Eq, Hash)]
     struct Key(u64);
     static CLONES: AtomicUsize = AtomicUsize::new(0);
@@ -200,7 +200,7 @@ fn a_look_that_finds_clones_no_key() {
 
 proptest! {
     #[test]
-    fn any_sequence_is_that_of_a_list(capacity in 1..20_usize, keys in prop::collection::vec((0..30_u64, 0..10_u8), 0..400)) {
+    fn random_operations_follow_a_list(capacity in 1..20_usize, keys in prop::collection::vec((0..30_u64, 0..10_u8), 0..400)) {
         let cache = cache(capacity);
         let (mut list, mut hits, mut evictions) = (Vec::new(), 0, 0);
         for (key, what) in keys {

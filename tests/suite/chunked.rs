@@ -78,7 +78,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn chunks_are_whole_elements_and_together_all_of_them(len in 0_u64..5000, size in 1_u64..=24, chunk in 0_u64..2000) {
+    fn chunks_are_whole_elements_and_cover_the_buffer(len in 0_u64..5000, size in 1_u64..=24, chunk in 0_u64..2000) {
         let chunks = Chunks::new(len, size, chunk);
         if chunk < size {
             let is_refused = matches!(chunks, Err(Error::Size { asked, least, .. }) if (asked, least) == (chunk, size));
@@ -107,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_byte_arrives_once_whatever_an_element_and_a_chunk_measure(len in 0_usize..300, size in 0_usize..8, more in 0_u64..500, depth in 1..=8_u32) {
+    fn every_byte_is_copied_once_for_any_element_and_chunk_size(len in 0_usize..300, size in 0_usize..8, more in 0_u64..500, depth in 1..=8_u32) {
         type Copied = fn(usize, u64, u32);
         const SIZES: [(usize, Copied); 8] = [
             (1, copied::<1>), (2, copied::<2>), (3, copied::<3>), (7, copied::<7>),
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_any_call_and_comes_back() {
+fn invalid_chunks_are_errors_and_return_the_buffers() {
     let backend = backend();
     let stream = stream(&backend);
     let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("watched"));
@@ -144,7 +144,7 @@ fn what_makes_no_sense_is_refused_before_any_call_and_comes_back() {
 }
 
 #[test]
-fn no_more_chunks_are_queued_than_the_depth_and_the_next_when_one_is_over() {
+fn at_most_depth_chunks_are_queued() {
     for depth in 1..=MOST_DEPTH {
         let backend = backend();
         let stream = stream(&backend);
@@ -166,7 +166,7 @@ fn no_more_chunks_are_queued_than_the_depth_and_the_next_when_one_is_over() {
 }
 
 #[test]
-fn progress_is_told_of_each_chunk_in_order() {
+fn progress_is_reported_per_chunk_in_order() {
     let backend = backend();
     let (from, to) = ends::<[u8; 3]>(&backend, 100);
     let copy = Chunked::new(&stream(&backend), from, to, 32, 4).expect("it is queued");
@@ -176,7 +176,7 @@ fn progress_is_told_of_each_chunk_in_order() {
 }
 
 #[test]
-fn nothing_is_nothing_to_do() {
+fn an_empty_copy_is_done_at_once() {
     let backend = backend();
     let stream = stream(&backend);
     let (from, to) = ends::<u64>(&backend, 0);
@@ -191,7 +191,7 @@ fn nothing_is_nothing_to_do() {
 }
 
 #[test]
-fn whichever_call_fails_both_ends_come_back_and_what_was_told_has_arrived() {
+fn a_failed_chunk_returns_both_buffers() {
     let mut struck = 0;
     for when_executed in [false, true] {
         for (verb, calls) in [(Verb::Copy, 12), (Verb::Wait, 12), (Verb::After, 2)] {
@@ -227,7 +227,7 @@ fn whichever_call_fails_both_ends_come_back_and_what_was_told_has_arrived() {
 }
 
 #[test]
-fn a_chunk_that_failed_has_not_arrived_whoever_was_told() {
+fn a_chunk_with_a_reported_failure_is_not_counted() {
     for nth in 1..=3 {
         let backend = backend();
         let stream = stream(&backend);
@@ -247,7 +247,7 @@ fn a_chunk_that_failed_has_not_arrived_whoever_was_told() {
 }
 
 #[test]
-fn the_first_chunk_that_is_refused_leaves_nothing_queued() {
+fn a_rejected_first_chunk_leaves_nothing_queued() {
     let backend = backend();
     let stream = stream(&backend);
     let (from, to) = ends::<u8>(&backend, 1000);
@@ -258,7 +258,7 @@ fn the_first_chunk_that_is_refused_leaves_nothing_queued() {
 }
 
 #[test]
-fn a_copy_that_is_dropped_does_no_more_than_is_queued_and_one_that_is_forgotten_hurts_nobody() {
+fn a_dropped_or_forgotten_copy_queues_no_more_chunks() {
     let backend = backend();
     let stream = stream(&backend);
     for forgotten in [false, true] {
@@ -278,7 +278,7 @@ fn a_copy_that_is_dropped_does_no_more_than_is_queued_and_one_that_is_forgotten_
 }
 
 #[test]
-fn leases_are_copied_as_buffers_are() {
+fn leases_can_be_copied_in_chunks() {
     let backend = backend();
     let registry = Registry::new();
     let (from, to) = ends::<u8>(&backend, 1000);

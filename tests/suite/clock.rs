@@ -69,7 +69,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn processes_that_share_a_clock_get_no_stamp_twice() {
+fn processes_that_share_a_clock_get_unique_stamps() {
     let fd = memfd_create(c"clock", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&fd, size_of::<Shared>() as u64).unwrap();
     let shared = map(fd.as_fd());

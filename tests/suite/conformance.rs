@@ -21,7 +21,7 @@ fn least() -> Subject {
     Subject::new(Arc::new(minimal::Minimal(backend))).counting(move || counted.counters().into())
 }
 
-fn carved() -> Subject {
+fn over_arenas() -> Subject {
     let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
     let device = Arena::new(Device::new(&backend, 0), 2 << 20, 4096).expect("room");
     let pinned = Arena::new(Pinned::new(&backend, 0), 2 << 20, 4096).expect("room");
@@ -38,53 +38,53 @@ macro_rules! checks {
         mod required_methods {
             $(#[test] fn $name() { super::run(super::least(), stringify!($name)); })*
         }
-        mod carved_memory {
-            $(#[test] fn $name() { super::run(super::carved(), stringify!($name)); })*
+        mod arena_memory {
+            $(#[test] fn $name() { super::run(super::over_arenas(), stringify!($name)); })*
         }
     };
 }
 
 checks! {
-    blocks_are_as_long_and_aligned_as_asked_and_where_they_were_asked_for,
-    options_do_what_they_say_or_are_refused,
-    sizes_alignments_and_devices_that_there_are_not_are_refused,
-    memory_runs_out_with_figures_and_is_back_after_frees,
-    what_is_free_goes_down_by_what_is_taken_and_up_again,
-    memory_that_the_host_sees_is_zeroed,
-    a_buffer_is_freed_once_also_by_unwinding,
-    a_buffer_without_bytes_asks_for_nothing,
-    allocation_in_the_order_of_a_stream_can_be_used_everywhere,
-    bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay,
-    fills_of_every_size_set_their_range_and_no_more,
-    fills_take_elements_of_any_size,
-    copies_between_device_buffers_do_not_pass_through_the_host,
+    blocks_have_the_requested_size_alignment_and_location,
+    options_take_effect_or_are_errors,
+    invalid_sizes_alignments_and_devices_are_errors,
+    out_of_memory_has_figures_and_ends_after_frees,
+    memory_info_follows_allocations_and_frees,
+    host_visible_memory_is_zeroed,
+    a_buffer_is_freed_once_even_when_unwinding,
+    an_empty_buffer_makes_no_calls,
+    stream_ordered_memory_is_usable_on_other_streams,
+    copies_of_every_size_and_offset_preserve_their_neighbours,
+    fills_of_every_size_set_only_their_range,
+    fills_accept_elements_of_any_size,
+    copies_between_device_buffers_stay_on_the_device,
     a_copy_within_a_buffer_moves_its_bytes,
     one_buffer_and_one_staging_buffer_serve_a_thousand_batches,
-    managed_memory_is_seen_by_both_sides_without_a_copy,
-    a_view_writes_to_its_parent_also_through_views_of_views,
-    a_cast_shows_the_same_bytes,
-    a_map_copies_what_its_mode_says_and_no_more,
-    a_slice_of_host_visible_memory_is_the_memory,
-    a_mismatch_is_refused_before_anything_is_done,
-    a_refused_operation_gives_its_buffers_back_untouched,
-    what_belongs_to_another_backend_is_refused,
-    an_unknown_kernel_or_a_wrong_number_of_arguments_is_refused,
-    an_image_of_another_abi_is_refused_with_both_tables,
-    a_kernel_works_in_order_with_the_transfers_around_it,
-    a_queued_copy_reads_its_source_when_it_is_executed,
+    both_sides_access_managed_memory_without_a_copy,
+    nested_views_write_to_their_parent,
+    a_cast_preserves_the_bytes,
+    a_map_copies_only_what_its_mode_requires,
+    slices_of_host_visible_memory_alias_it,
+    a_mismatch_is_an_error_without_effects,
+    a_rejected_operation_returns_its_buffers_unchanged,
+    objects_of_another_backend_are_rejected,
+    unknown_kernels_and_wrong_argument_counts_are_errors,
+    loading_an_image_of_another_abi_has_both_layouts,
+    kernels_run_in_order_with_surrounding_transfers,
+    a_queued_copy_reads_its_source_at_execution,
     operations_on_one_buffer_are_ordered_across_streams,
-    more_streams_than_a_buffer_lists_are_ordered_too,
-    a_stream_waits_for_another_when_it_is_told_to,
-    the_host_has_no_slice_of_what_a_queued_operation_uses,
-    blocking_copies_wait_for_what_is_queued,
-    a_buffer_dropped_with_work_queued_is_freed_after_the_work,
-    a_buffer_that_a_launch_uses_outlives_it,
-    what_is_forgotten_is_never_freed_and_hurts_nobody,
-    dropping_a_stream_executes_what_is_queued,
+    uses_on_many_streams_are_ordered,
+    wait_for_orders_two_streams,
+    slices_of_memory_in_queued_use_are_busy,
+    blocking_copies_wait_for_queued_work,
+    a_dropped_buffer_is_freed_after_its_queued_work,
+    a_buffer_outlives_the_launch_that_uses_it,
+    forgotten_buffers_and_streams_are_never_freed,
+    dropping_a_stream_executes_its_queued_work,
     dropping_a_stream_does_not_wait_for_its_kernel,
-    a_value_that_is_kept_is_dropped_after_its_uses,
-    a_task_is_woken_though_nobody_calls_the_backend,
-    an_event_is_reached_after_what_is_before_it_and_tells_its_time_then,
+    a_kept_value_is_dropped_after_its_uses,
+    a_task_is_woken_without_calls_to_the_backend,
+    an_event_completes_after_earlier_work_and_has_a_time,
 }
 
 fn run(subject: Subject, name: &str) {
@@ -92,6 +92,6 @@ fn run(subject: Subject, name: &str) {
 }
 
 #[test]
-fn every_check_is_run() {
+fn every_check_is_listed() {
     assert_eq!(CHECKS.iter().map(|check| check.name).collect::<Vec<_>>(), NAMES);
 }

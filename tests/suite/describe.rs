@@ -39,7 +39,7 @@ fn order() -> Abi {
 }
 
 #[test]
-fn any_text_stays_text_in_json() {
+fn json_escapes_any_text() {
     let object: Value = serde_json::from_str(&describe::json(&order()).to_string()).expect("one object");
     assert_eq!(object["abi"], format!("{:016x}", ABI.hash));
     let shown = &object["layouts"][0];
@@ -55,7 +55,7 @@ fn any_text_stays_text_in_json() {
 }
 
 #[test]
-fn a_row_of_markdown_has_five_cells_whatever_is_in_them() {
+fn markdown_rows_have_five_cells_for_any_text() {
     let page = describe::markdown(&ABI).to_string();
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let mut count = 0;
@@ -88,7 +88,7 @@ fn elements(svg: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_map_has_a_box_for_every_field_and_takes_structs_apart() {
+fn an_svg_map_has_a_box_for_every_nested_field() {
     let map = describe::svg(&order()).to_string();
     let elements = elements(&map);
     assert_eq!(elements.iter().filter(|name| *name == "title").count(), 1 + 6);
@@ -115,7 +115,7 @@ fn a_map_has_a_box_for_every_field_and_takes_structs_apart() {
 }
 
 #[test]
-fn every_map_of_ours_is_whole() {
+fn the_svg_map_of_the_abi_is_well_formed() {
     let map = describe::svg(&ABI).to_string();
     elements(&map);
     for (layout, path) in [("RingHeader", "constants.message_kind"), ("ControlBlock", "abi_seen"), ("TelemetryBuffer", "depths")] {
@@ -124,7 +124,7 @@ fn every_map_of_ours_is_whole() {
 }
 
 #[test]
-fn a_part_of_a_set_says_whose_hash_it_shows() {
+fn a_partial_table_names_the_hash_of_its_set() {
     let last = |page: String| page.lines().last().map(str::to_owned).expect("a line");
     assert_eq!(last(describe::table(&ABI).to_string()), format!("ABI {:016x}: all of them together, in order of name", ABI.hash));
     assert_eq!(last(describe::table(&order()).to_string()), format!("ABI {:016x}: the set that this is taken from", ABI.hash));

@@ -195,7 +195,7 @@ fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str
 }
 
 #[test]
-fn every_variant_is_answered_and_says_its_facts() {
+fn every_error_variant_is_tested_and_displays_its_facts() {
     let elsewhere = elsewhere("Error", ELSEWHERE);
     let mut shown = elsewhere.clone();
     for (error, facts) in answers() {
@@ -208,7 +208,7 @@ fn every_variant_is_answered_and_says_its_facts() {
 }
 
 #[test]
-fn every_reason_why_a_stream_stops_or_an_id_leads_nowhere_is_answered() {
+fn every_variant_of_the_detail_enums_is_matched_in_a_test() {
     assert_eq!(elsewhere("Cause", CAUSES), variants(include_str!("../../src/streaming/error.rs"), "Cause"));
     let errors = include_str!("../../src/error.rs");
     assert_eq!(elsewhere("MirrorFault", MIRROR_FAULTS), variants(errors, "MirrorFault"));
@@ -218,7 +218,7 @@ fn every_reason_why_a_stream_stops_or_an_id_leads_nowhere_is_answered() {
 }
 
 #[test]
-fn what_is_only_named_is_not_matched() {
+fn a_variant_in_a_comment_or_constructor_is_not_a_match() {
     for (line, expected) in [
         ("    assert!(matches!(got, Err(Error::Id(_))));", true),
         ("        Err(Error::Id(error)) => error,", true),

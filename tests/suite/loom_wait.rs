@@ -229,7 +229,7 @@ fn two_sleepers<const WEAK: u8>() {
     drop(unsafe { Box::from_raw(memory) });
 }
 
-fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, Machine<WEAK>>, Futex>)) {
+fn released_claim<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, Machine<WEAK>>, Futex>)) {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
@@ -256,12 +256,12 @@ fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, M
     drop(unsafe { Box::from_raw(memory) });
 }
 
-fn room_given_up_to_a_thread<const WEAK: u8>() {
-    given_up::<WEAK>(|sender| sender.send(1).unwrap());
+fn released_claim_for_a_thread<const WEAK: u8>() {
+    released_claim::<WEAK>(|sender| sender.send(1).unwrap());
 }
 
-fn room_given_up_to_a_task<const WEAK: u8>() {
-    given_up::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
+fn released_claim_for_a_task<const WEAK: u8>() {
+    released_claim::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
 }
 
 /// The first empty poll releases the slots of a forgotten batch, which wakes a sender.
@@ -282,11 +282,11 @@ fn forgotten_batch<const WEAK: u8>(receive: fn(&mut Receiver<WEAK>)) {
     });
 }
 
-fn a_batch_that_a_thread_forgot<const WEAK: u8>() {
+fn forgotten_batch_of_a_thread<const WEAK: u8>() {
     forgotten_batch::<WEAK>(|receiver| assert_eq!(receiver.recv(), Ok(2)));
 }
 
-fn a_batch_that_a_task_forgot<const WEAK: u8>() {
+fn forgotten_batch_of_a_task<const WEAK: u8>() {
     forgotten_batch::<WEAK>(|receiver| assert_eq!(block_on(Kept::new(receiver.recv_async())), Ok(2)));
 }
 
@@ -396,17 +396,17 @@ macro_rules! models {
 }
 
 models! {
-    blocking: threads_wake_each_other, threads_that_count_relaxed_sleep_for_ever;
-    tasks: tasks_wake_each_other, tasks_that_count_relaxed_sleep_for_ever;
-    thread_and_task: a_thread_and_a_task_wake_each_other, a_thread_and_a_task_that_count_relaxed_sleep_for_ever;
-    leaving: who_leaves_wakes_who_waits, who_leaves_relaxed_wakes_nobody;
-    cancelled_and_forgotten: cancelled_and_forgotten_futures_take_nothing, a_forgotten_future_that_counts_relaxed_sleeps_for_ever;
-    room_given_up_to_a_thread: a_claim_that_is_given_up_wakes_a_thread_of_its_side, a_thread_that_counts_relaxed_misses_a_claim_given_up;
-    room_given_up_to_a_task: a_claim_that_is_given_up_wakes_a_task_of_its_side, a_task_that_counts_relaxed_misses_a_claim_given_up;
-    a_batch_that_a_thread_forgot: a_look_that_releases_wakes_who_waits_for_room, a_thread_that_releases_relaxed_wakes_nobody;
-    a_batch_that_a_task_forgot: a_poll_that_releases_wakes_who_waits_for_room, a_task_that_releases_relaxed_wakes_nobody;
-    frames: who_waits_for_a_frame_or_for_room_is_woken, who_waits_for_a_frame_and_counts_relaxed_sleeps_for_ever;
-    followers: every_reader_is_woken_by_a_bell_beside_its_ring, readers_that_count_relaxed_sleep_for_ever;
-    latest: the_latest_value_wakes_its_reader, a_reader_of_the_latest_that_counts_relaxed_sleeps_for_ever;
-    two_sleepers: every_sleeper_is_woken, sleepers_that_count_relaxed_sleep_for_ever;
+    blocking: threads_wake_each_other, relaxed_counting_threads_deadlock;
+    tasks: tasks_wake_each_other, relaxed_counting_tasks_deadlock;
+    thread_and_task: a_thread_and_a_task_wake_each_other, a_relaxed_counting_thread_and_task_deadlock;
+    leaving: a_dropped_sender_wakes_the_receiver, a_relaxed_drop_wakes_no_receiver;
+    cancelled_and_forgotten: cancelled_and_forgotten_futures_lose_no_message, a_relaxed_counting_forgotten_future_deadlocks;
+    released_claim_for_a_thread: a_released_claim_wakes_another_sending_thread, a_relaxed_counting_thread_misses_a_released_claim;
+    released_claim_for_a_task: a_released_claim_wakes_another_sending_task, a_relaxed_counting_task_misses_a_released_claim;
+    forgotten_batch_of_a_thread: a_blocking_poll_that_frees_slots_wakes_the_sender, a_relaxed_release_by_a_thread_wakes_no_sender;
+    forgotten_batch_of_a_task: an_async_poll_that_frees_slots_wakes_the_sender, a_relaxed_release_by_a_task_wakes_no_sender;
+    frames: frames_and_room_wake_their_waiters, relaxed_counting_frame_waiters_deadlock;
+    followers: a_separate_wait_word_wakes_every_lossy_reader, relaxed_counting_lossy_readers_deadlock;
+    latest: the_latest_value_wakes_its_reader, a_relaxed_counting_mailbox_reader_deadlocks;
+    two_sleepers: every_sleeper_is_woken, relaxed_counting_mpmc_sleepers_deadlock;
 }

@@ -45,7 +45,7 @@ fn poke(path: &Path, field: &str, at: u64, value: u64) {
 }
 
 #[test]
-fn the_page_has_the_counts_of_each_call_and_the_figures_of_the_last_sample() {
+fn a_page_has_call_counts_and_the_last_sample() {
     let mut channel = open("counts");
     let before = read("counts");
     assert_eq!((before.pid, before.kernel.as_str(), before.sent, before.received), (std::process::id().into(), "echo", 0, 0));
@@ -78,7 +78,7 @@ fn the_page_has_the_counts_of_each_call_and_the_figures_of_the_last_sample() {
 }
 
 #[test]
-fn a_heartbeat_that_stands_still_is_stuck_after_the_channels_limit() {
+fn a_heartbeat_is_stuck_beyond_the_limit_of_the_channel() {
     let mut channel = open("stuck");
     channel.command(Command::TERMINATE).expect("acknowledged");
     eventually("it has ended", || {
@@ -96,7 +96,7 @@ fn a_heartbeat_that_stands_still_is_stuck_after_the_channels_limit() {
 }
 
 #[test]
-fn a_pool_is_shown_with_the_channel() {
+fn a_page_has_the_statistics_of_its_pool() {
     let backend = HostBackend::builder().build().expect("a backend");
     let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build().expect("a pool");
     let live = Buffer::<u8, _>::new(pool.clone(), 5000).expect("a buffer");
@@ -122,7 +122,7 @@ fn a_page_is_private_and_ends_with_its_channel() {
 }
 
 #[test]
-fn names_are_checked_and_taken_once() {
+fn publication_names_are_valid_and_unique() {
     let backend = HostBackend::builder().build().expect("a backend");
     for name in ["", "a/b", "..\n", "ü", &"x".repeat(65)] {
         let refused = Channel::builder(ECHO).publish(name).open(&backend, 0).expect_err("an invalid name").to_string();
@@ -141,7 +141,7 @@ fn names_are_checked_and_taken_once() {
 }
 
 #[test]
-fn the_next_publication_removes_the_pages_of_dead_processes_and_no_others() {
+fn publishing_removes_only_pages_of_dead_processes() {
     let channel = open("living");
     let living = found("living").expect("it is published").path;
     let folder = living.parent().expect("a folder");
@@ -163,7 +163,7 @@ fn the_next_publication_removes_the_pages_of_dead_processes_and_no_others() {
 }
 
 #[test]
-fn a_reader_never_sees_half_a_sample() {
+fn a_reader_never_sees_a_torn_sample() {
     const SAMPLES: u64 = 50_000;
     let mut channel = open("halves");
     let view = View::open(found("halves").expect("it is published").path).expect("a page");
@@ -194,7 +194,7 @@ fn file(folder: &Path, bytes: &[u8]) -> PathBuf {
 }
 
 #[test]
-fn a_file_that_is_no_page_is_refused_with_its_facts() {
+fn opening_an_invalid_page_is_an_error_with_facts() {
     let channel = open("original");
     let original = found("original").expect("it is published").path;
     let bytes = fs::read(&original).expect("a page");
@@ -233,7 +233,7 @@ fn a_file_that_is_no_page_is_refused_with_its_facts() {
 }
 
 #[test]
-fn any_figures_of_a_page_are_read_without_a_panic() {
+fn random_page_contents_cause_no_panic() {
     let channel = open("any");
     let bytes = fs::read(found("any").expect("it is published").path).expect("a page");
     drop(channel);
@@ -262,7 +262,7 @@ fn any_figures_of_a_page_are_read_without_a_panic() {
 }
 
 #[test]
-fn a_view_of_a_shared_ring_reads_its_figures_and_refuses_other_files() {
+fn a_view_of_a_shared_ring_has_figures_and_rejects_other_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ring");
     let memory = Memory::create_at::<u32>(&path, 8).expect("a ring");

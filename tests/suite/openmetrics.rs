@@ -21,7 +21,7 @@ fn value<'a>(text: &'a str, sample: &str) -> &'a str {
 }
 
 #[test]
-fn every_source_gives_its_figures() {
+fn every_source_exports_its_figures() {
     let backend = HostBackend::builder().build().unwrap();
     let pool = Pool::builder(Statistics::new(Device::new(&backend, 0))).build().unwrap();
     let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
@@ -58,7 +58,7 @@ fn every_source_gives_its_figures() {
 }
 
 #[test]
-fn the_samples_of_a_metric_stand_together_under_one_head() {
+fn samples_of_a_metric_follow_one_header() {
     let metrics = [bridge::Metrics::default(); 2];
     let text = OpenMetrics::new().bridge("a", &metrics).bridge("b", &metrics).to_string();
     let lines: Vec<_> = text.lines().collect();
@@ -80,7 +80,7 @@ fn the_samples_of_a_metric_stand_together_under_one_head() {
 }
 
 #[test]
-fn names_are_escaped_and_times_are_seconds() {
+fn names_are_escaped_and_times_are_in_seconds() {
     let mut metrics = ringmem::stream::Metrics::default();
     metrics.fills.time = Duration::new(3, 7);
     let text = OpenMetrics::new().stream("a\"b\\c\nd", &metrics).to_string();
@@ -88,7 +88,7 @@ fn names_are_escaped_and_times_are_seconds() {
 }
 
 #[test]
-fn an_invalid_state_is_no_state() {
+fn an_invalid_state_is_exported_as_no_state() {
     let mut control = ControlBlock::<u64>::new_zeroed();
     (control.state, control.processed) = (99, u64::MAX);
     let text = OpenMetrics::new().kernel("k", &control, None).to_string();

@@ -105,7 +105,7 @@ fn backend() -> Arc<HostBackend> {
 }
 
 #[test]
-fn a_function_of_one_message_is_a_kernel_and_a_function() {
+fn a_message_function_is_a_kernel_and_a_plain_function() {
     let mut answer = Number { value: 0 };
     double(&Number { value: 21 }, &mut answer);
     assert_eq!(answer.value, 42);
@@ -142,7 +142,7 @@ fn a_kernel_with_arguments_is_launched_with_their_types() {
 }
 
 #[test]
-fn a_grid_kernel_runs_over_a_buffer() {
+fn a_grid_kernel_processes_a_buffer() {
     let backend = backend();
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our layouts");
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -156,7 +156,7 @@ fn a_grid_kernel_runs_over_a_buffer() {
 }
 
 #[test]
-fn the_abi_has_each_message_and_each_named_layout_once() {
+fn the_abi_contains_each_layout_once() {
     let of = |name: &str| ABI.layouts.iter().filter(|layout| layout.name == name).count();
     assert_eq!((of("Number"), of("Sum")), (1, 1));
     assert!(ABI.layouts.contains(&<[Sum; 2] as Layout>::DESCRIPTOR));

@@ -12,7 +12,7 @@ use ringmem::memory::{Buffer, Device, GpuBuffer, Prefetching, Unified, UnifiedBu
 use ringmem::stream::Stream;
 
 #[test]
-fn a_prefetch_asks_for_the_bytes_and_not_for_the_elements() {
+fn a_prefetch_counts_bytes_not_elements() {
     let backend = Clean::build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<f64>::new(Unified::new(&backend, 0), 1000).expect("room");
@@ -26,7 +26,7 @@ fn a_prefetch_asks_for_the_bytes_and_not_for_the_elements() {
 }
 
 #[test]
-fn memory_that_does_not_move_comes_back_unmoved() {
+fn a_prefetch_of_device_memory_returns_the_buffer() {
     let backend = Clean::build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
@@ -37,7 +37,7 @@ fn memory_that_does_not_move_comes_back_unmoved() {
 }
 
 #[test]
-fn a_prefetching_memory_moves_what_it_gives_and_is_used_after_that() {
+fn prefetching_memory_moves_blocks_before_their_use() {
     let backend = Clean::build(HostBackend::builder());
     let (own, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let memory = Prefetching::new(Unified::new(&backend, 0), own, Some(0));
@@ -56,7 +56,7 @@ fn a_prefetching_memory_moves_what_it_gives_and_is_used_after_that() {
 }
 
 #[test]
-fn a_prefetch_that_is_refused_gives_the_block_back() {
+fn a_failed_prefetch_frees_the_block() {
     let backend = Clean::build(HostBackend::builder());
     let memory = Prefetching::new(Unified::new(&backend, 0), Stream::new(&backend, 0).expect("a stream"), Some(9));
     let error = Buffer::<u32, _>::new(memory, 100).expect_err("no such device");
@@ -65,7 +65,7 @@ fn a_prefetch_that_is_refused_gives_the_block_back() {
 }
 
 #[test]
-fn a_prefetching_memory_gives_what_it_cannot_move_as_it_is() {
+fn unsupported_prefetches_leave_blocks_unmoved() {
     let backend = Clean::build(HostBackend::builder().concurrent_managed_access(false));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let rejected = stream.prefetch(UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 16).expect("room"), None).expect_err("in turns");
@@ -75,7 +75,7 @@ fn a_prefetching_memory_gives_what_it_cannot_move_as_it_is() {
 }
 
 #[test]
-fn a_prefetch_that_panics_gives_the_block_back() {
+fn a_panicking_prefetch_frees_the_block() {
     let struck = (1..).find(|&number| {
         let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));
         let [own, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));

@@ -139,7 +139,7 @@ fn child_role() {
         "fill" => fill(&memory),
         "drain" => drain(&memory),
         "answer" => answer(&memory),
-        "three" => three_and_no_more(&memory),
+        "three" => send_three(&memory),
         other => panic!("no role {other}"),
     }
 }
@@ -223,7 +223,7 @@ fn drain(memory: &Memory) {
 }
 
 #[test]
-fn killed_producers_lose_nothing_that_they_published() {
+fn killed_producers_lose_no_published_message() {
     const KILLS: u64 = 125 * crate::DEPTH;
     let seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id()) << 20 | 1;
     let seed = std::env::var("RINGMEM_SEED").map_or(seed, |seed| seed.parse().expect("a number"));
@@ -291,7 +291,7 @@ fn answer(memory: &Memory) {
 }
 
 #[test]
-fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
+fn a_message_and_a_dropped_end_wake_a_sleeping_process() {
     let (questions, answers) = (Memory::create::<u64>(4).unwrap(), Memory::create::<u64>(4).unwrap());
     let mut asked = questions.producer::<u64>().unwrap();
     let mut answered = answers.consumer::<u64>().unwrap();
@@ -310,7 +310,7 @@ fn a_process_that_sleeps_is_woken_by_a_message_and_by_an_end_that_leaves() {
     assert_eq!(answered.peer_state(), OwnerState::Left);
 }
 
-fn three_and_no_more(memory: &Memory) {
+fn send_three(memory: &Memory) {
     let mut producer = memory.producer::<u64>().unwrap();
     let mut sender = producer.waiting(WaitStrategy::Sleep { polls: 0 });
     (1..=3).for_each(|number| sender.send_timeout(number, LIMIT).unwrap());
@@ -320,7 +320,7 @@ fn three_and_no_more(memory: &Memory) {
 }
 
 #[test]
-fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
+fn a_deadline_ends_the_wait_for_a_slow_or_dead_producer() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();
     let mut worker = Worker::start("three", &memory, None);
@@ -352,7 +352,7 @@ fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
 }
 
 #[test]
-fn a_consumer_waits_for_the_process_that_succeeds_a_killed_one() {
+fn a_consumer_waits_for_the_successor_of_a_killed_process() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();
     let how = WaitStrategy::Sleep { polls: 0 };
@@ -370,7 +370,7 @@ fn a_consumer_waits_for_the_process_that_succeeds_a_killed_one() {
 }
 
 #[test]
-fn an_end_has_one_owner_however_the_descriptor_was_come_by() {
+fn an_end_has_one_owner_across_duplicated_descriptors() {
     let memory = Memory::create::<u64>(4).unwrap();
     assert_eq!(memory.state(Side::Producer), OwnerState::NotYet);
     let producer = memory.producer::<u64>().unwrap();
@@ -408,7 +408,7 @@ fn a_failed_attach_leaves_the_end_free() {
 }
 
 #[test]
-fn who_is_woken_by_an_end_that_leaves_finds_it_free() {
+fn an_end_is_free_when_its_drop_wakes_the_peer() {
     let memory = Memory::create::<u64>(4).unwrap();
     let producer = memory.producer::<u64>().unwrap();
     let mut successor = None;
@@ -417,7 +417,7 @@ fn who_is_woken_by_an_end_that_leaves_finds_it_free() {
 }
 
 #[test]
-fn a_successor_gets_back_what_its_predecessor_forgot_to_wake_for() {
+fn a_successor_repairs_wait_words_of_a_dead_predecessor() {
     let memory = Memory::create::<u64>(4).unwrap();
     let file = File::from(duplicate(&memory));
     // Killed in its sleep: still counted.
@@ -437,7 +437,7 @@ fn a_successor_gets_back_what_its_predecessor_forgot_to_wake_for() {
 }
 
 #[test]
-fn a_memfd_keeps_its_size_and_a_file_without_seals_is_refused() {
+fn a_memfd_keeps_its_size_and_an_unsealed_file_is_an_error() {
     let memory = Memory::create::<u64>(4).unwrap();
     let file = File::from(duplicate(&memory));
     let size = file.metadata().unwrap().len();
@@ -452,7 +452,7 @@ fn a_memfd_keeps_its_size_and_a_file_without_seals_is_refused() {
 }
 
 #[test]
-fn a_file_is_found_by_its_path() {
+fn create_at_and_open_share_a_ring_by_path() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ring");
     let created = Memory::create_at::<u64>(&path, 4).unwrap();
@@ -486,7 +486,7 @@ aligned! {
 }
 
 #[test]
-fn a_message_of_a_page_lies_at_one_and_one_aligned_to_more_is_refused() {
+fn messages_aligned_beyond_a_page_are_an_error() {
     let memory = Memory::create::<Page>(2).unwrap();
     let theirs = Memory::from_fd(duplicate(&memory)).unwrap();
     let (mut producer, mut consumer) = (memory.producer::<Page>().unwrap(), theirs.consumer::<Page>().unwrap());
@@ -503,7 +503,7 @@ fn a_message_of_a_page_lies_at_one_and_one_aligned_to_more_is_refused() {
 }
 
 #[test]
-fn what_is_no_region_is_refused_by_name() {
+fn open_rejects_invalid_regions_with_the_field() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ring");
     let open = || Memory::open(&path).err();
@@ -605,7 +605,7 @@ fn scribble(file: &File, random: &mut Random, stop: &AtomicBool) {
 }
 
 #[test]
-fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_more() {
+fn a_hostile_peer_causes_only_errors_or_wrong_messages() {
     let memory = Memory::create::<Message>(CAPACITY).unwrap();
     let file = File::from(duplicate(&memory));
     let stop = AtomicBool::new(false);
@@ -695,7 +695,7 @@ fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_mo
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_is_named_with_what_the_system_said() {
+fn an_open_error_has_the_path_and_the_system_error() {
     let error = Memory::open("no/such/ring").expect_err("there is none");
     assert_eq!(error.to_string(), "cannot open no/such/ring: No such file or directory (os error 2)");
     let error = Memory::create_at::<u64>("no/such/folder/ring", 4).expect_err("there is no such folder");
@@ -703,7 +703,7 @@ fn a_file_that_cannot_be_opened_is_named_with_what_the_system_said() {
 }
 
 #[test]
-fn a_file_that_exists_is_not_overwritten_and_is_named() {
+fn create_at_does_not_overwrite_an_existing_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ring");
     fs::write(&path, "something else").unwrap();
@@ -713,7 +713,7 @@ fn a_file_that_exists_is_not_overwritten_and_is_named() {
 }
 
 #[test]
-fn a_descriptor_of_a_path_alone_is_refused() {
+fn from_fd_rejects_an_o_path_descriptor() {
     use std::os::unix::fs::OpenOptionsExt;
     let descriptor = File::options().read(true).custom_flags(libc::O_PATH).open("/dev/null").unwrap();
     assert!(matches!(Memory::from_fd(descriptor.into()).err(), Some(Error::System { call: "fcntl(F_GET_SEALS)", .. })));
@@ -733,7 +733,7 @@ const fn odd(number: u32) -> Odd {
 }
 
 #[test]
-fn untyped_ends_move_the_bytes_of_typed_ones() {
+fn untyped_ends_transfer_typed_messages() {
     let (from, to) = (Memory::create::<Odd>(4).unwrap(), Memory::create::<Odd>(4).unwrap());
     let (mut producer, mut consumer) = (from.producer::<Odd>().unwrap(), to.consumer::<Odd>().unwrap());
     let (mut source, mut sink) = (from.untyped_consumer().unwrap(), to.untyped_producer().unwrap());
@@ -775,7 +775,7 @@ fn peeked_messages_stay_for_the_next_untyped_consumer() {
 }
 
 #[test]
-fn a_full_ring_takes_no_untyped_message_and_a_lying_index_is_corrupt() {
+fn untyped_push_stops_at_full_and_bad_indices_are_corrupt() {
     let memory = Memory::create::<u64>(2).unwrap();
     let mut sink = memory.untyped_producer().unwrap();
     assert_eq!((sink.push(&[1; 27]), sink.push(&[1; 8])), (Ok(2), Ok(0)), "whole messages, as many as fit");

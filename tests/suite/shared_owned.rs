@@ -44,7 +44,7 @@ async fn await_all(mut receiver: Waiting<Consumer<u64>>) {
 }
 
 #[test]
-fn ends_that_own_their_memory_wait_in_threads() {
+fn owning_ends_wait_in_threads() {
     let (producer, consumer) = two_mappings();
     let (mut sender, receiver) = (producer.into_waiting(SLEEP), consumer.into_waiting(SLEEP));
     let received = in_a_thread(move || receive_all(receiver));
@@ -54,7 +54,7 @@ fn ends_that_own_their_memory_wait_in_threads() {
 }
 
 #[test]
-fn a_pair_of_ends_that_own_their_memory_waits_in_tasks() {
+fn a_pair_of_owning_ends_waits_in_tasks() {
     let (producer, consumer) = two_mappings();
     let (mut sender, receiver) = pair(producer, consumer, SLEEP);
     let received = in_a_thread(move || block_on(await_all(receiver)));
@@ -70,7 +70,7 @@ fn a_pair_of_ends_that_own_their_memory_waits_in_tasks() {
 }
 
 #[test]
-fn a_task_whose_peer_is_elsewhere_goes_on() {
+fn owning_ends_wait_in_tasks_without_a_pair() {
     for how in [SLEEP, WaitStrategy::SpinYield { polls: 0 }] {
         let (producer, consumer) = two_mappings();
         let (mut sender, receiver) = (producer.into_waiting(how), consumer.into_waiting(how));
@@ -88,7 +88,7 @@ fn a_task_whose_peer_is_elsewhere_goes_on() {
 }
 
 #[test]
-fn a_task_that_sleeps_is_woken_when_the_other_end_is_dropped() {
+fn dropping_an_end_wakes_a_sleeping_task() {
     let (producer, consumer) = two_mappings();
     let (sender, mut receiver) = pair(producer, consumer, SLEEP);
     let (asleep, is_asleep) = channel();
@@ -106,7 +106,7 @@ fn a_task_that_sleeps_is_woken_when_the_other_end_is_dropped() {
 }
 
 #[test]
-fn dropping_the_wait_leaves_the_end_to_a_successor() {
+fn a_dropped_sender_leaves_its_end_to_a_successor() {
     let memory = Memory::create::<u64>(1).unwrap();
     let mut receiver = memory.consumer::<u64>().unwrap().into_waiting(SLEEP);
     for generation in 1..=3 {
@@ -121,7 +121,7 @@ fn dropping_the_wait_leaves_the_end_to_a_successor() {
 }
 
 #[test]
-fn a_wait_that_borrows_leaves_nothing_when_it_ends() {
+fn a_borrowing_wait_keeps_the_end_attached() {
     let (mut producer, mut consumer) = two_mappings();
     for number in 0..3 {
         producer.waiting(SLEEP).send(number).unwrap();
@@ -149,7 +149,7 @@ fn sleeps(memory: &Memory) -> bool {
 }
 
 #[test]
-fn an_end_waits_for_its_first_peer_and_for_each_successor() {
+fn wait_for_peer_returns_for_each_successor() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();
     for generation in 1..=3 {
@@ -167,7 +167,7 @@ fn an_end_waits_for_its_first_peer_and_for_each_successor() {
 }
 
 #[test]
-fn a_successor_that_attached_and_left_meanwhile_is_not_missed() {
+fn wait_for_peer_sees_a_successor_that_already_left() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();
     let past = || Some(Instant::now());
@@ -185,7 +185,7 @@ fn a_successor_that_attached_and_left_meanwhile_is_not_missed() {
 }
 
 #[test]
-fn a_producer_of_a_full_ring_goes_on_with_the_next_consumer() {
+fn a_producer_of_a_full_ring_continues_with_a_new_consumer() {
     let memory = Memory::create::<u64>(1).unwrap();
     let mut producer = memory.producer::<u64>().unwrap();
     let consumer = memory.consumer::<u64>().unwrap();

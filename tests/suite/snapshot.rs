@@ -32,7 +32,7 @@ fn an_empty_snapshot_has_every_section_and_its_version() {
 }
 
 #[test]
-fn slabs_have_live_cached_pending_and_free_parts_that_fill_them() {
+fn slab_parts_of_a_snapshot_cover_the_slab() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
@@ -64,7 +64,7 @@ fn slabs_have_live_cached_pending_and_free_parts_that_fill_them() {
 }
 
 #[test]
-fn a_pinned_pool_has_the_slabs_of_both_its_pools() {
+fn a_pinned_pool_lists_the_slabs_of_both_its_pools() {
     let backend = backend();
     let pool = PinnedPool::new(Pinned::new(&backend, 0), 8 << 20).expect("a pool");
     let _blocks = [1000, 3 << 20].map(|bytes| Buffer::<u8, _>::new(pool.clone(), bytes).expect("room"));
@@ -122,7 +122,7 @@ fn logged_calls_have_times_names_lines_and_addresses() {
 }
 
 #[test]
-fn a_trace_without_circumstances_has_null_for_each() {
+fn a_parsed_trace_has_null_for_missing_fields() {
     let trace = Trace::parse("alloc 3 4096 256 on 1\nfree 3 after 1 0\nfree 9\n").expect("a trace");
     let json = parsed(Snapshot::new().trace("recorded", &trace));
     let none = Value::Null;
@@ -135,7 +135,7 @@ fn a_trace_without_circumstances_has_null_for_each() {
 }
 
 #[test]
-fn samples_managers_and_registries_have_their_figures() {
+fn snapshots_contain_samples_managers_and_registries() {
     let backend = backend();
     let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
     let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
@@ -159,7 +159,7 @@ fn samples_managers_and_registries_have_their_figures() {
 }
 
 #[test]
-fn a_snapshot_is_written_to_its_path_or_the_error_names_the_path() {
+fn write_replaces_the_file_and_its_errors_name_the_path() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("memory.json");
     std::fs::write(&path, "a longer file that was here before, and must not show through").expect("room");

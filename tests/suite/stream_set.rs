@@ -16,7 +16,7 @@ fn backend() -> Clean {
 }
 
 #[test]
-fn streams_are_given_out_in_turn_and_each_role_has_its_own() {
+fn next_cycles_through_the_streams_and_each_role_has_one() {
     let backend = backend();
     let streams = StreamSet::new(&backend, 0, 3).expect("streams");
     let order: Vec<_> = streams.iter().map(|stream| stream.id()).collect();
@@ -32,7 +32,7 @@ fn streams_are_given_out_in_turn_and_each_role_has_its_own() {
 }
 
 #[test]
-fn ten_copies_and_one_wait_are_one_wait() {
+fn ten_copies_need_one_synchronization() {
     let backend = backend();
     let streams = StreamSet::new(&backend, 0, 0).expect("streams");
     let before = backend.counters();
@@ -50,7 +50,7 @@ fn ten_copies_and_one_wait_are_one_wait() {
 }
 
 #[test]
-fn each_stream_that_failed_says_so_and_all_are_waited_for() {
+fn synchronize_waits_for_all_streams_and_lists_failures() {
     let backend = backend();
     let streams = StreamSet::new(&backend, 0, 2).expect("streams");
     let mut buffers = Vec::new();
@@ -72,7 +72,7 @@ fn each_stream_that_failed_says_so_and_all_are_waited_for() {
 }
 
 #[test]
-fn a_stream_that_joins_the_others_comes_after_all_of_them() {
+fn join_orders_a_stream_after_all_others() {
     let backend = backend();
     let streams = StreamSet::new(&backend, 0, 2).expect("streams");
     let last = streams.role(Role::Analysis);

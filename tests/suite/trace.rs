@@ -66,7 +66,7 @@ fn lines(work: impl FnOnce()) -> Vec<String> {
 }
 
 #[test]
-fn each_queued_operation_is_an_event() {
+fn each_queued_operation_emits_an_event() {
     let backend = HostBackend::builder().build().unwrap();
     let stream = Stream::new(&backend, 0).unwrap();
     let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI).unwrap();

@@ -22,7 +22,7 @@ fn setup() -> (Clean, Module, Stream) {
 }
 
 #[test]
-fn kernels_over_a_grid_do_their_buffers_whatever_the_groups() {
+fn grid_kernels_process_whole_buffers_for_any_group_count() {
     let (backend, module, stream) = setup();
     let memory = || Device::new(&backend, 0);
     for groups in [1, 3, 8] {
@@ -48,7 +48,7 @@ fn kernels_over_a_grid_do_their_buffers_whatever_the_groups() {
 }
 
 #[test]
-fn more_groups_than_can_run_at_once_are_refused_before_anything_is_queued() {
+fn start_rejects_more_groups_than_can_run_at_once() {
     let (backend, module, stream) = setup();
     let filled = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[7; 4]).expect("room");
     let words = filled.device_pointer().expect("it has bytes");
@@ -72,7 +72,7 @@ unsafe fn write(host: &dyn KernelHost, words: &[u64]) {
 }
 
 #[test]
-fn arguments_arrive_as_they_were_given() {
+fn typed_arguments_arrive_unchanged() {
     const OURS: Abi = Abi::of(LAYOUTS);
     const OWN: Image = Image { ptx: b"", host: &[WRITE.entry(write)], abi: OURS };
     let (backend, _, stream) = setup();
@@ -102,7 +102,7 @@ struct Line {
 const GROUPS: u64 = 4;
 
 #[test]
-fn one_launch_serves_many_rings_one_for_each_group() {
+fn one_launch_serves_one_ring_per_group() {
     let (backend, module, stream) = setup();
     let ring = RingLayout::of::<Echo>(16).expect("a geometry");
     let (telemetry_at, rings_at) = (GROUPS * 128, GROUPS * 256);

@@ -25,7 +25,7 @@ fn streams(backend: &Arc<HostBackend>, count: usize) -> Vec<Stream> {
 }
 
 #[test]
-fn a_buffer_goes_from_stream_to_stream_in_order() {
+fn a_buffer_used_on_many_streams_is_written_in_order() {
     let backend = backend();
     let streams = streams(&backend, 9);
     for round in 0..50_u32 {
@@ -41,7 +41,7 @@ fn a_buffer_goes_from_stream_to_stream_in_order() {
 }
 
 #[test]
-fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
+fn a_buffer_used_by_many_streams_is_freed_after_all_of_them() {
     let backend = backend();
     let all = streams(&backend, 3 * Uses::MOST);
     let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
@@ -56,7 +56,7 @@ fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
 }
 
 #[test]
-fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
+fn a_failed_use_keeps_all_listed_uses() {
     let backend = backend();
     let [first, others @ ..] = <[Stream; Uses::MOST + 1]>::try_from(streams(&backend, Uses::MOST + 1)).expect("so many");
     for (verb, number) in [(Verb::Mark, 1), (Verb::After, 1), (Verb::Mark, 2)] {
@@ -81,13 +81,13 @@ fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
 
 #[test]
 #[should_panic(expected = "64 bytes in 1 blocks are live at the end of a test")]
-fn a_test_that_leaves_a_buffer_behind_fails() {
+fn a_leaked_buffer_fails_the_test() {
     let backend = backend().at_once();
     forget(GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room"));
 }
 
 #[test]
-fn a_stream_that_cannot_wait_for_another_gives_the_buffer_back_at_once() {
+fn a_failed_stream_wait_returns_the_buffer() {
     let backend = backend();
     let [first, second] = <[Stream; 2]>::try_from(streams(&backend, 2)).expect("two");
     let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
@@ -100,7 +100,7 @@ fn a_stream_that_cannot_wait_for_another_gives_the_buffer_back_at_once() {
 }
 
 #[test]
-fn what_is_of_another_backend_is_named_in_the_right_order() {
+fn other_backend_errors_order_expected_and_got() {
     let (ours, theirs) = (backend(), backend());
     let stream = Stream::new(&ours, 0).expect("a stream");
     let mut buffer = GpuBuffer::<u8>::new(Device::new(&theirs, 0), 16).expect("room");
@@ -116,7 +116,7 @@ fn what_is_of_another_backend_is_named_in_the_right_order() {
 }
 
 #[test]
-fn a_range_that_ends_before_it_begins_is_told_apart_from_one_that_is_too_long() {
+fn inverted_and_too_long_ranges_have_distinct_errors() {
     let backend = backend();
     let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
     #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
@@ -127,7 +127,7 @@ fn a_range_that_ends_before_it_begins_is_told_apart_from_one_that_is_too_long() 
 }
 
 #[test]
-fn elements_that_a_fill_takes_are_where_it_can_take_them() {
+fn fill_requires_aligned_elements() {
     let backend = backend();
     let memory = Device::new(&backend, 0);
     let _before = GpuBuffer::<u8>::new(memory.clone(), 1).expect("room");
@@ -141,7 +141,7 @@ fn elements_that_a_fill_takes_are_where_it_can_take_them() {
 }
 
 #[test]
-fn an_arena_has_no_blocks_of_nothing() {
+fn an_arena_rejects_empty_blocks() {
     let backend = backend();
     let arena = Arena::new(Device::new(&backend, 0), 64, 64).expect("room");
     let layout = std::alloc::Layout::from_size_align(0, 1).expect("a layout");
@@ -150,7 +150,7 @@ fn an_arena_has_no_blocks_of_nothing() {
 }
 
 #[test]
-fn a_control_block_comes_back_from_a_device_as_a_whole() {
+fn a_control_block_survives_a_download() {
     let backend = backend();
     let mut block = ringmem::ControlBlock::<u64>::new_zeroed();
     (block.command, block.heartbeat) = (7, 9);
@@ -159,7 +159,7 @@ fn a_control_block_comes_back_from_a_device_as_a_whole() {
 }
 
 #[test]
-fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
+fn a_use_is_waited_for_once() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new()));
     let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let waits = || backend.calls(Verb::Wait).expect("calls are counted");
@@ -185,7 +185,7 @@ fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
 }
 
 #[test]
-fn what_a_stream_is_about_to_give_back_to_an_arena_is_there() {
+fn an_arena_waits_for_a_pending_free() {
     struct Shut(Mutex<()>);
     impl Wake for Shut {
         fn wake(self: Arc<Self>) {

@@ -19,7 +19,7 @@ const MESSAGES: u64 = 20_000;
 const SHORT: Duration = Duration::from_millis(20);
 
 #[test]
-fn messages_pass_between_two_threads_that_wait() {
+fn messages_pass_between_two_waiting_threads() {
     for how in HOWS {
         let mut ring = spsc::Ring::<u64, 4>::starting_at(u64::MAX - 2);
         let (producer, consumer) = ring.split();
@@ -35,7 +35,7 @@ fn messages_pass_between_two_threads_that_wait() {
 }
 
 #[test]
-fn a_flag_in_the_slot_is_waited_for_too() {
+fn a_flagged_ring_supports_waiting() {
     let mut ring = flagged::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
@@ -61,7 +61,7 @@ fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Host>>) -> u64 {
 }
 
 #[test]
-fn ends_that_hold_their_ring_wait_in_threads_and_tasks_that_outlive_their_maker() {
+fn owning_ends_wait_in_threads_and_tasks() {
     for how in HOWS {
         let ring = spsc::Boxed::<String>::over(Box::new_uninit_slice(2)).unwrap();
         let (producer, consumer) = ring.into_ends();
@@ -81,7 +81,7 @@ fn ends_that_hold_their_ring_wait_in_threads_and_tasks_that_outlive_their_maker(
 }
 
 #[test]
-fn every_one_of_many_is_woken() {
+fn every_waiter_of_an_mpmc_ring_is_woken() {
     let ring = mpmc::Ring::<u64, 2>::new();
     let (producer, consumer) = ring.split();
     let (sender, receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
@@ -98,7 +98,7 @@ fn every_one_of_many_is_woken() {
 }
 
 #[test]
-fn a_deadline_ends_a_wait_and_gives_the_value_back() {
+fn a_deadline_ends_a_wait_and_returns_the_value() {
     for how in [WaitStrategy::Spin, WaitStrategy::SpinYield { polls: 10 }, WaitStrategy::Sleep { polls: 10 }] {
         let mut ring = spsc::Ring::<String, 1>::new();
         let (producer, consumer) = ring.split();
@@ -118,7 +118,7 @@ fn a_deadline_ends_a_wait_and_gives_the_value_back() {
 }
 
 #[test]
-fn who_sends_to_nobody_gets_the_value_back() {
+fn send_without_a_receiver_returns_the_value() {
     for how in HOWS {
         let mut ring = spsc::Ring::<String, 1>::new();
         let (producer, consumer) = ring.split();
@@ -142,7 +142,7 @@ fn who_sends_to_nobody_gets_the_value_back() {
 }
 
 #[test]
-fn tasks_of_any_executor_wait() {
+fn tasks_of_any_executor_can_wait() {
     for how in HOWS {
         let mut ring = mpsc::Ring::<u64, 2>::new();
         let (producer, consumer) = ring.split();
@@ -166,7 +166,7 @@ fn tasks_of_any_executor_wait() {
 }
 
 #[test]
-fn a_future_that_is_dropped_or_forgotten_loses_nothing() {
+fn a_dropped_or_forgotten_future_loses_no_message() {
     use futures::FutureExt;
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
@@ -187,7 +187,7 @@ fn a_future_that_is_dropped_or_forgotten_loses_nothing() {
 }
 
 #[test]
-fn nobody_is_counted_asleep_when_all_are_awake() {
+fn an_awake_end_is_not_counted_as_a_sleeper() {
     use futures::FutureExt;
     use ringmem::Word;
     let mut ring = spsc::Ring::<u64, 1>::new();
@@ -227,7 +227,7 @@ fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce())
 }
 
 #[test]
-fn room_that_is_given_up_wakes_the_senders_beside() {
+fn dropping_a_grant_wakes_other_senders() {
     let ring = mpmc::Ring::<u64, 4>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
@@ -245,7 +245,7 @@ fn room_that_is_given_up_wakes_the_senders_beside() {
 }
 
 #[test]
-fn what_a_panic_published_wakes_its_receiver() {
+fn a_message_published_before_a_panic_wakes_the_receiver() {
     let mut ring = spsc::Ring::<u64, 4>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, WaitStrategy::Sleep { polls: 0 });
@@ -264,7 +264,7 @@ fn what_a_panic_published_wakes_its_receiver() {
 }
 
 #[test]
-fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
+fn releasing_a_forgotten_batch_wakes_its_sender() {
     use futures::FutureExt;
     for is_async in [false, true] {
         let mut ring = spsc::Ring::<u64, 2>::new();
@@ -315,7 +315,7 @@ impl Push for Flickering {
 }
 
 #[test]
-fn a_value_that_was_not_sent_comes_back_whoever_came_meanwhile() {
+fn send_async_returns_an_unsent_value_on_disconnect() {
     let end = Flickering(std::cell::Cell::new(0), Default::default());
     let mut sender = Waiting::sender(end, WaitStrategy::default());
     match block_on(sender.send_async("kept".to_owned())) {
@@ -352,14 +352,14 @@ impl Pop for Succeeded {
 }
 
 #[test]
-fn the_last_message_of_one_that_left_wakes_its_successor() {
+fn receiving_a_departed_sender_s_message_wakes_its_successor() {
     let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), WaitStrategy::Sleep { polls: 0 });
     assert_eq!(receiver.recv(), Ok(7));
     assert_eq!(ringmem::Word::load(receiver.end().wait_words().theirs) >> 32, 1, "who sleeps is woken");
 }
 
 #[test]
-fn a_waker_that_panics_keeps_no_other_task_asleep() {
+fn a_panicking_waker_does_not_block_other_tasks() {
     use std::future::Future;
     use std::pin::pin;
     use std::sync::Arc;
@@ -407,7 +407,7 @@ fn ends_are_streams_and_sinks() {
 
 #[cfg(feature = "futures")]
 #[test]
-fn a_sink_that_is_closed_has_left() {
+fn a_closed_sink_has_disconnected() {
     use futures::{SinkExt, StreamExt};
     let mut ring = spsc::Ring::<u64, 2>::new();
     let (producer, consumer) = ring.split();
@@ -422,7 +422,7 @@ fn a_sink_that_is_closed_has_left() {
 }
 
 #[test]
-fn rings_of_any_capacity_are_rounded_up_and_iterated() {
+fn bounded_rounds_capacities_up_and_receivers_iterate() {
     for (asked, capacity) in [(0, 1), (1, 1), (3, 4), (1000, 1024)] {
         let (sender, receiver) = wait::bounded::<u64>(asked);
         assert_eq!((sender.end().capacity(), receiver.end().capacity()), (capacity, capacity));
@@ -449,7 +449,7 @@ fn rings_of_any_capacity_are_rounded_up_and_iterated() {
 }
 
 #[test]
-fn select_returns_the_message_of_a_thread_that_sends_later() {
+fn select_returns_a_message_that_is_sent_later() {
     let (ends, mut receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| wait::bounded::<u64>(4)).unzip();
     let mut senders = ends.into_iter();
     let (mut quiet, mut loud) = (senders.next().expect("four"), senders.next_back().expect("four"));
@@ -477,7 +477,7 @@ fn select_returns_the_message_of_a_thread_that_sends_later() {
 }
 
 #[test]
-fn select_ends_at_its_deadline_and_takes_nothing() {
+fn select_ends_at_its_deadline_without_a_message() {
     let (mut sender, receiver) = wait::bounded::<u64>(4);
     let (_other, second) = wait::bounded(4);
     let mut receivers = [receiver, second];

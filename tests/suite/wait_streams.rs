@@ -32,7 +32,7 @@ fn exchange<W: Write + Send + 'static, R: Read + Send + 'static>(mut writer: W, 
 }
 
 #[test]
-fn a_stream_waits_for_room_and_for_bytes_by_any_strategy() {
+fn byte_streams_wait_with_any_strategy() {
     for how in [WaitStrategy::Sleep { polls: 2 }, WaitStrategy::SpinYield { polls: 2 }] {
         let (producer, consumer) = spsc::bounded(8);
         let (writer, reader) = pair(producer, consumer, how);
@@ -46,14 +46,14 @@ fn a_stream_waits_for_room_and_for_bytes_by_any_strategy() {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[test]
-fn a_stream_goes_between_processes() {
+fn a_byte_stream_works_over_shared_memory() {
     let memory = ringmem::shared::Memory::create::<u8>(64).unwrap();
     let (producer, consumer) = (memory.producer::<u8>().unwrap(), memory.consumer::<u8>().unwrap());
     exchange(producer.into_waiting(WaitStrategy::default()), consumer.into_waiting(WaitStrategy::default()));
 }
 
 #[test]
-fn a_writer_that_waits_is_woken_when_its_reader_leaves() {
+fn a_dropped_reader_wakes_a_waiting_writer() {
     let (mut writer, mut reader) = wait::bounded::<u8>(4);
     writer.write_all(&[1, 2, 3, 4]).unwrap();
     let sending = thread::spawn(move || writer.write_all(&[5; 20]).map_err(|error| error.kind()));
@@ -64,7 +64,7 @@ fn a_writer_that_waits_is_woken_when_its_reader_leaves() {
 }
 
 #[test]
-fn no_bytes_are_read_and_written_at_once() {
+fn empty_reads_and_writes_return_at_once() {
     let (mut writer, mut reader) = wait::bounded::<u8>(1);
     assert_eq!((reader.read(&mut []).unwrap(), writer.write(&[1, 2]).unwrap(), writer.write(&[]).unwrap()), (0, 1, 0));
     writer.flush().unwrap();
@@ -72,7 +72,7 @@ fn no_bytes_are_read_and_written_at_once() {
 }
 
 #[test]
-fn lines_are_copied_by_the_standard_library() {
+fn std_io_copy_reads_lines_from_a_ring() {
     let (mut writer, mut reader) = wait::bounded::<u8>(16);
     let copying = thread::spawn(move || {
         let mut text = Vec::new();
@@ -86,7 +86,7 @@ fn lines_are_copied_by_the_standard_library() {
 
 #[cfg(feature = "embedded-io")]
 #[test]
-fn the_traits_of_embedded_io_wait_too() {
+fn embedded_io_traits_wait() {
     use embedded_io::{ErrorKind, Read, ReadReady, Write, WriteReady};
 
     fn read_all(mut reader: wait::Receiver<u8>) -> Result<Vec<u8>, ErrorKind> {

@@ -104,7 +104,7 @@ mod tests {
     use super::of_the_rings;
 
     #[test]
-    fn only_code_of_the_rings_is_counted() {
+    fn only_ring_code_is_counted() {
         let symbols = "\
 00004764 00000636 t ringmem_bare_metal::framed::pop
 00005000 00000010 t ringmem_bare_metal::framed::pops

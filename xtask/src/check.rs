@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_kernel_passes_and_its_table_comes_back() {
+    fn a_valid_kernel_passes_its_own_table() {
         let module = module(GOOD);
         assert!(rules(&module).is_empty());
         let table = Table::of(&module);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_add_that_lost_order_and_scope_is_found() {
+    fn a_wrong_fetch_add_scope_is_an_error() {
         let found = only(&module("\tatom.global.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
         assert_eq!(
             found,
@@ -255,13 +255,13 @@ mod tests {
     }
 
     #[test]
-    fn a_read_modify_write_that_the_host_may_share_is_found() {
+    fn system_scope_read_modify_writes_are_errors() {
         only(&module("\tatom.acq_rel.sys.cas.b64 \t%rd3, [%rd1], %rd2, %rd4;"), What::Shared);
         only(&module("\tred.relaxed.sys.global.add.u64 \t[%rd2], 1;"), What::Shared);
     }
 
     #[test]
-    fn an_ordered_access_of_a_narrower_scope_is_found() {
+    fn ordered_accesses_below_system_scope_are_errors() {
         only(&module("\tld.acquire.gpu.b64 \t%rd7, [%rd2];"), What::Scope);
         only(&module("\tst.relaxed.cta.b64 \t[%rd2], %rd7;"), What::Scope);
         only(&module("\tfence.acq_rel.gpu;"), What::Scope);
@@ -269,25 +269,25 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_may_be_stale_is_found() {
+    fn a_non_coherent_load_is_an_error() {
         only(&module("\tld.global.nc.b64 \t%rd7, [%rd2];"), What::NonCoherent);
         only(&module("\t@%p1 ld.global.nc.v2.b64 \t{%rd7, %rd8}, [%rd2];"), What::NonCoherent);
         only(&module("\tldu.global.b64 \t%rd7, [%rd2];"), What::NonCoherent);
     }
 
     #[test]
-    fn local_memory_is_found_in_a_kernel_and_left_to_panics() {
+    fn local_memory_in_a_kernel_is_an_error() {
         let found = only(&module("\t.local .align 8 .b8 \t__local_depot2[32];"), What::Local);
         assert!(found.contains("kernel: expected values in registers"), "{found}");
     }
 
     #[test]
-    fn a_missing_abi_is_found() {
+    fn a_missing_abi_symbol_is_an_error() {
         only(&Module::parse(".visible .entry kernel()\n{\n\tret;\n}\n").unwrap(), What::Abi);
     }
 
     #[test]
-    fn a_count_that_differs_is_named_with_both_figures() {
+    fn a_count_mismatch_has_both_counts() {
         let table = Table::of(&module(GOOD));
         let weaker = module(&GOOD.replace("ld.acquire.sys.global", "ld.relaxed.sys.global"));
         let found: Vec<String> = against(&weaker, &table).iter().map(ToString::to_string).collect();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_in_device_memory_passes_only_where_it_is_listed() {
+    fn a_gpu_scope_counter_passes_only_if_listed() {
         let counter = module(&format!("{GOOD}\n\tred.relaxed.gpu.add.u64 \t[%rd2], 1;"));
         assert!(rules(&counter).is_empty());
         let found = against(&counter, &Table::of(&module(GOOD)));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_access_of_sixteen_bytes_that_fell_apart_is_found() {
+    fn a_split_16_byte_access_is_an_error() {
         let body =
             "\tld.v4.b32 \t{%r1, %r2, %r3, %r4}, [%rd1];\n\tst.global.v2.b64 \t[%rd2], {%rd3, %rd4};\n\tld.v2.b32 \t{%r1, %r2}, [%rd1];";
         let wide = module(body);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trap_and_a_call_that_ends_in_one_are_counted() {
+    fn traps_and_calls_to_traps_are_counted() {
         let table = Table::of(&module(GOOD));
         for body in ["\ttrap;", "\tcall.uni _RNvNtCsaB1_4core9panicking9panic_fmt, ();", "\tcall.uni helper, ();"] {
             let found: Vec<String> = against(&module(&format!("{GOOD}\n{body}")), &table).iter().map(ToString::to_string).collect();
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_lost_its_clock_is_found() {
+    fn a_wait_without_clock_is_an_error() {
         let timed = "$L1:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\tmov.u64 %rd3, %globaltimer;\n\t@%p1 bra $L1;";
         let without = module(&timed.replace("\tmov.u64 %rd3, %globaltimer;\n", ""));
         let found: Vec<String> = against(&without, &Table::of(&module(timed))).iter().map(ToString::to_string).collect();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_a_row_and_a_row_without_a_kernel_are_found() {
+    fn unmatched_kernels_and_rows_are_errors() {
         let (module, mut table) = (module(GOOD), Table::of(&module(GOOD)));
         let counts = table.0.remove("kernel").unwrap();
         table.0.insert("gone".into(), counts);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_table_is_refused() {
+    fn a_damaged_table_is_an_error() {
         assert!(Table::parse("").is_err());
         let good = Table::of(&module(GOOD)).to_string();
         assert!(Table::parse(&good.replace("atom.gpu", "atom.any")).is_err());

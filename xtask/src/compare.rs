@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn benches_are_found_among_what_cargo_has_built() {
+    fn only_bench_targets_are_read_from_cargo_messages() {
         let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"rtrb"},"executable":null}
 {"reason":"compiler-artifact","target":{"kind":["bench"],"name":"rings"},"executable":"/t/rings-1"}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"memory"},"executable":"/t/memory"}
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn our_rows_are_kept_apart_by_class_and_others_are_passed_over() {
+    fn add_keeps_only_our_rows_and_separates_classes() {
         let row = |class, subject, median: Value| {
             serde_json::json!({"bench": "rings", "workload": "spsc-8", "class": class, "subject": subject, "median": median}).to_string()
         };
@@ -168,14 +168,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_row_is_refused() {
+    fn an_invalid_row_is_an_error() {
         for line in ["spsc-8 ringmem 2.5", r#"{"bench": "rings", "median": 2.5}"#] {
             assert!(add(&mut Figures::new(), line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn a_ratio_is_the_median_of_those_of_the_rounds() {
+    fn a_ratio_is_the_median_over_rounds() {
         let old = figures(&[("a", &[10.0, 20.0, 10.0])]);
         let new = figures(&[("a", &[10.0, 20.0, 20.0])]);
         let (text, worst) = table(&old, &new);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_marked_above_what_is_level_and_the_greatest_ratio_is_told() {
+    fn table_marks_slower_rows_and_returns_the_worst() {
         let old = figures(&[("level", &[10.0; 3]), ("none", &[0.0; 3]), ("quicker", &[10.0; 3]), ("slower", &[10.0; 3])]);
         let new = figures(&[("level", &[11.5; 3]), ("none", &[0.0; 3]), ("quicker", &[5.0; 3]), ("slower", &[16.0; 3])]);
         let (text, worst) = table(&old, &new);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_not_there_in_every_round_of_both_is_counted_and_not_compared() {
+    fn incomplete_rows_are_counted_and_not_compared() {
         let old = figures(&[("gone", &[1.0; 3]), ("rare", &[1.0; 3])]);
         let new = figures(&[("new", &[9.0; 3]), ("rare", &[9.0; 2])]);
         let (text, worst) = table(&old, &new);

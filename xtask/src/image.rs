@@ -89,19 +89,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_depends_on_the_machine_is_dropped() {
+    fn normalised_ptx_has_no_paths_or_locations() {
         let raw = "//\n\t.file\t1 \"/somewhere/lib.rs\"\n.visible .entry a() \n{\n\t.loc\t1 2 3\n\tret;\t\n}\n\n\n";
         assert_eq!(normalised(raw), "//\n.visible .entry a()\n{\n\tret;\n}\n");
     }
 
     #[test]
-    fn the_first_different_line_is_named() {
+    fn the_first_difference_has_its_line_number() {
         assert_eq!(first_difference("a\nb\nc\n", "a\nd\nc\n"), "line 2 is `b`, expected `d`");
         assert_eq!(first_difference("a\n", "a\nb\n"), "line 2 is `the end`, expected `b`");
     }
 
     #[test]
-    fn the_checked_in_image_says_who_made_it() {
+    fn the_checked_in_image_names_its_compiler() {
         assert!(maker(&std::fs::read_to_string(path()).unwrap()).is_some());
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_workload_count_and_subject() {
+    fn a_table_row_has_workload_count_and_subject() {
         let counts = parse("# comment\n\npush 7.5 ringmem spsc\n").expect("a table");
         assert_eq!(counts, Counts::from([(("push".into(), "ringmem spsc".into()), 7.5)]));
         assert!(parse("push ringmem spsc").is_err());

@@ -102,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn the_page_that_is_checked_in_is_what_the_structs_say() {
+    fn the_checked_in_pages_match_the_structs() {
         assert_eq!(stale(&pages()).unwrap(), [""; 0]);
     }
 
     #[test]
-    fn a_struct_that_changes_comes_or_goes_is_noticed() {
+    fn changed_missing_and_extra_pages_are_stale() {
         let mut pages = pages();
         pages[0].1 += "another struct";
         pages[1].0.set_file_name("Another.svg");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_looks_is_a_wait_with_the_clock_and_a_scan_without() {
+    fn polling_loops_that_read_the_clock_are_waits() {
         let poll = "$L1:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\t@%p1 bra $L1;";
         assert_eq!(of_body(poll), Loops { waits: 0, scans: 1 });
         let timed = "$L1:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\tmov.u64 %rd3, %globaltimer;\n\t@%p1 bra $L1;";
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_within_a_loop_is_judged_alone() {
+    fn a_nested_loop_is_classified_alone() {
         let inner = "$L2:\n\tld.relaxed.sys.b64 %rd1, [%rd2];\n\t@%p1 bra $L2;";
         let outer = format!("$L1:\n\tmov.u64 %rd3, %globaltimer;\n\tld.acquire.sys.b64 %rd4, [%rd2];\n{inner}\n\tbra.uni $L1;");
         assert_eq!(of_body(&outer), Loops { waits: 1, scans: 1 }, "the outer one's clock does not end the inner one");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_targets_is_followed() {
+    fn branch_target_tables_are_followed() {
         let table =
             "$L0:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\t$L_brx_0: .branchtargets\n\t\t$L0,\n\t\t$L1;\n\tbrx.idx %r1, $L_brx_0;\n$L1:";
         assert_eq!(of_body(table), Loops { waits: 0, scans: 1 });

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_prototypes_operands_and_lines_are_told_apart() {
+    fn parse_separates_prototypes_bodies_and_operations() {
         let text = "\
 .version 6.3
 .func _RNvNtCsanIojcP8aaR_4core9panicking5panic
@@ -276,7 +276,7 @@ lines */
     }
 
     #[test]
-    fn the_abi_is_read_in_every_form_and_only_where_the_host_sees_it() {
+    fn the_abi_is_read_from_every_visible_form() {
         assert_eq!(abi(".visible .global .align 8 .u64 RINGMEM_ABI = 7"), Some(7));
         assert_eq!(abi(".visible .global .align 8 .b64 RINGMEM_ABI = -1"), Some(u64::MAX));
         assert_eq!(abi(".visible .global .align 8 .b64 RINGMEM_ABI = 0xff"), Some(255));
@@ -288,7 +288,7 @@ lines */
     }
 
     #[test]
-    fn a_symbol_loses_its_crates_hash() {
+    fn readable_removes_the_crate_hash() {
         let symbol = "_RNvNtCsanIojcP8aaR_4core9panicking18panic_bounds_check";
         assert_eq!(readable(symbol), "_RNvNtC4core9panicking18panic_bounds_check");
         assert_eq!(readable("echo"), "echo");
@@ -296,7 +296,7 @@ lines */
     }
 
     #[test]
-    fn a_text_cut_short_is_refused() {
+    fn truncated_ptx_is_an_error() {
         assert!(Module::parse(".visible .entry k()\n{\n\tret;\n").is_err());
         assert!(Module::parse("}\n").is_err());
     }

@@ -128,7 +128,7 @@ ptxas info    : Function properties for helper
 ";
 
     #[test]
-    fn every_function_has_its_figures() {
+    fn parse_returns_properties_of_each_function() {
         let functions = parse(SAID).unwrap();
         assert_eq!(functions["planted"], Properties { registers: Some(18), stack: 32, spill_stores: 4, spill_loads: 8 });
         assert_eq!(functions["helper"], Properties::default());

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_survive_being_written() {
+    fn results_round_trip_through_a_document() {
         let head = json!({ "machine": "M", "cores": 2, "date": "2026-01-02", "quick": true, "compiler": "c", "revision": "r" });
         let row = json!({
             "bench": "rings", "workload": "w", "subject": "ringmem", "unit": "ns", "median": 1.5, "low": 1, "high": 2, "limit": null,
@@ -229,19 +229,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_named_by_date_and_machine() {
+    fn a_file_name_has_date_and_machine() {
         assert_eq!(file_name("AMD EPYC (Milan)  Processor", "2026-01-02"), "2026-01-02-amd-epyc-milan-processor.json");
     }
 
     #[test]
-    fn only_the_text_between_the_marks_changes() {
+    fn only_text_between_the_marks_is_replaced() {
         let text = format!("a\n{}\nold\n{}\nb\n", MARKS[0], MARKS[1]);
         assert_eq!(between_marks(&text, "new\n").expect("marked"), format!("a\n{}\nnew\n{}\nb\n", MARKS[0], MARKS[1]));
         assert!(between_marks("a\n", "new\n").is_err());
     }
 
     #[test]
-    fn the_best_competitor_is_neither_ours_nor_a_twin() {
+    fn best_ignores_our_rows_and_twins() {
         let row = |subject: &str, median| Row { subject: subject.into(), median, ..Row::default() };
         let results = Results {
             rows: vec![row("ringmem", 2.0), row("twin x", 1.0), row("beside", 1.0), row("a", 4.0), row("b", 3.0)],

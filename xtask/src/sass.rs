@@ -335,7 +335,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_batch_goes_through_loop_fence_counters_and_look() {
+    fn cost_counts_loop_fence_and_remaining_instructions() {
         let kernels = parse(SAID).unwrap();
         assert_eq!(kernels.keys().collect::<Vec<_>>(), ["echo", "other"]);
         let cost = Cost::of(&kernels["echo"], Beside::Nothing).unwrap();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_more_or_a_narrow_access_is_a_fault() {
+    fn extra_fences_and_narrow_accesses_are_errors() {
         let whole = |text: &str| {
             let one = text.split("\n\t.section\t.text.other").next().unwrap();
             MOVERS.iter().map(|(name, _)| one.replace("text.echo", &format!("text.{name}"))).collect::<String>()

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_encoded_is_decoded_and_no_prefix_of_it() {
+    fn envelopes_round_trip_and_prefixes_do_not_decode() {
         let ring = RingType::of::<u64>();
         let hello = Hello { stream: 1, first: u64::MAX, ring: ring.clone() };
         assert_eq!(Hello::decode(&hello.encode()), Some(hello.clone()));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_does_not_fit_comes_with_the_next_batch() {
+    fn a_frame_beyond_the_limit_starts_the_next_batch() {
         let (mut producer, consumer) = framed::bounded(256);
         for frame in [&b"one"[..], b"", b"three"] {
             producer.push_bytes(frame).unwrap();

@@ -142,7 +142,7 @@ mod tests {
     use ringmem::ring::spsc;
 
     #[test]
-    fn messages_stay_in_the_ring_until_they_are_released_also_around_the_wrap() {
+    fn messages_stay_in_the_ring_until_released() {
         let ((mut producer, consumer), (end, mut there)) = (spsc::bounded::<u16>(4), spsc::bounded::<u16>(4));
         let (mut source, mut sink) = (SpscSource::new(consumer), SpscSink::new(end));
         for round in 0..20 {

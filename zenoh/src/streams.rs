@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_that_returns_continues_after_its_last_message() {
+    fn a_returning_source_resumes_after_its_last_message() {
         let mut streams = Streams::default();
         assert!(streams.resume(1, 100, 0));
         assert!(!streams.resume(1, 103, 5), "the source has released fewer than were pushed");

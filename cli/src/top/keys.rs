@@ -87,7 +87,7 @@ mod tests {
     use super::{Key, parse};
 
     #[test]
-    fn keys_are_found_between_other_bytes() {
+    fn keys_are_parsed_between_other_bytes() {
         for (bytes, keys) in [
             (&b"q"[..], &[Key::Quit][..]),
             (b"\x03", &[Key::Quit]),

@@ -30,7 +30,7 @@ fn compare(ran: &Ran, counted: &Counted) -> Value {
 const CHUNK: usize = 8192;
 
 #[test]
-fn files_of_every_awkward_length_are_counted() {
+fn files_of_boundary_lengths_are_counted() {
     for length in [0, 1, 7, 8, 9, 4095, 4096, 4097, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 5, 100_003] {
         let object = check(&noise(length), &["--chunk-size", "8KiB"]);
         assert_eq!(object["chunks"], length.div_ceil(CHUNK), "{length} bytes");
@@ -47,7 +47,7 @@ fn a_file_larger_than_the_device_memory_is_counted() {
 }
 
 #[test]
-fn chunk_sizes_stagings_and_rings_of_all_sizes_give_the_same_answer() {
+fn chunk_staging_and_ring_sizes_do_not_change_the_answer() {
     let bytes = noise(1_000_003);
     let (file, counted) = (file(&bytes), count(&bytes));
     for chunk in ["1", "4096", "5000", "64KiB", "1MB", "1GiB"] {
@@ -89,7 +89,7 @@ fn extreme_contents_are_counted() {
 }
 
 #[test]
-fn words_that_change_places_change_the_checksum() {
+fn swapped_words_change_the_checksum() {
     let mut bytes = noise(64);
     let before = check(&bytes, &[]);
     bytes.rotate_left(8);
@@ -105,7 +105,7 @@ fn names(object: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_object_has_exactly_its_fields_in_these_shapes() {
+fn the_json_object_has_exactly_the_documented_fields() {
     let object = check(&noise(100_000), &["--chunk-size", "4KiB", "--backend", "host"]);
     assert_eq!(
         names(&object),
@@ -157,7 +157,7 @@ fn the_object_has_exactly_its_fields_in_these_shapes() {
 }
 
 #[test]
-fn the_process_says_what_the_function_says() {
+fn the_process_and_the_function_agree() {
     for length in [0, 9, 4097, 1_000_003] {
         let bytes = noise(length);
         let file = file(&bytes);
@@ -166,7 +166,7 @@ fn the_process_says_what_the_function_says() {
 }
 
 #[test]
-fn the_page_has_the_chart_the_checksum_and_the_entropy() {
+fn the_text_output_has_chart_checksum_and_entropy() {
     let bytes = noise(50_000);
     let (file, counted) = (file(&bytes), count(&bytes));
     for ran in [call(&IMAGE, ["stream", text(file.path())]), execute(["stream", text(file.path())])] {
@@ -183,7 +183,7 @@ fn the_page_has_the_chart_the_checksum_and_the_entropy() {
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_succeed() {
     for arguments in [&["--help"][..], &["--version"], &["stream", "--help"], &["demo", "--help"], &["layout", "--help"]] {
         let ran = execute(arguments.iter().copied());
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{arguments:?}");

@@ -11,7 +11,7 @@ use crate::kernels::{Reply, Run, image, serve};
 use crate::program::{Ran, call, execute, finish};
 
 #[test]
-fn every_message_comes_back_once() {
+fn every_message_returns_once() {
     for messages in [1_u64, 9, 1000, 100_000] {
         let count = messages.to_string();
         for ran in
@@ -31,14 +31,14 @@ fn every_message_comes_back_once() {
 }
 
 #[test]
-fn the_page_says_how_many_came_back() {
+fn the_text_output_counts_returned_messages() {
     let ran = call(&IMAGE, ["demo", "--messages", "5000"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert!(ran.out.contains("5000 messages") && ran.out.contains("0 lost, 0 doubled"), "{}", ran.out);
 }
 
 #[test]
-fn it_moves_messages_where_the_rings_are_not_shared() {
+fn the_demo_works_without_shared_rings() {
     for visibility in ["device", "dma"] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
         program.args(["demo", "--messages", "1000", "--json", "--backend", "host"]).env("RINGMEM_VISIBILITY", visibility);
@@ -112,12 +112,12 @@ unsafe fn makes_one_up(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn without_a_fault_the_planted_echo_is_in_order() {
+fn the_planted_echo_succeeds_without_a_fault() {
     planted(faithful).json();
 }
 
 #[test]
-fn what_is_lost_doubled_or_changed_is_counted_and_fails() {
+fn lost_doubled_or_changed_messages_are_counted_and_fail() {
     for (run, lost, doubled, wrong) in [
         (loses as Run, 1, 0, 0),
         (doubles, 0, 1, 0),

@@ -7,7 +7,7 @@ use ringmem_kernels::IMAGE;
 use crate::program::{call, finish};
 
 #[test]
-fn the_doctor_says_what_there_is() {
+fn the_doctor_reports_devices_limits_and_bandwidth() {
     let said = call(&IMAGE, ["doctor", "--backend", "host", "--json"]).json();
     for (key, values) in
         [("visibility", &["system", "device", "dma"][..]), ("strategy", &["unified", "async", "dma-polling"]), ("backend", &["host"])]
@@ -43,7 +43,7 @@ fn the_doctor_says_what_there_is() {
 }
 
 #[test]
-fn the_budget_of_pinned_memory_is_an_option() {
+fn the_pinned_budget_is_an_option() {
     let said = call(&IMAGE, ["doctor", "--backend", "host", "--pinned", "3GiB", "--json"]).json();
     let limits = said["limits"].as_array().expect("a list");
     let pinned = limits.iter().find(|limit| limit["name"] == "pinned").expect("the budget");
@@ -54,7 +54,7 @@ fn the_budget_of_pinned_memory_is_an_option() {
 }
 
 #[test]
-fn the_environment_is_obeyed_with_a_warning() {
+fn ringmem_visibility_applies_with_a_warning() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["doctor", "--backend", "host"]).env("RINGMEM_VISIBILITY", "dma");
     let lines = finish(program).out;
@@ -65,7 +65,7 @@ fn the_environment_is_obeyed_with_a_warning() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_is_said_of_locking_is_what_locking_does() {
+fn the_reported_mlock_limit_matches_page_locking() {
     let run = |arguments: &str| {
         let mut shell = Command::new("bash");
         shell.args(["-c", &format!("ulimit -l 0; exec \"$0\" {arguments} --backend host"), env!("CARGO_BIN_EXE_ringmem")]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::program::{call, execute};
 
 #[test]
-fn the_object_has_every_layout_with_every_offset() {
+fn the_json_object_has_every_layout_and_offset() {
     for ran in [call(&IMAGE, ["layout", "--json"]), execute(["layout", "--json"])] {
         let object = ran.json();
         assert_eq!(object["abi"], format!("{:016x}", ABI.hash));
@@ -30,7 +30,7 @@ fn the_object_has_every_layout_with_every_offset() {
 }
 
 #[test]
-fn the_offsets_are_those_of_the_documents() {
+fn the_offsets_match_the_documents() {
     let object = call(&IMAGE, ["layout", "--json"]).json();
     let offset = |layout: &str, field: &str| -> u64 {
         let named = |value: &&Value, name: &str| value["name"] == name;
@@ -59,7 +59,7 @@ fn the_offsets_are_those_of_the_documents() {
 }
 
 #[test]
-fn the_page_has_every_table() {
+fn the_text_output_has_every_table() {
     for ran in [call(&IMAGE, ["layout"]), execute(["layout"])] {
         assert_eq!((ran.code, ran.err.as_str()), (0, ""));
         let mut lines = ran.out.lines();
@@ -81,7 +81,7 @@ fn the_page_has_every_table() {
 }
 
 #[test]
-fn each_format_is_what_the_library_gives() {
+fn each_format_matches_the_library() {
     for (format, expected) in [
         ("table", describe::table(&ABI).to_string()),
         ("json", describe::json(&ABI).to_string()),
@@ -99,7 +99,7 @@ fn each_format_is_what_the_library_gives() {
 }
 
 #[test]
-fn one_struct_is_printed_alone_and_keeps_the_hash_of_the_set() {
+fn one_struct_prints_with_the_hash_of_the_set() {
     let layout = ABI.layouts.iter().find(|layout| layout.name == "Chunk").expect("it is there");
     let chunk = Abi { layouts: std::slice::from_ref(layout), hash: ABI.hash };
     assert_eq!(call(&IMAGE, ["layout", "Chunk"]).out, describe::table(&chunk).to_string());
@@ -112,7 +112,7 @@ fn one_struct_is_printed_alone_and_keeps_the_hash_of_the_set() {
 }
 
 #[test]
-fn a_struct_or_a_format_that_there_is_not_is_refused_by_name() {
+fn an_unknown_struct_or_format_is_named_in_the_error() {
     for (arguments, fact) in [
         (["layout", "Chunks", "--json"], "no struct is named Chunks; there are BufferReference, ControlBlock, "),
         (["layout", "--format", "xml"], "invalid value 'xml'"),
@@ -125,7 +125,7 @@ fn a_struct_or_a_format_that_there_is_not_is_refused_by_name() {
 }
 
 #[test]
-fn a_header_is_compared_and_the_first_difference_is_named() {
+fn check_names_the_first_difference_of_a_header() {
     let header = call(&IMAGE, ["layout", "--format", "c"]).out;
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ringmem.h");

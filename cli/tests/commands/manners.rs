@@ -60,7 +60,7 @@ fn completion_scripts_complete_commands_and_options() {
 }
 
 #[test]
-fn the_manual_page_has_each_command_and_a_folder_gets_a_page_for_each() {
+fn man_pages_cover_each_command() {
     let page = call(&IMAGE, ["man"]).out;
     assert!(page.contains(".TH ringmem 1"), "{page}");
     let folder = tempfile::tempdir().expect("a folder");
@@ -116,7 +116,7 @@ fn no_line_is_wider_than_a_terminal_of_60_columns() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn json_and_headers_are_not_broken_into_lines() {
+fn json_and_headers_are_not_wrapped() {
     assert_eq!(Pty::start(60, ["layout", "--json"]).lines().len(), 1);
     let header = call(&IMAGE, ["layout", "--format", "c"]).out;
     assert_eq!(Pty::start(60, ["layout", "--format", "c"]).lines(), header.lines().collect::<Vec<_>>());
@@ -124,7 +124,7 @@ fn json_and_headers_are_not_broken_into_lines() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn help_has_colours_on_a_terminal_unless_the_user_wants_none() {
+fn help_is_coloured_only_on_a_colour_terminal() {
     let coloured = |name: &str, value: &str| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
         program.arg("--help").env_remove("NO_COLOR").env("TERM", "xterm").env(name, value);
@@ -142,7 +142,7 @@ fn help_has_colours_on_a_terminal_unless_the_user_wants_none() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn bench_demo_and_replay_show_their_progress_on_a_terminal_and_clear_it() {
+fn progress_is_shown_on_a_terminal_and_cleared() {
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/commands/inference.trace");
     let bench = ["bench", "pool-64K", "--backend", "host", "--seconds", "0"];
     for (arguments, text) in [

@@ -10,7 +10,7 @@ use crate::program::call;
 const FILES: [&str; 6] = ["Cargo.toml", "README.md", "build.rs", "src/lib.rs", "src/main.rs", "tests/step.rs"];
 
 #[test]
-fn its_files_are_those_of_the_example() {
+fn new_writes_the_files_of_the_example() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the checkout");
     let folder = tempfile::tempdir().expect("a folder");
     let package = folder.path().join("particles");
@@ -25,7 +25,7 @@ fn its_files_are_those_of_the_example() {
 }
 
 #[test]
-fn the_package_has_the_name_of_its_folder() {
+fn the_package_is_named_after_its_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let package = folder.path().join("my-kernels");
     let ran = call(&IMAGE, ["new".as_ref(), package.as_os_str()]);
@@ -36,7 +36,7 @@ fn the_package_has_the_name_of_its_folder() {
 }
 
 #[test]
-fn names_that_cargo_refuses_existing_folders_and_other_checkouts_are_errors() {
+fn invalid_names_folders_and_checkouts_are_errors() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     for name in ["7up", "test", "a b", "übung"] {

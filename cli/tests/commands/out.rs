@@ -60,7 +60,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn files_of_every_awkward_length_come_back_whole() {
+fn files_of_boundary_lengths_are_written_whole() {
     for length in [0, 1, 15, 16, 4095, 4096, 4097, 8192, 100_003] {
         let bytes = noise(length);
         for transform in [None, Some("add:7"), Some("xor:255")] {
@@ -79,7 +79,7 @@ fn files_of_every_awkward_length_come_back_whole() {
 }
 
 #[test]
-fn a_file_larger_than_the_device_memory_replaces_what_was_there() {
+fn a_file_larger_than_the_device_memory_replaces_the_target() {
     let bytes = noise(5_000_011);
     let place = Place::new(&bytes);
     fs::write(&place.to, "old").expect("room");
@@ -98,7 +98,7 @@ fn a_file_larger_than_the_device_memory_replaces_what_was_there() {
 }
 
 #[test]
-fn a_file_is_not_written_over_itself_by_any_name() {
+fn a_file_is_not_overwritten_by_itself() {
     let place = Place::new(&noise(10_000));
     let [hard, link] = ["hard", "link"].map(|name| place.directory.path().join(name));
     fs::hard_link(&place.from, &hard).expect("a link");
@@ -113,7 +113,7 @@ fn a_file_is_not_written_over_itself_by_any_name() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_arguments_are_named_in_the_error() {
     let place = Place::new(b"bytes");
     call(&IMAGE, ["stream", text(&place.from), "--transform", "add:7"]).refuses(2, &["--out"]);
     for wrong in ["add", "add:", "add:256", "add:-1", "add:x", "mul:2", "", ":7", "add:7:7"] {
@@ -128,7 +128,7 @@ fn what_makes_no_sense_is_named() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_full_disk_is_named_with_what_fitted_and_leaves_nothing() {
+fn a_full_disk_is_an_error_and_keeps_the_old_file() {
     let place = Place::new(&noise(1_000_000));
     fs::write(&place.to, "old").expect("room");
     let mut program = Command::new("bash");
@@ -201,12 +201,12 @@ fn old() -> Place {
 }
 
 #[track_caller]
-fn is_as_it_was(place: &Place) {
+fn assert_unchanged(place: &Place) {
     assert_eq!((place.others(), fs::read_to_string(&place.to).expect("it is there")), (vec!["to".to_owned()], "old".to_owned()));
 }
 
 #[test]
-fn a_file_that_vanishes_while_it_is_read_is_read_to_its_end() {
+fn a_file_unlinked_during_the_read_is_read_to_its_end() {
     planted!(vanishes, true, |from, _| fs::remove_file(from).expect("it is ours"));
     let place = old();
     assert_eq!(CHANGE.stream(vanishes, &place).code, 0);
@@ -221,14 +221,14 @@ fn a_file_that_shrinks_or_grows_writes_nothing() {
         });
         let place = old();
         CHANGE.stream(shrinks, &place).refuses(1, &[text(&place.from), "ended at byte 100000", &(CHUNK * CHUNKS).to_string()]);
-        is_as_it_was(&place);
+        assert_unchanged(&place);
     }
     planted!(grows, true, |from, _| {
         fs::OpenOptions::new().write(true).open(from).and_then(|file| file.set_len(1_000_000)).expect("longer");
     });
     let place = old();
     CHANGE.stream(grows, &place).refuses(1, &[text(&place.from), "1000000", &(CHUNK * CHUNKS).to_string()]);
-    is_as_it_was(&place);
+    assert_unchanged(&place);
 }
 
 struct Closed;
@@ -244,7 +244,7 @@ impl io::Write for Closed {
 }
 
 #[test]
-fn a_file_is_written_though_nobody_listens_any_more() {
+fn a_file_is_written_after_its_reader_closed_the_pipe() {
     planted!(slow, true, |_, _| thread::sleep(Duration::from_millis(1200)));
     let place = old();
     *CHANGE.place.lock().expect("no panic") = Some([place.from.clone(), place.to.clone()]);
@@ -261,11 +261,11 @@ fn a_wrong_byte_writes_nothing() {
     planted!(wrong, false, |_, _| {});
     let place = old();
     CHANGE.stream(wrong, &place).refuses(1, &["wrong", "checksum", "straight pass", text(&place.to)]);
-    is_as_it_was(&place);
+    assert_unchanged(&place);
 }
 
 #[test]
-fn a_temporary_file_that_somebody_removes_is_an_error() {
+fn a_removed_temporary_file_is_an_error() {
     planted!(removes, true, |_, to| {
         let entries = fs::read_dir(to.parent().expect("a directory")).expect("a directory");
         let names = entries.map(|entry| entry.expect("a name").path());
@@ -273,12 +273,12 @@ fn a_temporary_file_that_somebody_removes_is_an_error() {
     });
     let place = old();
     CHANGE.stream(removes, &place).refuses(1, &[text(&place.to), "No such file"]);
-    is_as_it_was(&place);
+    assert_unchanged(&place);
 }
 
 #[test]
 #[cfg(unix)]
-fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
+fn a_kill_leaves_the_old_or_the_new_file() {
     const LENGTH: usize = 8_000_000;
     let (old, new) = (noise(1000), noise(LENGTH));
     let new_to = transformed(&new, Some("add:7"));
@@ -343,7 +343,7 @@ fn stalled(place: &Place) -> std::process::Child {
 
 #[test]
 #[cfg(unix)]
-fn a_signal_removes_the_temporary_file_and_ends_the_program() {
+fn a_signal_removes_the_temporary_file() {
     use std::os::unix::process::ExitStatusExt;
     for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         let place = Place::new(b"");
@@ -359,7 +359,7 @@ fn a_signal_removes_the_temporary_file_and_ends_the_program() {
 
 #[test]
 #[cfg(unix)]
-fn a_run_removes_the_file_of_a_killed_run_and_keeps_that_of_a_live_run() {
+fn a_run_removes_only_temporary_files_of_dead_runs() {
     let place = Place::new(b"bytes");
     let mut killed = stalled(&place);
     killed.kill().expect("a child");

@@ -35,7 +35,7 @@ unsafe fn faithful_by_hand(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn without_a_fault_the_planted_kernels_are_in_order() {
+fn the_planted_kernels_succeed_without_a_fault() {
     for run in [faithful as Run, faithful_by_hand] {
         let object = planted(run).json();
         assert_eq!((&object["verified"], &object["chunks"]), (&true.into(), &16.into()));
@@ -54,7 +54,7 @@ unsafe fn wrong_byte(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_wrong_byte_in_device_memory_is_noticed() {
+fn a_wrong_byte_in_device_memory_is_detected() {
     planted(wrong_byte).refuses(1, &["wrong", "checksum", "straight pass"]);
 }
 
@@ -70,7 +70,7 @@ unsafe fn words_in_another_order(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn words_that_changed_places_are_noticed_though_every_count_is_right() {
+fn swapped_words_are_detected() {
     planted(words_in_another_order).refuses(1, &["wrong", "checksum"]);
 }
 
@@ -86,7 +86,7 @@ unsafe fn counted_twice(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_chunk_that_is_counted_twice_is_noticed() {
+fn a_chunk_counted_twice_is_detected() {
     planted(counted_twice).refuses(1, &["wrong", &format!("{} bytes", 17 * CHUNK - 3), &(16 * CHUNK - 3).to_string()]);
 }
 
@@ -96,7 +96,7 @@ unsafe fn not_counted(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_chunk_that_is_answered_and_not_counted_is_noticed() {
+fn an_uncounted_chunk_is_detected() {
     planted(not_counted).refuses(1, &["wrong", &format!("{} bytes", 15 * CHUNK - 3)]);
 }
 
@@ -109,7 +109,7 @@ unsafe fn repeats_an_answer(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { counting(host, arguments, answer) }
 }
 
-unsafe fn says_everything_twice_once(host: &dyn KernelHost, arguments: &[u64]) {
+unsafe fn sends_one_answer_twice(host: &dyn KernelHost, arguments: &[u64]) {
     let reply = |count: &mut Count, chunk: Chunk| {
         let answer = count.add(chunk);
         Reply::Say(vec![answer; if chunk.id == UNLUCKY { 2 } else { 1 }])
@@ -119,10 +119,10 @@ unsafe fn says_everything_twice_once(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn an_answer_that_comes_twice_is_noticed() {
+fn a_duplicate_answer_is_detected() {
     planted(repeats_an_answer).refuses(1, &["chunk 4", "twice", "chunk 5"]);
     // No answer is awaited until the next chunk is sent, so the duplicate is reported against chunk 5.
-    let ran = planted(says_everything_twice_once);
+    let ran = planted(sends_one_answer_twice);
     ran.refuses(1, &["answer for chunk 5"]);
 }
 
@@ -133,7 +133,7 @@ unsafe fn has_a_last_word(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn an_answer_that_comes_after_all_were_there_is_noticed() {
+fn an_answer_after_the_last_is_detected() {
     planted(has_a_last_word).refuses(1, &["unexpected answer for chunk 15"]);
 }
 
@@ -147,7 +147,7 @@ unsafe fn skips_an_answer(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn an_answer_that_is_left_out_is_noticed() {
+fn a_missing_answer_is_detected() {
     planted(skips_an_answer).refuses(1, &["chunk 6", "too early", "chunk 5"]);
 }
 
@@ -158,7 +158,7 @@ unsafe fn refuses(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_refused_chunk_is_noticed() {
+fn a_rejected_chunk_is_reported() {
     planted(refuses).refuses(1, &["refused chunk 5", "4096 bytes"]);
 }
 
@@ -172,7 +172,7 @@ unsafe fn panics(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_kernel_that_panics_is_noticed() {
+fn a_panicking_kernel_is_reported() {
     planted(panics).refuses(1, &["kernel", "Faulted", "panic"]);
 }
 
@@ -186,7 +186,7 @@ unsafe fn faults(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_kernel_that_faults_is_noticed_with_its_fault() {
+fn a_faulted_kernel_is_reported_with_its_fault() {
     planted(faults).refuses(1, &["kernel", "Faulted", "a message that asks for what is not there"]);
 }
 
@@ -202,13 +202,13 @@ unsafe fn vanishes(host: &dyn KernelHost, arguments: &[u64]) {
 unsafe fn never_begins(_: &dyn KernelHost, _: &[u64]) {}
 
 #[test]
-fn a_kernel_that_leaves_without_a_word_is_noticed() {
+fn a_kernel_that_exits_silently_is_reported() {
     planted(vanishes).refuses(1, &["kernel", "Active"]);
     planted(never_begins).refuses(1, &["kernel", "Created"]);
 }
 
 #[test]
-fn an_image_with_other_layouts_is_refused_in_one_line() {
+fn an_image_with_other_layouts_fails_in_one_line() {
     const OTHER: Abi = Abi::of(LAYOUTS);
     let ran = stream(&Image { abi: OTHER, ..IMAGE });
     ran.refuses(1, &["layouts", &format!("{:#018x}", OTHER.hash), &format!("{:#018x}", IMAGE.abi.hash), "Chunk"]);
@@ -216,7 +216,7 @@ fn an_image_with_other_layouts_is_refused_in_one_line() {
 }
 
 #[test]
-fn an_image_without_the_kernel_is_refused() {
+fn an_image_without_the_kernel_is_an_error() {
     stream(&image("echo", never_begins)).refuses(1, &["histogram", "echo"]);
 }
 
@@ -227,8 +227,8 @@ fn threads() -> usize {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn no_thread_is_left_whatever_happened() {
-    alone("planted::no_thread_is_left_whatever_happened", || {
+fn no_thread_remains_after_any_outcome() {
+    alone("planted::no_thread_remains_after_any_outcome", || {
         let before = threads();
         for (run, code) in [
             (faithful as Run, 0),

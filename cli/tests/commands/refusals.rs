@@ -36,7 +36,7 @@ fn refused_file(path: &Path, facts: &[&str]) {
 }
 
 #[test]
-fn arguments_that_make_no_sense_are_named() {
+fn invalid_arguments_are_named_in_the_error() {
     let file = file(b"something");
     let path = text(file.path());
     let cases: &[(&[&str], &[&str])] = &[
@@ -92,13 +92,13 @@ fn arguments_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn the_least_device_memory_that_is_named_is_enough() {
+fn the_smallest_documented_device_memory_suffices() {
     let file = file(&noise(20_000));
     assert_eq!(call(&IMAGE, ["stream", text(file.path()), "--device-memory", "44KiB"]).code, 0);
 }
 
 #[test]
-fn what_is_no_regular_file_is_named() {
+fn a_path_without_a_regular_file_is_an_error() {
     let place = tempfile::tempdir().expect("a directory");
     refused_file(&place.path().join("nowhere"), &["No such file"]);
     refused_file(&place.path().join("no/where"), &["No such file"]);
@@ -114,7 +114,7 @@ fn what_is_no_regular_file_is_named() {
 
 #[test]
 #[cfg(unix)]
-fn a_fifo_is_refused_at_once() {
+fn a_fifo_is_rejected_without_blocking() {
     let place = tempfile::tempdir().expect("a directory");
     let fifo = place.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
@@ -125,7 +125,7 @@ fn a_fifo_is_refused_at_once() {
 
 #[test]
 #[cfg(unix)]
-fn a_socket_and_a_loop_of_links_are_refused() {
+fn sockets_and_link_loops_are_errors() {
     let place = tempfile::tempdir().expect("a directory");
     let socket = place.path().join("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
@@ -137,7 +137,7 @@ fn a_socket_and_a_loop_of_links_are_refused() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_that_may_not_be_read_is_named() {
+fn an_unreadable_file_is_named_in_the_error() {
     use std::os::unix::fs::PermissionsExt;
     let file = file(b"secret");
     fs::set_permissions(file.path(), fs::Permissions::from_mode(0o0)).expect("it is ours");
@@ -145,12 +145,12 @@ fn a_file_that_may_not_be_read_is_named() {
         return refused_file(file.path(), &["ermission denied"]);
     }
     assert!(!rights::is_again(), "a child without the capabilities reads it, too");
-    rights::passes_again("refusals::a_file_that_may_not_be_read_is_named", "", &["dac_override", "dac_read_search"]);
+    rights::passes_again("refusals::an_unreadable_file_is_named_in_the_error", "", &["dac_override", "dac_read_search"]);
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_that_lies_about_its_length_is_named_with_both_lengths() {
+fn a_file_with_a_wrong_reported_length_is_an_error() {
     refused_file(Path::new("/proc/cpuinfo"), &["more than the 0 bytes of its reported length"]);
     // A sysfs file reports the length of a page and ends earlier.
     let candidates = ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/online", "/sys/kernel/notes"];
@@ -169,7 +169,7 @@ fn a_file_that_lies_about_its_length_is_named_with_both_lengths() {
 
 #[test]
 #[cfg(unix)]
-fn a_path_that_is_no_text_or_has_two_lines_still_gives_one_line() {
+fn a_non_utf8_or_multi_line_path_fails_in_one_line() {
     use std::os::unix::ffi::OsStringExt;
     let path = OsString::from_vec(b"/nowhere/\xff\xfe\nsecond line".to_vec());
     let arguments = [OsString::from("stream"), path];
@@ -219,7 +219,7 @@ fn set_length(path: &Path, length: usize) {
 }
 
 #[test]
-fn a_file_that_shrinks_while_it_is_read_is_named_with_both_lengths() {
+fn a_file_that_shrinks_during_the_read_is_an_error() {
     // With one staging buffer at most three chunks are ahead of the first answer.
     static EARLY: Change = Change::new(0, |path| set_length(path, 10 * CHUNK + 7));
     unsafe fn early(host: &dyn KernelHost, arguments: &[u64]) {
@@ -246,7 +246,7 @@ fn a_file_that_shrinks_while_it_is_read_is_named_with_both_lengths() {
 }
 
 #[test]
-fn a_file_that_grows_while_it_is_read_is_named_with_both_lengths() {
+fn a_file_that_grows_during_the_read_is_an_error() {
     for (change, run) in [(&EARLY, early as Run), (&LATE, late)] {
         let ran = change.stream(run);
         ran.refuses(1, &[&format!("changed its length from {LENGTH} to {} bytes", LENGTH + 1)]);
@@ -269,7 +269,7 @@ fn a_file_that_grows_while_it_is_read_is_named_with_both_lengths() {
 }
 
 #[test]
-fn a_file_that_is_rewritten_while_it_is_read_is_not_verified() {
+fn a_file_rewritten_during_the_read_fails_verification() {
     static REWRITE: Change = Change::new(CHUNKS as u64 - 1, |path| fs::write(path, vec![0; LENGTH]).expect("room"));
     unsafe fn rewrite(host: &dyn KernelHost, arguments: &[u64]) {
         // SAFETY: passed on.
@@ -279,7 +279,7 @@ fn a_file_that_is_rewritten_while_it_is_read_is_not_verified() {
 }
 
 #[test]
-fn a_reader_that_has_left_is_no_failure() {
+fn a_closed_output_pipe_is_no_failure() {
     let file = file(&noise(10_000));
     for arguments in [&["layout"][..], &["layout", "--json"], &["stream", text(file.path())], &["demo", "--messages", "10"]] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
@@ -302,7 +302,7 @@ fn a_reader_that_has_left_is_no_failure() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn an_answer_that_cannot_be_written_is_a_failure() {
+fn an_unwritable_output_is_a_failure() {
     for arguments in [&["layout"][..], &["demo", "--messages", "10", "--json"]] {
         let mut program = Command::new("sh");
         program.args(["-c", "exec \"$@\" > /dev/full", "sh", env!("CARGO_BIN_EXE_ringmem")]).args(arguments);
@@ -312,7 +312,7 @@ fn an_answer_that_cannot_be_written_is_a_failure() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_the_system_said_is_told_and_which_option_asked() {
+fn the_system_error_and_the_option_are_printed() {
     let trace = file(b"alloc 0 4096 256\n");
     let mut shell = Command::new("bash");
     shell
@@ -323,7 +323,7 @@ fn what_the_system_said_is_told_and_which_option_asked() {
 
 #[test]
 #[cfg(unix)]
-fn a_name_is_printed_without_what_a_terminal_obeys() {
+fn control_characters_in_names_are_escaped() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("\u{1b}[31mred");
     call(&IMAGE, ["stream", text(&path)]).refuses(1, &["\\u{1b}[31mred", "No such file"]);
@@ -351,7 +351,7 @@ fn is_warned_of(value: &[u8], said: &str, arguments: &[&str]) {
 
 #[test]
 #[cfg(unix)]
-fn what_the_environment_should_not_say_is_warned_of_by_whoever_obeys_it() {
+fn an_invalid_environment_value_causes_a_warning() {
     let file = file(b"bytes");
     let commands: [&[&str]; 3] = [&["demo", "--messages", "1"], &["stream", text(file.path())], &["bench", "pool-64K", "--seconds", "0"]];
     commands.iter().for_each(|arguments| is_warned_of(b"rubbish", "rubbish", arguments));
@@ -359,7 +359,7 @@ fn what_the_environment_should_not_say_is_warned_of_by_whoever_obeys_it() {
 
 #[test]
 #[cfg(unix)]
-fn an_environment_that_is_no_text_is_warned_of() {
+fn a_non_utf8_environment_value_causes_a_warning() {
     let file = file(b"bytes");
     is_warned_of(b"sys\xfftem", "sys\u{fffd}tem", &["stream", text(file.path())]);
 }

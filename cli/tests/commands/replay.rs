@@ -68,7 +68,7 @@ fn known() -> String {
 }
 
 #[test]
-fn the_trace_that_is_checked_in_is_what_was_asked_for() {
+fn the_recorded_trace_matches_its_generator() {
     let asked = inference().to_string();
     if std::env::var_os("RINGMEM_TEST_RECORDS").is_some() {
         std::fs::write(path(), &asked).expect("room for it");
@@ -94,7 +94,7 @@ fn known_requests_give_the_known_figures() {
 }
 
 #[test]
-fn a_recorded_trace_runs_on_any_pool_and_its_figures_follow() {
+fn a_recorded_trace_replays_on_every_pool_setting() {
     let trace = recorded();
     let events = trace.lines().count() as u64;
     let allocations = trace.lines().filter(|line| line.starts_with("alloc")).count() as u64;
@@ -131,7 +131,7 @@ fn a_recorded_trace_runs_on_any_pool_and_its_figures_follow() {
 }
 
 #[test]
-fn what_finds_no_memory_is_counted_and_the_first_is_named() {
+fn failed_allocations_are_counted_and_the_first_is_named() {
     let trace = "alloc 0 1048576 256\nalloc 1 3145728 256\nfree 1\nrefused 4194304 256\nfree 9\nfree 0\nrefused 1024 256\n";
     for options in [&["--pool-limit", "3MiB"][..], &["--device-memory", "3MiB"], &["--no-pool", "--device-memory", "3MiB"]] {
         let object = replay(trace, options);
@@ -144,7 +144,7 @@ fn what_finds_no_memory_is_counted_and_the_first_is_named() {
 }
 
 #[test]
-fn fragmentation_is_told_of_the_peak_and_of_the_end() {
+fn fragmentation_is_reported_at_the_peak_and_the_end() {
     let mut trace = String::new();
     (0..8).for_each(|block| writeln!(trace, "alloc {block} 1048576 256").expect("room"));
     (0..8).step_by(2).for_each(|block| writeln!(trace, "free {block}").expect("room"));
@@ -155,7 +155,7 @@ fn fragmentation_is_told_of_the_peak_and_of_the_end() {
 }
 
 #[test]
-fn the_page_has_the_figures_of_the_object() {
+fn the_text_output_has_the_figures_of_the_object() {
     let (directory, known) = (tempfile::tempdir().expect("a directory"), known());
     let path = directory.path().join("known.trace");
     std::fs::write(&path, known + "refused 9999999999 1\nfree 77777\n").expect("room for it");
@@ -184,7 +184,7 @@ fn the_page_has_the_figures_of_the_object() {
 }
 
 #[test]
-fn an_empty_trace_is_a_trace() {
+fn an_empty_trace_is_valid() {
     let object = replay("", &[]);
     let figures = ["events", "allocations", "hits", "driver_allocations", "requested_peak"].map(|name| number(&object, name));
     assert_eq!((figures, object["hit_rate"].as_f64()), ([0; 5], Some(0.0)));
@@ -221,13 +221,13 @@ fn a_trace_is_not_overwritten_by_any_name() {
 }
 
 #[test]
-fn the_trace_that_is_checked_in_has_these_figures() {
+fn the_recorded_trace_has_known_hits() {
     let object = replay(&recorded(), &[]);
     assert_eq!(["hits", "allocations"].map(|name| number(&object, name)), [180, 221], "{object}");
 }
 
 #[test]
-fn a_trace_that_is_none_is_refused_by_its_line() {
+fn an_invalid_trace_is_an_error_with_its_line() {
     let directory = tempfile::tempdir().expect("a directory");
     for (content, facts) in [
         (&b"alloc 0 4096 256\nalloc one 1 1\n"[..], &["line 2 is not `alloc BLOCK SIZE ALIGN [on STREAM]`"][..]),
@@ -251,7 +251,7 @@ fn a_trace_that_is_none_is_refused_by_its_line() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_named() {
+fn invalid_options_are_named_in_the_error() {
     let file = file(b"alloc 0 4096 256\n");
     for (options, facts) in [
         (&["--sub-steps", "3"][..], &["--sub-steps", "1, 2, 4 or 8"][..]),
@@ -278,7 +278,7 @@ fn options_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn a_trace_of_very_many_events_is_refused_before_it_is_read_into_memory() {
+fn a_trace_of_too_many_events_is_an_error() {
     let file = file(&vec![b'\n'; (1 << 24) + 1]);
     call(&IMAGE, ["replay", text(file.path())]).refuses(1, &["more than 16777216 events"]);
 }

@@ -18,7 +18,7 @@ fn piped(bytes: Vec<u8>, piece: usize, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_pipe_is_counted_as_a_file_of_the_same_bytes_is() {
+fn a_pipe_and_a_file_give_equal_results() {
     for (length, piece) in [(0, 1), (1, 1), (4096, 4096), (4097, 7), (3_000_001, 65_537)] {
         let bytes = noise(length);
         let file = file(&bytes);
@@ -33,7 +33,7 @@ fn a_pipe_is_counted_as_a_file_of_the_same_bytes_is() {
 }
 
 #[test]
-fn a_file_on_standard_input_is_streamed_from_its_beginning() {
+fn a_file_on_standard_input_is_streamed_from_its_start() {
     let file = file(&noise(100_000));
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["stream", "-", "--json"]);

@@ -51,7 +51,7 @@ fn pid() -> String {
 }
 
 #[test]
-fn the_figures_of_a_running_channel_are_printed_once() {
+fn once_prints_the_figures_of_a_running_channel() {
     let backend = HostBackend::builder().build().expect("a backend");
     let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build().expect("a pool");
     let live = Buffer::<u8, _>::new(pool.clone(), 5000).expect("a buffer");
@@ -79,7 +79,7 @@ fn the_figures_of_a_running_channel_are_printed_once() {
 }
 
 #[test]
-fn json_has_an_object_for_each_reading() {
+fn json_has_an_object_per_reading() {
     let mut channel = channel("json");
     let object = execute(["top", "--json", "--once", "--pid", &pid()]).json();
     let mine = |object: &Value| object["regions"].as_array().expect("a list").iter().find(|region| region["name"] == "json").cloned();
@@ -116,7 +116,7 @@ fn json_has_an_object_for_each_reading() {
 }
 
 #[test]
-fn a_channel_whose_process_died_is_marked() {
+fn a_channel_of_a_dead_process_is_marked() {
     let channel = channel("alive");
     let stale = path("alive").with_file_name("4194302-dead");
     // Another test may publish a channel, which removes it.
@@ -148,7 +148,7 @@ fn a_shared_ring_is_shown_by_its_file() {
 }
 
 #[test]
-fn files_that_are_no_region_are_refused_with_their_facts() {
+fn invalid_region_files_are_errors_with_facts() {
     let channel = channel("intact");
     let bytes = fs::read(path("intact")).expect("a page");
     let folder = tempfile::tempdir().expect("a folder");
@@ -188,7 +188,7 @@ fn files_that_are_no_region_are_refused_with_their_facts() {
 }
 
 #[test]
-fn absurd_figures_are_printed_and_named() {
+fn extreme_figures_are_printed_without_failure() {
     let channel = channel("absurd");
     let bytes = fs::read(path("absurd")).expect("a page");
     drop(channel);
@@ -243,7 +243,7 @@ fn q_escape_and_control_c_quit_and_restore_the_terminal() {
 }
 
 #[test]
-fn a_resize_draws_the_view_anew_and_new_figures_are_shown() {
+fn a_resize_redraws_and_new_figures_appear() {
     let mut channel = channel("resized");
     let mut pty = live(&path("resized"));
     let drawn = |pty: &Pty| pty.shown().matches("heartbeat").count();

@@ -69,7 +69,7 @@ print(json.dumps([pickle.loads(text), sorted({operation.name for operation, _, _
 }
 
 #[test]
-fn a_replay_writes_a_snapshot_that_becomes_one_page() {
+fn a_snapshot_of_a_replay_becomes_one_html_page() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("trace"), TRACE).expect("room");
@@ -103,7 +103,7 @@ fn a_replay_writes_a_snapshot_that_becomes_one_page() {
 }
 
 #[test]
-fn a_page_loads_nothing_and_text_of_a_snapshot_cannot_end_its_element() {
+fn a_page_loads_nothing_and_escapes_snapshot_text() {
     let page = String::from_utf8(view(&snapshot().to_json(), "html")).expect("text");
     // `data` asserts that no `<` is within the element.
     let names = data(&page)["traces"][0]["texts"].clone();
@@ -118,7 +118,7 @@ fn a_page_loads_nothing_and_text_of_a_snapshot_cannot_end_its_element() {
 }
 
 #[test]
-fn a_snapshot_that_is_none_is_refused_with_the_place_of_the_mistake() {
+fn an_invalid_snapshot_is_an_error_with_the_place() {
     let trace = |events: &str| format!(r#"{{"version":1,"traces":[{{"name":"t","events":[{events}]}}]}}"#);
     let slab = |parts: &str| {
         let figures =
@@ -181,7 +181,7 @@ fn the_largest_numbers_pass_through_every_format() {
 }
 
 #[test]
-fn a_pickle_has_the_segments_blocks_and_traces_that_memory_viz_reads() {
+fn a_pickle_has_the_structure_that_memory_viz_reads() {
     let json = snapshot().to_json();
     let known: Value = serde_json::from_str(&json).expect("JSON");
     let dump = unpickled(&view(&json, "pytorch"));
@@ -229,7 +229,7 @@ fn a_pickle_has_the_segments_blocks_and_traces_that_memory_viz_reads() {
 }
 
 #[test]
-fn blocks_outside_slabs_are_segments_of_their_own() {
+fn blocks_outside_slabs_become_their_own_segments() {
     let trace = Trace::parse("alloc 0 1000 256\nalloc 1 3000000000 256 on 4\nfree 0\n").expect("a trace");
     let dump = unpickled(&view(&Snapshot::new().trace("recorded", &trace).to_json(), "pytorch"));
     let actions: Vec<_> =
@@ -245,7 +245,7 @@ fn blocks_outside_slabs_are_segments_of_their_own() {
 }
 
 #[test]
-fn trace_events_have_a_slice_for_each_block_and_the_bytes_in_use() {
+fn trace_events_have_slices_per_block_and_bytes_in_use() {
     let json = snapshot().to_json();
     let object: Value = serde_json::from_slice(&view(&json, "perfetto")).expect("JSON");
     let events = object["traceEvents"].as_array().expect("events");
@@ -286,7 +286,7 @@ fn an_empty_snapshot_has_a_page_and_exports() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_named() {
+fn an_unwritable_output_is_named_in_the_error() {
     let directory = tempfile::tempdir().expect("a directory");
     let from = directory.path().join("memory.json");
     Snapshot::new().write(&from).expect("room");

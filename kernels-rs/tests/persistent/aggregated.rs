@@ -110,7 +110,7 @@ fn converse(rigs: &mut [Rig<'_, Echo, Echo>], shared: &Shared, count: u64) {
 }
 
 #[test]
-fn groups_that_answer_into_one_ring_lose_double_and_tear_nothing() {
+fn several_groups_answer_into_one_ring_without_loss() {
     for (groups, capacity, batch, start) in [(1, 1, 1, 0), (2, 2, 8, u64::MAX), (4, 8, 8, u64::MAX - 100), (4, 64, 32, 0)] {
         let shape = Shape { batch, ..Shape::default() };
         let shared = Shared::new(capacity, start);
@@ -139,7 +139,7 @@ fn groups_that_answer_into_one_ring_lose_double_and_tear_nothing() {
 }
 
 #[test]
-fn two_warps_answer_into_one_ring() {
+fn two_warps_share_one_output_ring() {
     let shape = Shape { batch: 40, ..Shape::default() };
     let shared = Shared::new(64, u64::MAX - 9);
     let memories = [shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>()];
@@ -163,7 +163,7 @@ fn two_warps_answer_into_one_ring() {
 }
 
 #[test]
-fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
+fn an_unpublished_reservation_faults_the_next_group() {
     let shape = Shape::default();
     let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
     let device = Device::with_manual_clock([memory.range(), shared.memory.range()]);
@@ -190,7 +190,7 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
 }
 
 #[test]
-fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_is_in_flight() {
+fn a_timed_out_batch_stays_in_flight() {
     struct Overtaken<'s>(&'s Shared, bool);
     impl<M: Machine> Handler<M, Single<'_>> for Overtaken<'_> {
         type Input = Echo;
@@ -232,7 +232,7 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
 }
 
 #[test]
-fn an_index_that_cannot_be_and_counters_that_are_not_there_are_named() {
+fn bad_counters_and_impossible_indices_are_faults() {
     let shape = Shape::default();
     let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
     let device = Device::new([memory.range(), shared.memory.range()]);

@@ -31,7 +31,7 @@ fn converse(rig: &mut Rig<'_, Echo, Echo>, count: u64) {
 }
 
 #[test]
-fn every_message_is_answered_in_order_whatever_the_batch() {
+fn each_batch_size_answers_messages_in_order() {
     for batch in [1, 8, 32, 128] {
         for capacity in [1, 2, 64, 256] {
             let shape = Shape { batch, input: capacity, output: capacity, ..Shape::default() };
@@ -44,7 +44,7 @@ fn every_message_is_answered_in_order_whatever_the_batch() {
 }
 
 #[test]
-fn batches_of_every_size_are_answered_at_once_across_the_end_of_the_ring() {
+fn a_drain_answers_batches_across_the_ring_end() {
     for count in [1, 31, 33, 127, 128, 129, 255, 256, 300] {
         let shape = Shape { batch: 512, input: 512, output: 512, start: u64::MAX - 100 };
         let memory = shape.memory::<Echo, Echo>();
@@ -58,7 +58,7 @@ fn batches_of_every_size_are_answered_at_once_across_the_end_of_the_ring() {
 }
 
 #[test]
-fn rings_of_different_capacities_lose_nothing() {
+fn rings_of_different_capacities_lose_no_message() {
     for (input, output) in [(1, 64), (64, 1), (2, 8), (8, 2)] {
         let shape = Shape { batch: 32, input, output, ..Shape::default() };
         let memory = shape.memory::<Echo, Echo>();
@@ -68,7 +68,7 @@ fn rings_of_different_capacities_lose_nothing() {
 }
 
 #[test]
-fn indices_wrap_past_the_largest_number() {
+fn indices_wrap_past_u64_max() {
     for capacity in [1, 4, 128] {
         for start in [u64::MAX, u64::MAX - 3, u64::MAX - 100] {
             let shape = Shape { batch: 8, input: capacity, output: capacity, start };
@@ -83,7 +83,7 @@ fn indices_wrap_past_the_largest_number() {
 
 /// Hosts update these words by read-modify-writes, which are not atomic with a kernel's stores over a bus.
 #[test]
-fn words_that_hosts_change_in_one_step_are_not_the_kernel_s() {
+fn the_kernel_never_writes_waiting_or_owner() {
     let shape = Shape { input: 4, output: 4, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -95,7 +95,7 @@ fn words_that_hosts_change_in_one_step_are_not_the_kernel_s() {
 }
 
 #[test]
-fn a_batch_of_none_means_one() {
+fn a_batch_size_of_zero_means_one() {
     let shape = Shape { batch: 0, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);

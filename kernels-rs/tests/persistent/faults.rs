@@ -24,7 +24,7 @@ fn end_of(spoil: impl FnOnce(&Rig<'_, Echo, Echo>)) -> (State, u32, Option<Fault
 }
 
 #[test]
-fn another_abi_is_refused_and_both_are_in_the_block() {
+fn an_abi_mismatch_faults_and_stores_both_hashes() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -35,7 +35,7 @@ fn another_abi_is_refused_and_both_are_in_the_block() {
 }
 
 #[test]
-fn the_same_abi_is_in_the_block_twice() {
+fn a_matching_abi_is_copied_to_abi_seen() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -44,7 +44,7 @@ fn the_same_abi_is_in_the_block_twice() {
 }
 
 #[test]
-fn an_address_that_is_not_mapped_or_misaligned_is_named() {
+fn unmapped_and_misaligned_addresses_are_address_faults() {
     type Word = fn(&ControlBlock<HostWord>) -> &HostWord;
     let words: [Word; 3] = [|block| &block.input_ring, |block| &block.output_ring, |block| &block.telemetry];
     for word in words {
@@ -63,7 +63,7 @@ fn header<'r>(rig: &Rig<'r, Echo, Echo>, output: bool) -> &'r RingHeader<HostWor
 }
 
 #[test]
-fn a_ring_that_reaches_out_of_its_memory_is_an_address_fault() {
+fn an_unmapped_ring_end_is_an_address_fault() {
     for output in unmapped([false, true]) {
         let end = end_of(|rig| header(rig, output).constants.capacity.store(1 << 30, Relaxed));
         assert_eq!(end, (State::Faulted, 1, Some(Fault::Address)));
@@ -71,7 +71,7 @@ fn a_ring_that_reaches_out_of_its_memory_is_an_address_fault() {
 }
 
 #[test]
-fn a_ring_of_another_kind_or_geometry_is_named() {
+fn another_ring_kind_or_geometry_is_a_fault() {
     for output in [false, true] {
         let ring_fault = (State::Faulted, 1, Some(Fault::Ring));
         let chunks = RingLayout::of::<Chunk>(8).expect("a geometry");
@@ -109,7 +109,7 @@ fn a_ring_of_another_kind_or_geometry_is_named() {
 }
 
 #[test]
-fn without_a_control_block_a_kernel_leaves_alone() {
+fn a_kernel_without_a_control_block_writes_nothing() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -123,7 +123,7 @@ fn without_a_control_block_a_kernel_leaves_alone() {
 }
 
 #[test]
-fn a_host_index_that_cannot_be_is_corrupt() {
+fn an_impossible_host_index_is_a_corrupt_fault() {
     type Spoil = fn(&Rig<'_, Echo, Echo>, u64);
     let more_sent_than_fit: Spoil = |rig, index| rig.input.producer.tail.store(index, Release);
     let more_received_than_answered: Spoil = |rig, index| rig.output.consumer.head.store(index, Release);
@@ -152,7 +152,7 @@ fn a_host_index_that_cannot_be_is_corrupt() {
 }
 
 #[test]
-fn with_nothing_to_do_until_the_deadline_a_kernel_leaves() {
+fn an_idle_kernel_faults_after_its_deadline() {
     for before in [&[][..], &[Command::ACTIVATE], &[Command::ACTIVATE, Command::PAUSE]] {
         let shape = Shape::default();
         let memory = shape.memory::<Echo, Echo>();
@@ -175,7 +175,7 @@ fn with_nothing_to_do_until_the_deadline_a_kernel_leaves() {
 }
 
 #[test]
-fn messages_and_commands_put_the_deadline_off() {
+fn messages_and_commands_extend_the_deadline() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::with_manual_clock([memory.range()]);
@@ -201,7 +201,7 @@ fn messages_and_commands_put_the_deadline_off() {
 }
 
 #[test]
-fn without_room_for_answers_the_deadline_passes_too() {
+fn a_full_output_ring_lets_the_deadline_expire() {
     let shape = Shape { output: 1, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::with_manual_clock([memory.range()]);
@@ -220,7 +220,7 @@ fn without_room_for_answers_the_deadline_passes_too() {
 }
 
 #[test]
-fn a_clock_that_stands_at_its_end_is_no_deadline() {
+fn a_deadline_beyond_u64_max_causes_no_fault() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::with_manual_clock([memory.range()]);
@@ -248,7 +248,7 @@ impl<M: Machine> Handler<M, Single<'_>> for Foreign {
 }
 
 #[test]
-fn a_handler_with_layouts_of_its_own_starts_on_its_own_abi_alone() {
+fn a_handler_abi_replaces_the_default_abi() {
     for (asked, end) in [(!ABI.hash, (State::Terminated, 0, None)), (ABI.hash, (State::Faulted, 1, Some(Fault::Abi)))] {
         let shape = Shape::default();
         let memory = shape.memory::<Echo, Echo>();
@@ -290,7 +290,7 @@ impl<M: Machine> Handler<M, Single<'_>> for Fragile {
 }
 
 #[test]
-fn a_handler_that_panics_leaves_a_fault_behind() {
+fn a_panicking_handler_leaves_a_panic_fault() {
     let shape = Shape { batch: 1, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -310,7 +310,7 @@ fn a_handler_that_panics_leaves_a_fault_behind() {
 }
 
 #[test]
-fn one_thread_is_its_own_warp() {
+fn a_single_thread_is_a_one_lane_warp() {
     let device = Device::new([]);
     let lanes = Single(&device);
     assert_eq!((Single::WIDTH, lanes.lane(), lanes.group()), (1, 0, 0));

@@ -54,7 +54,7 @@ fn noise(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_copy_is_every_byte_and_none_beside() {
+fn copy_writes_exactly_the_given_bytes() {
     for groups in [1, 3] {
         for (length, to, from) in [
             (0, 0, 0),
@@ -80,7 +80,7 @@ fn a_copy_is_every_byte_and_none_beside() {
 }
 
 #[test]
-fn a_fill_is_every_word_and_none_beside() {
+fn fill_writes_exactly_the_given_words() {
     let value = 0x0123_4567_89ab_cdef_u64;
     for groups in [1, 3] {
         for (count, to) in [(0, 0), (1, 0), (1, 8), (2, 0), (2, 8), (3, 8), (64, 0), (64, 8), (1001, 0), (1001, 8)] {
@@ -98,7 +98,7 @@ fn floats(count: usize, factor: f32) -> Vec<u8> {
 }
 
 #[test]
-fn a_sum_is_every_element_and_none_beside() {
+fn vector_add_writes_exactly_the_given_elements() {
     for groups in [1, 3] {
         for (count, at) in [(0, 0), (1, 0), (3, 0), (4, 0), (7, 4), (1003, 0), (1003, 4)] {
             let (a, b) = (Bytes::of(&floats(count + 16, 1.0)), Bytes::of(&floats(count + 16, 0.5)));
@@ -114,7 +114,7 @@ fn a_sum_is_every_element_and_none_beside() {
 
 /// The elements of lane 0 reveal the width of its accesses: 16 bytes, or single elements.
 #[test]
-fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are_the_same_where_one_is_not() {
+fn vector_add_uses_wide_accesses_when_aligned() {
     const COUNT: usize = 1001;
     for (to, left, right, is_wide) in
         [(0, 0, 0, true), (16, 32, 48, true), (4, 0, 0, false), (0, 8, 0, false), (0, 0, 12, false), (4, 4, 4, false)]
@@ -156,7 +156,7 @@ fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are
 }
 
 #[test]
-fn the_sums_may_be_one_of_the_summands() {
+fn vector_add_works_in_place() {
     let (a, b) = (Bytes::of(&floats(100, 1.0)), Bytes::of(&floats(100, 0.5)));
     let device = Device::new([a.range(), b.range()]);
     run_image("vector_add", &[a.address(), a.address(), b.address(), 100], &device);
@@ -164,7 +164,7 @@ fn the_sums_may_be_one_of_the_summands() {
 }
 
 #[test]
-fn the_lanes_of_a_warp_share_a_copy() {
+fn the_lanes_of_a_warp_complete_one_copy() {
     for (length, offset) in [(5000, 0), (777, 1)] {
         let source = noise(length);
         let (target, data) = (Bytes::zeroed(length + MARGIN), Bytes::of(&source));
@@ -180,7 +180,7 @@ fn the_lanes_of_a_warp_share_a_copy() {
 }
 
 #[test]
-fn places_that_are_not_there_or_misaligned_are_left_alone() {
+fn unmapped_and_misaligned_arguments_write_nothing() {
     let memory = Bytes::of(&[0xee; 256]);
     let (device, at) = (Device::new([memory.range()]), memory.address());
     let (past, misaligned) = (at + memory.range().1 - 8, at + 2);
@@ -196,7 +196,7 @@ fn places_that_are_not_there_or_misaligned_are_left_alone() {
 }
 
 #[test]
-fn a_nap_grows_with_waiting_and_never_past_its_bound() {
+fn back_off_grows_up_to_its_bound() {
     let naps = [0, 1, 31, 32, 100, 1023, 1024, u32::MAX].map(back_off_ns);
     assert!(naps.is_sorted() && naps[0] == 0, "{naps:?}");
     assert_eq!(naps.last(), Some(&LONGEST_NAP_NS));

@@ -79,7 +79,7 @@ fn answers(ground: &Ground, shape: Shape, chunks: &[Chunk]) -> (Vec<Counted>, u6
 }
 
 #[test]
-fn splitmix64_gives_the_published_vector() {
+fn splitmix64_matches_the_published_vector() {
     let published = [0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f, 0xf88bb8a8724c81ec];
     for (step, expected) in published.into_iter().enumerate() {
         let state = 0x9e3779b97f4a7c15_u64.wrapping_mul(step as u64);
@@ -88,7 +88,7 @@ fn splitmix64_gives_the_published_vector() {
 }
 
 #[test]
-fn one_chunk_of_any_length_is_counted_and_summed() {
+fn chunks_of_any_length_are_counted() {
     for length in (0..=40).chain([4095, 4096, 1_000_003]) {
         let data = noise(length, length as u64);
         for first_word in [0, 1, 123_456_789, u64::MAX - 1] {
@@ -103,7 +103,7 @@ fn one_chunk_of_any_length_is_counted_and_summed() {
 }
 
 #[test]
-fn equal_bytes_in_a_row_are_all_counted() {
+fn runs_of_equal_bytes_are_all_counted() {
     for byte in [0, 1, 127, 255] {
         let data = vec![byte; 10_007];
         let mut ground = Ground::new(&data);
@@ -114,7 +114,7 @@ fn equal_bytes_in_a_row_are_all_counted() {
 }
 
 #[test]
-fn chunks_in_any_order_and_batch_add_up_to_the_whole() {
+fn reordered_chunks_have_the_total_histogram() {
     let data = noise(100_001, 5);
     let (counts, checksum) = slow(&data, 0);
     for (batch, capacity) in [(1, 1), (8, 4), (128, 64)] {
@@ -137,7 +137,7 @@ fn chunks_in_any_order_and_batch_add_up_to_the_whole() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_and_changes_nothing() {
+fn rejected_chunks_leave_the_histogram_unchanged() {
     let data = noise(4096, 1);
     let good = |id| Chunk { id, offset: 0, length: 4096, first_word: 0 };
     let bad = [
@@ -164,7 +164,7 @@ fn what_is_not_there_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_chunk_that_would_overflow_a_counter_is_refused() {
+fn chunks_that_could_overflow_counters_are_rejected() {
     let mut ground = Ground::new(&[7; 16]);
     ground.length = LONGEST * 2;
     let shape = Shape::default();
@@ -182,7 +182,7 @@ fn a_chunk_that_would_overflow_a_counter_is_refused() {
 }
 
 #[test]
-fn data_or_work_that_is_not_mapped_is_an_address_fault() {
+fn unmapped_data_or_work_is_an_address_fault() {
     let ground = Ground::new(&noise(4096, 2));
     let shape = Shape::default();
     let [data, length, work] = ground.arguments();
@@ -208,7 +208,7 @@ fn data_or_work_that_is_not_mapped_is_an_address_fault() {
 }
 
 #[test]
-fn the_straight_pass_is_the_same_function() {
+fn the_single_pass_reference_matches_the_model() {
     for length in [0, 1, 7, 8, 9, 4095, 100_003] {
         let data = noise(length, 3);
         let mut words = vec![0_u64; length.div_ceil(8)];

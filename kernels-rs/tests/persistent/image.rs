@@ -17,7 +17,7 @@ fn between<'t>(text: &'t str, opening: &str, closing: char) -> Option<&'t str> {
 }
 
 #[test]
-fn the_ptx_carries_the_hash_that_the_host_was_compiled_with() {
+fn the_ptx_contains_the_host_abi_hash() {
     let bytes = between(ptx(), ".visible .global .align 8 .b8 RINGMEM_ABI[8] = {", '}').expect("the symbol");
     let bytes: Vec<u8> = bytes.split(',').map(|byte| byte.trim().parse().expect("a byte")).collect();
     let hash = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
@@ -26,7 +26,7 @@ fn the_ptx_carries_the_hash_that_the_host_was_compiled_with() {
 }
 
 #[test]
-fn both_forms_have_the_same_kernels_with_as_many_arguments() {
+fn ptx_and_host_kernel_signatures_match() {
     let device: BTreeMap<&str, usize> = ptx()
         .split(".visible .entry ")
         .skip(1)
@@ -43,7 +43,7 @@ fn both_forms_have_the_same_kernels_with_as_many_arguments() {
 }
 
 #[test]
-fn a_kernel_with_other_than_its_arguments_leaves() {
+fn a_kernel_with_a_wrong_argument_count_returns() {
     struct Nowhere;
     impl KernelHost for Nowhere {
         fn translate(&self, _: u64, _: u64) -> Option<std::ptr::NonNull<u8>> {

@@ -34,7 +34,7 @@ const DRAIN: Command = Command::DRAIN;
 const TERMINATE: Command = Command::TERMINATE;
 
 #[test]
-fn commands_lead_through_every_legal_state() {
+fn commands_drive_the_kernel_through_its_states() {
     for (given, expected) in [
         (&[ACTIVATE, PAUSE, ACTIVATE, DRAIN][..], &[Ready, Active, Paused, Active, Draining, Terminated][..]),
         (&[ACTIVATE, PAUSE, DRAIN], &[Ready, Active, Paused, Draining, Terminated]),
@@ -50,7 +50,7 @@ fn commands_lead_through_every_legal_state() {
 }
 
 #[test]
-fn the_strongest_of_several_commands_wins() {
+fn the_strongest_bit_of_a_command_wins() {
     for (first, expected) in [
         (ACTIVATE | PAUSE | DRAIN | TERMINATE, &[Ready, Active, Terminated][..]),
         (PAUSE | TERMINATE, &[Ready, Active, Terminated]),
@@ -64,7 +64,7 @@ fn the_strongest_of_several_commands_wins() {
 }
 
 #[test]
-fn every_command_is_acknowledged_by_its_number() {
+fn every_command_is_acknowledged_by_its_sequence_number() {
     let (_, end) = life(Shape::default(), |rig| {
         rig.until_state(Ready);
         assert_eq!(rig.snapshot().command_seen, 0, "none was given");
@@ -78,7 +78,7 @@ fn every_command_is_acknowledged_by_its_number() {
 }
 
 #[test]
-fn a_command_without_bits_or_for_the_state_at_hand_changes_nothing() {
+fn empty_and_repeated_commands_change_no_state() {
     let (states, end) =
         life(Shape::default(), commands(&[Command::empty(), ACTIVATE, ACTIVATE, Command::empty(), PAUSE, PAUSE, TERMINATE]));
     assert_eq!(states, [Ready, Active, Paused, Terminated]);
@@ -86,7 +86,7 @@ fn a_command_without_bits_or_for_the_state_at_hand_changes_nothing() {
 }
 
 #[test]
-fn an_unknown_bit_is_a_fault_also_beside_known_ones() {
+fn an_unknown_command_bit_is_a_fault() {
     for bits in [16, 1 << 31, 16 | 8, u32::MAX] {
         for before in [&[][..], &[ACTIVATE], &[ACTIVATE, PAUSE]] {
             let (states, end) = life(Shape::default(), |rig| {
@@ -100,7 +100,7 @@ fn an_unknown_bit_is_a_fault_also_beside_known_ones() {
 }
 
 #[test]
-fn a_pause_before_the_start_is_noted_and_not_followed() {
+fn a_pause_before_activation_is_refused_and_counted() {
     let (states, end) = life(Shape::default(), |rig| {
         commands(&[PAUSE])(rig);
         assert_eq!((rig.state(), rig.snapshot().faults()), (Some(Ready), (1, Some(Fault::RefusedCommand))));
@@ -113,7 +113,7 @@ fn a_pause_before_the_start_is_noted_and_not_followed() {
 }
 
 #[test]
-fn what_would_stop_a_drain_is_noted_and_not_followed() {
+fn a_drain_refuses_pause_and_activate() {
     let (states, end) = life(Shape { output: 1, ..Shape::default() }, |rig| {
         for id in 0..3 {
             rig.send(message(id));
@@ -128,7 +128,7 @@ fn what_would_stop_a_drain_is_noted_and_not_followed() {
 }
 
 #[test]
-fn a_drain_can_be_cut_short() {
+fn terminate_ends_a_drain_early() {
     let (states, end) = life(Shape { output: 1, ..Shape::default() }, |rig| {
         for id in 0..3 {
             rig.send(message(id));
@@ -139,7 +139,7 @@ fn a_drain_can_be_cut_short() {
 }
 
 #[test]
-fn before_the_start_and_while_paused_nothing_is_taken() {
+fn a_ready_or_paused_kernel_consumes_no_message() {
     life(Shape::default(), |rig| {
         rig.until_state(Ready);
         rig.send(message(0));
@@ -163,7 +163,7 @@ fn before_the_start_and_while_paused_nothing_is_taken() {
 }
 
 #[test]
-fn a_drain_answers_all_that_was_sent_before() {
+fn a_drain_answers_all_queued_messages() {
     for before in [&[][..], &[ACTIVATE, PAUSE]] {
         let (_, end) = life(Shape { batch: 3, ..Shape::default() }, |rig| {
             commands(before)(rig);
@@ -180,7 +180,7 @@ fn a_drain_answers_all_that_was_sent_before() {
 }
 
 #[test]
-fn a_terminated_kernel_leaves_what_it_did_not_take() {
+fn terminate_leaves_unconsumed_messages_in_the_ring() {
     life(Shape::default(), |rig| {
         commands(&[ACTIVATE, PAUSE])(rig);
         rig.send(message(1));
@@ -190,7 +190,7 @@ fn a_terminated_kernel_leaves_what_it_did_not_take() {
 }
 
 #[test]
-fn a_busy_kernel_sees_a_command() {
+fn a_busy_kernel_acknowledges_a_command() {
     let (_, end) = life(Shape { batch: 1, ..Shape::default() }, |rig| {
         commands(&[ACTIVATE])(rig);
         let sequence = rig.control.command(PAUSE);
@@ -208,7 +208,7 @@ fn a_busy_kernel_sees_a_command() {
 }
 
 #[test]
-fn when_its_epoch_ends_a_kernel_leaves_without_a_word() {
+fn an_abandoned_kernel_exits_without_changing_its_state() {
     for before in [&[][..], &[ACTIVATE], &[ACTIVATE, PAUSE]] {
         let (states, (state, faults, _)) = life(Shape::default(), |rig| {
             commands(before)(rig);
@@ -220,7 +220,7 @@ fn when_its_epoch_ends_a_kernel_leaves_without_a_word() {
 }
 
 #[test]
-fn a_kernel_of_another_epoch_leaves_before_it_writes() {
+fn a_kernel_of_another_epoch_writes_nothing() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);

@@ -61,7 +61,7 @@ impl<'a> Rings<'a> {
 }
 
 #[test]
-fn every_message_is_answered_in_order_whatever_the_batch() {
+fn each_batch_size_answers_messages_in_order() {
     for batch in [1, 3, 128] {
         for (capacity, start) in [(1, 0), (2, u64::MAX), (64, 0), (256, u64::MAX - 100)] {
             let shape = Shape { batch, input: capacity, output: capacity, start };
@@ -81,7 +81,7 @@ fn every_message_is_answered_in_order_whatever_the_batch() {
 }
 
 #[test]
-fn the_lanes_of_a_warp_each_have_a_pair() {
+fn a_warp_answers_paired_messages_in_order() {
     for (batch, capacity, burst) in [(32, 64, 40), (2, 256, 100), (40, 16, 3)] {
         let shape = Shape { batch, input: capacity, output: capacity, start: u64::MAX - 9 };
         let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
@@ -103,7 +103,7 @@ fn the_lanes_of_a_warp_each_have_a_pair() {
 }
 
 #[test]
-fn a_message_is_taken_only_when_all_its_words_are_there() {
+fn a_message_is_consumed_after_all_its_words() {
     let shape = Shape { batch: 8, input: 8, output: 8, start: 5 };
     let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
     let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
@@ -135,7 +135,7 @@ fn a_message_is_taken_only_when_all_its_words_are_there() {
 }
 
 #[test]
-fn what_waits_when_a_drain_begins_is_answered_though_there_is_little_room() {
+fn a_drain_completes_with_a_small_output_ring() {
     let shape = Shape { batch: 8, input: 64, output: 2, start: 0 };
     let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
     let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
@@ -151,7 +151,7 @@ fn what_waits_when_a_drain_begins_is_answered_though_there_is_little_room() {
 }
 
 #[test]
-fn a_second_launch_goes_on_where_the_first_ended() {
+fn a_second_launch_continues_where_the_first_ended() {
     let shape = Shape { batch: 8, input: 8, output: 16, start: u64::MAX - 3 };
     let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
     let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
@@ -172,7 +172,7 @@ fn a_second_launch_goes_on_where_the_first_ended() {
 }
 
 #[test]
-fn rings_of_another_kind_are_refused() {
+fn another_ring_kind_is_a_ring_fault() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);

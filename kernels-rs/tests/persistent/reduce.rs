@@ -60,7 +60,7 @@ fn answers(data: &[u64], chunks: &[Reduce]) -> Vec<Reduced> {
 }
 
 #[test]
-fn chunks_of_any_length_have_their_sum_least_and_greatest() {
+fn reduce_returns_sum_minimum_and_maximum() {
     for number in [Number::Whole, Number::Float] {
         for len in (0..=70).chain([1000, 10_007]) {
             let data = words(len, number);
@@ -73,7 +73,7 @@ fn chunks_of_any_length_have_their_sum_least_and_greatest() {
 }
 
 #[test]
-fn floats_of_every_kind_have_their_place() {
+fn reduce_handles_signed_zero_infinity_and_nan() {
     let float = |values: &[f64]| {
         let words: Vec<u64> = values.iter().map(|value| value.to_bits()).collect();
         let given = answers(&words, &[Reduce { id: 0, offset: 0, length: words.len() as u64 * 8, number: 1 }]);
@@ -91,7 +91,7 @@ fn floats_of_every_kind_have_their_place() {
 }
 
 #[test]
-fn chunks_are_joined_in_order() {
+fn partial_results_join_in_chunk_order() {
     for number in [Number::Whole, Number::Float] {
         let data = words(5000, number);
         let parts: Vec<Reduced> = data.chunks(640).map(|part| reference(part, number)).collect();
@@ -108,7 +108,7 @@ fn chunks_are_joined_in_order() {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn invalid_ranges_and_number_types_are_rejected() {
     let data = words(64, Number::Whole);
     let good = Reduce { id: 0, offset: 0, length: 512, number: 0 };
     let bad = [
@@ -125,7 +125,7 @@ fn what_is_not_there_is_refused() {
 }
 
 #[test]
-fn data_or_rows_that_are_not_mapped_are_an_address_fault() {
+fn unmapped_data_or_rows_are_an_address_fault() {
     let (ground, rows) = (Bytes::zeroed(4096), Bytes::zeroed(size_of::<Rows>() + 64));
     let shape = Shape::default();
     let (data, work) = (ground.address(), rows.address());

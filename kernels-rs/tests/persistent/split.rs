@@ -37,7 +37,7 @@ pub fn rigs<'a>(far: &'a Bytes, near: &'a Bytes, shape: Shape) -> (Rig<'a, Echo,
 }
 
 #[test]
-fn each_side_polls_its_own_header_and_writes_the_other() {
+fn each_side_polls_only_its_own_header() {
     for (capacity, start) in [(1, 0), (8, u64::MAX - 3)] {
         let shape = Shape { input: capacity, output: capacity, start, ..Shape::default() };
         let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
@@ -70,7 +70,7 @@ fn each_side_polls_its_own_header_and_writes_the_other() {
 }
 
 #[test]
-fn parts_that_are_not_there_or_do_not_fit_are_named() {
+fn unmapped_or_mismatched_split_headers_are_faults() {
     let shape = Shape::default();
     let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
     let device = Device::new([far.range(), near.range()]);

@@ -16,7 +16,7 @@ use crate::traced::{handled, trace};
 const BEAT_ROUNDS: u64 = 16;
 
 #[test]
-fn after_the_end_telemetry_is_what_was_sent() {
+fn telemetry_of_an_ended_kernel_matches_the_messages() {
     for ending in [Command::DRAIN, Command::TERMINATE] {
         let shape = Shape { batch: 3, input: 32, output: 64, start: u64::MAX - 7 };
         let memory = shape.memory::<Echo, Echo>();
@@ -51,7 +51,7 @@ fn after_the_end_telemetry_is_what_was_sent() {
 }
 
 #[test]
-fn without_a_message_telemetry_has_no_minimum() {
+fn telemetry_without_messages_has_no_latency_minimum() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -62,7 +62,7 @@ fn without_a_message_telemetry_has_no_minimum() {
 }
 
 #[test]
-fn an_idle_kernel_writes_its_telemetry() {
+fn an_idle_kernel_publishes_its_telemetry() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -78,7 +78,7 @@ fn an_idle_kernel_writes_its_telemetry() {
 }
 
 #[test]
-fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
+fn a_kernel_ended_while_busy_publishes_counts() {
     struct Told<'b>(&'b ControlBlock<HostWord>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Told<'_> {
         type Input = Echo;
@@ -108,7 +108,7 @@ fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
 }
 
 #[test]
-fn latencies_are_by_the_kernels_own_clock() {
+fn latencies_use_the_clock_of_the_kernel() {
     struct Slow<'d>(&'d Device);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -142,7 +142,7 @@ fn latencies_are_by_the_kernels_own_clock() {
 }
 
 #[test]
-fn a_refused_message_counts_as_dropped() {
+fn a_rejected_message_counts_as_dropped() {
     struct Refuse;
     impl<M: Machine> Handler<M, Single<'_>> for Refuse {
         type Input = Echo;
@@ -165,7 +165,7 @@ fn a_refused_message_counts_as_dropped() {
 }
 
 #[test]
-fn the_heart_counts_idle_rounds_and_batches() {
+fn the_heartbeat_counts_idle_rounds_and_batches() {
     let shape = Shape { batch: 1, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::new([memory.range()]);
@@ -189,7 +189,7 @@ fn the_heart_counts_idle_rounds_and_batches() {
 }
 
 #[test]
-fn the_clock_goes_up_though_time_stands() {
+fn the_logical_clock_advances_while_time_stands_still() {
     let shape = Shape { batch: 1, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::with_manual_clock([memory.range()]);
@@ -211,7 +211,7 @@ fn the_clock_goes_up_though_time_stands() {
 }
 
 #[test]
-fn what_is_taken_and_not_yet_answered_is_in_flight() {
+fn consumed_unanswered_messages_are_in_flight() {
     struct Watch<'b>(&'b ControlBlock<HostWord>, &'b std::sync::Mutex<Vec<(u64, u64)>>);
     impl<M: Machine> Handler<M, Single<'_>> for Watch<'_> {
         type Input = Echo;
@@ -237,7 +237,7 @@ fn what_is_taken_and_not_yet_answered_is_in_flight() {
 }
 
 #[test]
-fn batches_are_written_down_together_for_a_millisecond_at_most() {
+fn records_combine_batches_for_at_most_a_millisecond() {
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, u64, &'b std::sync::Mutex<Vec<u64>>);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -273,7 +273,7 @@ fn batches_are_written_down_together_for_a_millisecond_at_most() {
 }
 
 #[test]
-fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
+fn a_busy_kernel_times_one_batch_per_record() {
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, &'b std::sync::Mutex<Vec<u64>>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -311,7 +311,7 @@ fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
 }
 
 #[test]
-fn a_busy_kernel_that_turns_slow_is_written_down_after_each_batch() {
+fn a_kernel_that_becomes_slow_records_each_batch() {
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, &'b std::sync::Mutex<Vec<[u64; 2]>>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -349,7 +349,7 @@ fn a_busy_kernel_that_turns_slow_is_written_down_after_each_batch() {
 }
 
 #[test]
-fn what_was_answered_before_an_index_that_cannot_be_is_counted() {
+fn answers_before_a_corrupt_index_are_counted() {
     struct Spoils<'b>(&'b ringmem_layouts::RingHeader<HostWord>);
     impl<M: Machine> Handler<M, Single<'_>> for Spoils<'_> {
         type Input = Echo;

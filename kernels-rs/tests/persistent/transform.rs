@@ -42,7 +42,7 @@ fn answers(data: &[u8], chunks: &[Apply]) -> (Vec<Applied>, Vec<u8>) {
 }
 
 #[test]
-fn eight_bytes_at_once_are_eight_bytes() {
+fn apply_to_eight_matches_apply_of_each_byte() {
     for operand in 0..=255 {
         for operation in [Operation::Add(operand), Operation::Xor(operand)] {
             assert_eq!(Operation::of(operation.word()), Some(operation));
@@ -57,7 +57,7 @@ fn eight_bytes_at_once_are_eight_bytes() {
 }
 
 #[test]
-fn a_chunk_of_any_length_is_changed_and_nothing_beside_it() {
+fn transform_changes_exactly_the_given_bytes() {
     for length in (0..=40).chain([4095, 4096, 100_003]) {
         let data = noise(length + 64, length as u64);
         for operation in [Operation::Add(7), Operation::Add(255), Operation::Xor(0x5a)] {
@@ -73,7 +73,7 @@ fn a_chunk_of_any_length_is_changed_and_nothing_beside_it() {
 }
 
 #[test]
-fn what_is_not_there_or_no_operation_is_refused_and_changes_nothing() {
+fn rejected_operations_leave_the_data_unchanged() {
     let data = noise(4096, 1);
     let good = Apply { id: 0, offset: 0, length: 4096, operation: Operation::Xor(0).word() };
     let bad = [
@@ -97,7 +97,7 @@ fn what_is_not_there_or_no_operation_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn data_that_is_not_mapped_is_an_address_fault() {
+fn unmapped_data_is_an_address_fault() {
     let ground = Bytes::of(&noise(4096, 2));
     let shape = Shape::default();
     let wrong = [("no data", [0, 4096]), ("misaligned", [ground.address() + 8, 8])];

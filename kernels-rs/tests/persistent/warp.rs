@@ -183,7 +183,7 @@ fn a_warp_answers_every_message_in_order() {
 }
 
 #[test]
-fn lanes_stay_together_whatever_their_clocks_say() {
+fn lanes_that_read_different_times_stay_in_step() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -201,7 +201,7 @@ fn lanes_stay_together_whatever_their_clocks_say() {
 }
 
 #[test]
-fn a_warp_counts_what_one_thread_counts() {
+fn histogram_on_a_warp_matches_the_scalar_model() {
     let data = noise(20_011, 8);
     let mut chunks: Vec<Chunk> = [(0, 0), (0, 1), (8, 7), (16, 255), (264, 256), (520, 257), (1024, 4096), (5120, 14_891)]
         .into_iter()
@@ -249,7 +249,7 @@ fn a_warp_counts_what_one_thread_counts() {
 }
 
 #[test]
-fn a_warp_changes_what_one_thread_changes() {
+fn transform_on_a_warp_matches_the_scalar_model() {
     let data = noise(5000, 3);
     let chunks = [(0, 0), (16, 1), (32, 15), (48, 16), (64, 17), (96, 511), (608, 512), (1120, 3880)];
     let shape = Shape::default();
@@ -275,7 +275,7 @@ fn a_warp_changes_what_one_thread_changes() {
 }
 
 #[test]
-fn a_warp_sums_up_in_the_order_of_one_thread() {
+fn reduce_on_a_warp_matches_the_scalar_model() {
     for number in [Number::Whole, Number::Float] {
         let data = words(1000, number);
         let lengths = [0, 1, 31, 32, 33, 64, 999, 1000];
@@ -304,7 +304,7 @@ fn a_warp_sums_up_in_the_order_of_one_thread() {
 }
 
 #[test]
-fn every_lane_leaves_on_a_fault() {
+fn every_lane_exits_on_a_fault() {
     type Spoil = fn(&mut Rig<'_, Echo, Echo>);
     let spoils: [(Spoil, Fault); 3] = [
         (|rig| rig.block.abi.store(0, std::sync::atomic::Ordering::Relaxed), Fault::Abi),
@@ -322,7 +322,7 @@ fn every_lane_leaves_on_a_fault() {
 }
 
 #[test]
-fn every_lane_leaves_when_the_epoch_ends_or_an_index_is_corrupt() {
+fn every_lane_exits_on_abandon_and_corruption() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::new([memory.range()]);
@@ -362,7 +362,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
 }
 
 #[test]
-fn when_one_lane_panics_the_others_leave() {
+fn a_panic_of_one_lane_ends_the_warp() {
     for unlucky in [0, 1, 31] {
         let shape = Shape { batch: 32, ..Shape::default() };
         let memory = shape.memory::<Echo, Echo>();
@@ -399,7 +399,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Picky {
 }
 
 #[test]
-fn what_each_lane_refused_is_added_up() {
+fn messages_rejected_by_all_lanes_are_summed() {
     let shape = Shape { batch: 40, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
@@ -416,7 +416,7 @@ fn what_each_lane_refused_is_added_up() {
 }
 
 #[test]
-fn each_group_serves_its_own_control_block() {
+fn each_group_uses_its_own_control_block() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);

@@ -170,47 +170,47 @@ fn assert_found(kernel: &'static str, twins: usize, converse: fn(&Run<'_>) -> He
 }
 
 #[test]
-fn weakenings_of_echo_are_found() {
+fn weakened_accesses_of_echo_are_detected() {
     assert_found("echo", 17, with::echo);
 }
 
 #[test]
-fn weakenings_of_echo_between_split_headers_are_found() {
+fn weakened_accesses_of_echo_split_are_detected() {
     assert_found("echo_split", 17, with::echo_split);
 }
 
 #[test]
-fn weakenings_of_echo_between_flagged_rings_are_found() {
+fn weakened_accesses_of_echo_flagged_are_detected() {
     assert_found("echo_flagged", 35, with::echo_flagged);
 }
 
 #[test]
-fn weakenings_of_echo_between_paired_rings_are_found() {
+fn weakened_accesses_of_echo_paired_are_detected() {
     assert_found("echo_paired", 20, with::echo_paired);
 }
 
 #[test]
-fn weakenings_of_two_groups_with_one_output_ring_are_found() {
+fn weakened_accesses_of_echo_aggregated_are_detected() {
     assert_found("echo_aggregated", 32, with::echo_aggregated);
 }
 
 #[test]
-fn weakenings_of_histogram_are_found() {
+fn weakened_accesses_of_histogram_are_detected() {
     assert_found("histogram", 19, with::histogram);
 }
 
 #[test]
-fn weakenings_of_reduce_are_found() {
+fn weakened_accesses_of_reduce_are_detected() {
     assert_found("reduce", 19, with::reduce);
 }
 
 #[test]
-fn weakenings_of_transform_are_found() {
+fn weakened_accesses_of_transform_are_detected() {
     assert_found("transform", 17, with::transform);
 }
 
 #[test]
-fn weakenings_of_the_probes_are_found() {
+fn weakened_accesses_of_the_probes_are_detected() {
     assert_found("ping_pong", 16, probes::ping_pong);
     assert_found("publish", 59, probes::publish);
 }

@@ -30,7 +30,7 @@ fn until(fact: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
-fn an_error_is_one_word_with_its_count() {
+fn an_error_word_holds_count_and_last_fault() {
     let block = block();
     let (host, mut device) = hands(&block);
     device.note(Fault::Message);
@@ -39,7 +39,7 @@ fn an_error_is_one_word_with_its_count() {
 }
 
 #[test]
-fn every_legal_step_is_taken_and_every_other_writes_nothing() {
+fn illegal_state_transitions_write_nothing() {
     let mut taken = 0;
     for from in State::ALL {
         for to in State::ALL {
@@ -58,7 +58,7 @@ fn every_legal_step_is_taken_and_every_other_writes_nothing() {
 }
 
 #[test]
-fn each_hand_writes_its_own_line_alone() {
+fn host_and_device_write_only_their_own_line() {
     let block = block();
     let (mut host, mut device) = hands(&block);
     let prepared = host.snapshot();
@@ -82,7 +82,7 @@ fn each_hand_writes_its_own_line_alone() {
 }
 
 #[test]
-fn a_launch_finds_nothing_of_the_one_before() {
+fn a_new_launch_resets_the_block() {
     let block = block();
     let (mut host, mut device) = hands(&block);
     host.command(Command::DRAIN);
@@ -101,7 +101,7 @@ fn a_launch_finds_nothing_of_the_one_before() {
 }
 
 #[test]
-fn commands_that_are_waited_for_are_all_seen_in_order_also_across_the_wrap() {
+fn awaited_commands_stay_in_order_across_wrap() {
     const COMMANDS: u32 = 2_000;
     let block = block();
     let (mut host, mut device) = hands(&block);
@@ -135,7 +135,7 @@ fn commands_that_are_waited_for_are_all_seen_in_order_also_across_the_wrap() {
 }
 
 #[test]
-fn a_command_that_is_not_waited_for_is_replaced_and_not_acknowledged_in_its_stead() {
+fn a_replaced_command_does_not_acknowledge_its_successor() {
     let block = block();
     let (mut host, mut device) = hands(&block);
     let first = host.command(Command::PAUSE);
@@ -148,7 +148,7 @@ fn a_command_that_is_not_waited_for_is_replaced_and_not_acknowledged_in_its_stea
 }
 
 #[test]
-fn a_panic_says_so_unless_its_launch_is_over() {
+fn panicked_of_an_earlier_launch_writes_nothing() {
     let block = block();
     let (mut host, _) = hands(&block);
     // SAFETY: there is no other kernel.
@@ -161,7 +161,7 @@ fn a_panic_says_so_unless_its_launch_is_over() {
 }
 
 #[test]
-fn a_panic_counts_beside_the_faults_before_it() {
+fn a_panic_adds_to_the_fault_count() {
     let block = block();
     let (mut host, mut device) = hands(&block);
     device.note(Fault::RefusedCommand);
@@ -173,7 +173,7 @@ fn a_panic_counts_beside_the_faults_before_it() {
 }
 
 #[test]
-fn the_debug_form_takes_words_apart_and_names_what_has_a_name() {
+fn debug_output_decodes_packed_words() {
     let block = block();
     let (mut host, mut device) = hands(&block);
     host.command(Command::from_bits_retain(2 | 0x40));

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_states_match_the_documents() {
+    fn state_numbers_round_trip_through_words() {
         for (number, state) in State::ALL.into_iter().enumerate() {
             assert_eq!(state as usize, number);
             assert_eq!(State::from_word(7 << 32 | number as u64), Some(state));
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_shown_by_name_and_what_has_none_as_a_number() {
+    fn flags_print_names_and_unknown_bits_as_hex() {
         let odd = Command::from_bits_retain(2 | 0x40);
         assert_eq!(std::format!("{odd:?}, {odd}, {}", Command::empty()), "Command(PAUSE | 0x40), PAUSE | 0x40, nothing");
     }
 
     #[test]
-    fn the_legal_steps_are_exactly_these() {
+    fn only_the_listed_state_transitions_are_legal() {
         use State::*;
         let legal = [
             (Created, Ready),

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_is_read_back_and_whatever_is_wrong_is_said() {
+    fn references_return_their_range_or_the_exact_error() {
         let reference = BufferReference::new::<f32>(9, 7 << 32 | 3, 10..30).with_tag(5);
         assert_eq!((reference.offset, reference.length, reference.tag), (40, 80, 5));
         assert_eq!(reference.part::<f32>(), Ok(10..30));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_away_is_one_flag() {
+    fn handed_over_sets_only_its_flag() {
         let reference = BufferReference::new::<u8>(1, 1 << 32, 0..0);
         assert!(!reference.is_handed_over() && reference.handed_over().is_handed_over());
         assert_eq!(BufferReference { flags: 0, ..reference.handed_over() }, reference);

@@ -247,7 +247,7 @@ mod tests {
     use crate::ring::spsc;
 
     #[test]
-    fn an_end_shows_where_it_stands_and_nothing_of_what_it_holds() {
+    fn debug_output_of_ends_omits_messages() {
         let mut ring = spsc::Ring::<&str, 8>::new();
         let (mut producer, consumer) = ring.split();
         assert!(producer.push("secret").is_ok());

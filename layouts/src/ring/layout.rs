@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absurd_geometry_is_refused() {
+    fn invalid_geometry_is_an_error() {
         for capacity in [0, 3, 1000, u64::MAX] {
             assert_eq!(RingLayout::of::<u64>(capacity), Err(LayoutError::NotAPowerOfTwo { capacity }));
         }

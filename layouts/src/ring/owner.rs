@@ -58,7 +58,7 @@ mod tests {
     use crate::HostWord;
 
     #[test]
-    fn the_last_handle_closes_an_end_and_the_next_opens_it_again() {
+    fn an_end_closes_with_its_last_handle() {
         let owner = HostWord::new(FREE);
         assert!(!is_closed(&owner));
         enter(&owner);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn each_owner_is_a_generation() {
+    fn each_owner_increments_the_generation() {
         let owner = HostWord::new(FREE);
         open(&owner);
         assert_eq!(Word::load(&owner), ONE | OPEN);

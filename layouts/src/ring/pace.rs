@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_after_each_message_is_never_hurried() {
+    fn a_ping_pong_consumer_never_pauses() {
         let mut pace = Pace::new(0);
         let mut index = 0;
         for _ in 0..10_000 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_tried_where_each_look_finds_a_little_and_is_kept_up_while_it_pays() {
+    fn a_pause_grows_while_it_yields_larger_batches() {
         for start in [0, u64::MAX - 20] {
             let mut index = start;
             let mut pace = Pace::new(index);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_does_not_pay_is_tried_ever_less_often() {
+    fn an_unprofitable_pause_is_tried_less_often() {
         let (mut index, mut pace) = (0, Pace::new(0));
         tried_after(&mut pace, &mut index, 1);
         for messages in [128, 256, 512, 1024, 2048, 4096, 8192, 8192] {
@@ -156,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_a_small_ring_is_plenty() {
+    fn a_quarter_full_small_ring_ends_pauses() {
         let pace = Pace::new(0);
         assert_eq!(pace.seen::<u64>(10, 15, 4).pauses(), 0);
     }
 
     #[test]
-    fn a_message_of_many_lines_pays_for_a_wait_as_many_small_ones_do() {
+    fn a_pause_is_kept_for_large_messages() {
         let waiting = Pace::from(0, 64, 16);
         assert_eq!(waiting.seen::<u64>(10, CAPACITY - 1, 2).pauses(), 0);
         assert_eq!(waiting.seen::<[u64; 32]>(10, CAPACITY - 1, 2).pauses(), 32);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_needs_time_and_one_launch() {
+    fn rate_needs_elapsed_time_within_one_launch() {
         let earlier = record(4, 1_000, 2_000_000_000);
         assert_eq!(record(8, 4_000, 4_000_000_000).rate(&earlier), Some(1_500.0));
         assert_eq!(record(8, 1_000, 2_500_000_000).rate(&earlier), Some(0.0), "idle");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_is_healthy_while_its_last_record_is_young() {
+    fn a_kernel_with_recent_records_is_healthy() {
         let last = record(2, 0, 5_000_000_000);
         assert!(last.is_healthy(6_000_000_000, STUCK_AFTER_NS));
         assert!(!last.is_healthy(6_000_000_001, STUCK_AFTER_NS));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_sums_and_takes_the_extremes() {
+    fn merge_sums_counts_and_keeps_extremes() {
         let one = TelemetryBuffer {
             sequence: 6,
             processed: 10,
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_side_without_messages_gives_no_minimum() {
+    fn merge_ignores_the_minimum_of_an_empty_record() {
         let one = TelemetryBuffer { processed: 1, latency_min_ns: 9, latency_max_ns: 9, ..ZERO };
         assert_eq!((one.merge(&ZERO).latency_min(), ZERO.merge(&one).latency_min()), (Some(9), Some(9)));
         assert_eq!(ZERO.merge(&ZERO), ZERO);
     }
 
     #[test]
-    fn a_merge_stops_at_the_greatest_number() {
+    fn merge_saturates_without_carry_between_depths() {
         let full = TelemetryBuffer {
             sequence: u64::MAX - 1,
             processed: u64::MAX,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_debug_form_has_both_depths_and_no_minimum_of_nothing() {
+    fn debug_output_has_depths_and_optional_minimum() {
         let text = std::format!("{:?}", TelemetryBuffer { depths: 3 << 32 | 2, ..ZERO });
         assert!(text.contains("latency_min_ns: None") && text.contains("input_depth: 2, output_depth: 3"), "{text}");
     }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
+    fn a_full_history_drops_its_oldest_record() {
         let mut history = History::<3>::new();
         assert!(history.is_empty() && history.latest().is_none());
         for count in 1..=5 {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_record_is_kept_once_and_a_new_launch_begins_anew() {
+    fn history_skips_duplicates_and_restarts_per_launch() {
         let mut history = History::<4>::new();
         history.push(record(2, 10, 1));
         history.push(record(4, 20, 2));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_over_the_window_and_no_longer() {
+    fn rate_over_uses_only_records_within_the_window() {
         let mut history = History::<8>::new();
         for (sequence, processed, seconds) in [(2, 0, 0), (4, 100, 10), (6, 500, 12), (8, 700, 14)] {
             history.push(record(sequence, processed, seconds));

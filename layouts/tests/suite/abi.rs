@@ -72,13 +72,13 @@ const fn hash<T: Layout>() -> u64 {
 }
 
 #[test]
-fn renaming_an_alias_changes_nothing() {
+fn renaming_an_alias_keeps_the_hash() {
     assert_eq!(hash::<celsius::Tree>(), hash::<kelvin::Tree>());
     assert_eq!(hash::<celsius::Tree>(), hash::<plain::Tree>());
 }
 
 #[test]
-fn changing_what_an_alias_stands_for_changes_everything_above_it() {
+fn changing_an_alias_target_changes_dependent_hashes() {
     assert_eq!(size_of::<celsius::Tree>(), size_of::<fahrenheit::Tree>(), "of equal size, so the sizes do not tell");
     assert_ne!(hash::<celsius::Leaf>(), hash::<fahrenheit::Leaf>());
     assert_ne!(hash::<celsius::Branch>(), hash::<fahrenheit::Branch>());
@@ -88,7 +88,7 @@ fn changing_what_an_alias_stands_for_changes_everything_above_it() {
 }
 
 #[test]
-fn names_order_types_and_alignment_count_and_prose_does_not() {
+fn names_order_types_and_alignment_change_the_hash() {
     let base = hash::<base::Pair>();
     assert_eq!(base, hash::<rewritten::Pair>());
     let drifted = [
@@ -106,7 +106,7 @@ fn names_order_types_and_alignment_count_and_prose_does_not() {
 }
 
 #[test]
-fn every_word_hashes_alike_and_like_no_other_number() {
+fn host_words_hash_like_u64() {
     assert_eq!(hash::<HostWord>(), hash::<u64>());
     assert_eq!(hash::<RingHeader<HostWord>>(), hash::<RingHeader<u64>>());
     assert_ne!(hash::<u64>(), hash::<i64>());
@@ -115,7 +115,7 @@ fn every_word_hashes_alike_and_like_no_other_number() {
 }
 
 #[test]
-fn a_ring_of_a_message_whose_nested_type_changed_is_refused() {
+fn changed_nested_message_types_are_abi_errors() {
     let layout = RingLayout::of::<celsius::Tree>(4).unwrap();
     let header = RingHeader::<HostWord>::new::<celsius::Tree>(&layout, 0);
     assert_eq!(header.geometry::<celsius::Tree>(), Ok(layout));
@@ -134,7 +134,7 @@ fn one_changed_layout_changes_the_hash_of_the_set() {
 }
 
 #[test]
-fn the_fields_of_every_layout_follow_each_other_without_a_gap() {
+fn layouts_have_no_gaps_between_fields() {
     for layout in LAYOUTS {
         let end = layout.fields.iter().fold(0, |end, field| {
             assert_eq!(field.offset, end, "{}.{}", layout.name, field.name);
@@ -145,7 +145,7 @@ fn the_fields_of_every_layout_follow_each_other_without_a_gap() {
 }
 
 #[test]
-fn layouts_have_their_sizes_without_a_type_argument() {
+fn layouts_without_a_type_argument_use_u64() {
     assert!(size_of::<ControlBlock>() == 128);
     assert!(size_of::<TelemetryBuffer>() == 64);
     assert!(size_of::<RingHeader>() == 384);

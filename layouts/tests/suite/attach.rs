@@ -80,7 +80,7 @@ macro_rules! kinds {
             }
 
             #[test]
-            fn memory_that_nobody_formatted_has_no_magic() {
+            fn unformatted_memory_is_a_magic_error() {
                 let memory = Memory::used($flags, 4, 0);
                 assert_eq!(objection(memory.base, memory.len()), Some(AttachError::Magic { expected: MAGIC, got: 0 }));
                 for got in [0, MAGIC ^ 1] {
@@ -90,7 +90,7 @@ macro_rules! kinds {
             }
 
             #[test]
-            fn another_abi_or_message_type_is_refused() {
+            fn another_abi_or_type_is_an_error() {
                 let expected = Word::load(&formatted(4, 0).header().constants.abi);
                 assert_eq!(objection_to(|header| &header.constants.abi, 1), Some(AttachError::Abi { expected, got: 1 }));
                 let memory = Memory::used($flags, 4, 0);
@@ -101,7 +101,7 @@ macro_rules! kinds {
             }
 
             #[test]
-            fn another_kind_of_ring_or_message_is_refused() {
+            fn another_ring_or_message_kind_is_rejected() {
                 let expected = $flags.bits();
                 let others = KINDS.into_iter().filter(|kind| *kind != $flags).map(|kind| kind.bits());
                 for got in others.chain([0, expected | 1 << 40, u64::MAX]) {
@@ -113,14 +113,14 @@ macro_rules! kinds {
             }
 
             #[test]
-            fn a_capacity_that_is_no_power_of_two_or_fits_no_memory_is_refused() {
+            fn an_invalid_capacity_is_a_capacity_error() {
                 for got in [0, 3, 5, u64::MAX / $slot_size + 1, 1 << 63, u64::MAX] {
                     assert_eq!(objection_to(|header| &header.constants.capacity, got), Some(AttachError::Capacity { got }));
                 }
             }
 
             #[test]
-            fn a_capacity_beyond_the_memory_is_too_small() {
+            fn a_capacity_beyond_the_memory_is_an_error() {
                 for capacity in [8, 1 << 20, (u64::MAX / $slot_size + 1) / 4] {
                     let (needed, got) = (384 + $slot_size * capacity, 384 + $slot_size * 4);
                     assert_eq!(objection_to(|header| &header.constants.capacity, capacity), Some(AttachError::TooSmall { needed, got }));
@@ -128,7 +128,7 @@ macro_rules! kinds {
             }
 
             #[test]
-            fn slots_of_another_size_or_at_another_offset_are_refused() {
+            fn wrong_slot_sizes_and_offsets_are_errors() {
                 let expected = $slot_size;
                 for got in [0, 1, 4, 9, 17, 24 - expected, u64::MAX] {
                     assert_eq!(objection_to(|header| &header.constants.slot_size, got), Some(AttachError::SlotSize { expected, got }));
@@ -139,7 +139,7 @@ macro_rules! kinds {
             }
 
             #[test]
-            fn memory_that_is_too_small_or_misaligned_is_refused() {
+            fn too_small_or_misaligned_memory_is_an_error() {
                 let memory = formatted(4, 0);
                 let needed = memory.len();
                 for got in [0, 383] {
@@ -182,7 +182,7 @@ macro_rules! values {
             }
 
             #[test]
-            fn formatted_memory_is_an_empty_ring() {
+            fn formatted_memory_attaches_as_an_empty_ring() {
                 for capacity in [1, 2, 4, 8] {
                     for start in [0, 1, 5, u64::MAX, u64::MAX - 2, 1 << 63] {
                         let memory = formatted(capacity, start);
@@ -205,7 +205,7 @@ macro_rules! values {
             }
 
             #[test]
-            fn an_end_that_attaches_later_finds_what_is_there() {
+            fn a_later_attached_end_continues_the_ring() {
                 let memory = formatted(4, u64::MAX);
                 producer(&memory).unwrap().push(1).unwrap();
                 producer(&memory).unwrap().push(2).unwrap();
@@ -215,7 +215,7 @@ macro_rules! values {
             }
 
             #[test]
-            fn whatever_the_indices_say_an_end_is_refused_or_returns() {
+            fn operations_terminate_with_arbitrary_indices() {
                 returns(|| {
                     for (start, head, tail) in strange_indices() {
                         let memory = formatted(4, start);
@@ -268,9 +268,9 @@ macro_rules! two_headers_that_disagree {
 }
 
 two_headers_that_disagree! {
-    two_headers_of_spsc_that_disagree_are_refused: spsc [u64] as RingFlags::SPSC, Cell::new(0);
-    two_headers_of_flagged_that_disagree_are_refused: flagged [u64] as RingFlags::FLAGGED, Slot::new(HostWord::new(0), Cell::new(0));
-    two_headers_of_framed_that_disagree_are_refused: framed [] as RingFlags::FRAMED, Cell::new(0);
+    mismatched_spsc_headers_are_an_error: spsc [u64] as RingFlags::SPSC, Cell::new(0);
+    mismatched_flagged_headers_are_an_error: flagged [u64] as RingFlags::FLAGGED, Slot::new(HostWord::new(0), Cell::new(0));
+    mismatched_framed_headers_are_an_error: framed [] as RingFlags::FRAMED, Cell::new(0);
 }
 
 macro_rules! hostile_heads {
@@ -279,7 +279,7 @@ macro_rules! hostile_heads {
             use super::*;
 
             #[test]
-            fn a_head_that_cannot_be_is_corrupt_and_one_that_can_is_believed() {
+            fn a_producer_accepts_only_a_valid_head() {
                 let memory = $ring::formatted(4, u64::MAX - 1);
                 let mut producer = $values::producer(&memory).unwrap();
                 let head = &memory.header().consumer.head;
@@ -305,7 +305,7 @@ macro_rules! hostile_heads {
                 #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
                 #[test]
-                fn a_producer_believes_only_what_lies_within_the_ring(start in any::<u64>(), lies in lies()) {
+                fn a_producer_rejects_every_head_outside_the_ring(start in any::<u64>(), lies in lies()) {
                     let memory = $ring::formatted(4, start);
                     let mut producer = $values::producer(&memory).unwrap();
                     for (lie, how) in lies {
@@ -376,7 +376,7 @@ proptest! {
     }
 
     #[test]
-    fn a_consumer_believes_only_what_lies_within_the_ring(start in any::<u64>(), lies in lies()) {
+    fn a_consumer_rejects_every_tail_outside_the_ring(start in any::<u64>(), lies in lies()) {
         let memory = spsc_ring::formatted(4, start);
         let mut consumer = spsc_values::consumer(&memory).unwrap();
         for (lie, how) in lies {
@@ -417,7 +417,7 @@ proptest! {
 }
 
 #[test]
-fn an_index_that_goes_back_within_the_ring_gives_old_messages_again_and_no_more() {
+fn a_decreased_tail_within_the_ring_is_accepted() {
     let memory = spsc_ring::formatted(4, u64::MAX - 1);
     let (mut producer, mut consumer) = (spsc_values::producer(&memory).unwrap(), spsc_values::consumer(&memory).unwrap());
     assert_eq!(producer.push_slice(&[1, 2, 3, 4]), Ok(4));
@@ -434,7 +434,7 @@ fn an_index_that_goes_back_within_the_ring_gives_old_messages_again_and_no_more(
 }
 
 #[test]
-fn formatting_objects_to_memory_and_to_layouts_of_other_rings() {
+fn a_rejected_format_leaves_memory_unchanged() {
     type Format = unsafe fn(NonNull<u8>, u64, &RingLayout, u64) -> Result<(), AttachError>;
     let formats: [(Format, RingFlags); 2] = [(mpmc::format::<u64, Host>, RingFlags::MPMC), (mpsc::format::<u64, Host>, RingFlags::MPSC)];
     for (format, kind) in formats {
@@ -465,7 +465,7 @@ fn formatting_objects_to_memory_and_to_layouts_of_other_rings() {
 
 /// As by a producer killed after it wrote behind an unpublished message.
 #[test]
-fn flags_behind_a_message_that_was_never_published_are_taken_back() {
+fn a_new_producer_clears_flags_of_unpublished_messages() {
     let memory = flagged_ring::formatted(4, u64::MAX);
     let mut killed = flagged_values::producer(&memory).unwrap();
     killed.push(1).unwrap();
@@ -480,7 +480,7 @@ fn flags_behind_a_message_that_was_never_published_are_taken_back() {
 
 /// Free slots tell the ring's lap, which bounds the indices.
 #[test]
-fn indices_of_other_laps_than_the_slots_are_corrupt() {
+fn indices_of_a_different_lap_are_corrupt() {
     let memory = Memory::used(RingFlags::MPMC, 4, 0);
     let len = memory.len();
     for (start, ahead, is_one) in
@@ -528,6 +528,6 @@ macro_rules! passes_over_what_was_given_up {
 }
 
 passes_over_what_was_given_up! {
-    any_number_of_indices_that_were_given_up_is_passed_over_by_a_consumer: mpsc as RingFlags::MPSC;
-    any_number_of_indices_that_were_given_up_is_passed_over_by_consumers: mpmc as RingFlags::MPMC;
+    mpsc_consumers_skip_long_runs_of_abandoned_indices: mpsc as RingFlags::MPSC;
+    mpmc_consumers_skip_long_runs_of_abandoned_indices: mpmc as RingFlags::MPMC;
 }

@@ -10,7 +10,7 @@ fn clock(last: u64) -> HybridClock<HostWord> {
 }
 
 #[test]
-fn four_thousand_and_ninety_six_stamps_are_a_microsecond() {
+fn a_microsecond_holds_4096_stamps() {
     let patient = clock(0);
     for now_us in 1_000..1_020 {
         for counter in 0..4096 {
@@ -29,7 +29,7 @@ fn four_thousand_and_ninety_six_stamps_are_a_microsecond() {
 }
 
 #[test]
-fn a_stamp_from_too_far_ahead_changes_nothing() {
+fn merge_rejects_a_stamp_too_far_ahead() {
     let clock = clock(0);
     let before = clock.tick(1_000);
     let remote = Stamp::from_bits(Stamp::at(1_501).bits() | 9);
@@ -45,7 +45,7 @@ fn a_stamp_from_too_far_ahead_changes_nothing() {
 }
 
 #[test]
-fn a_stamp_of_the_past_is_merged_as_a_tick() {
+fn merging_a_past_stamp_acts_as_a_tick() {
     let clock = clock(0);
     let stamp = clock.merge(Stamp::at(5), 1_000, 0).unwrap();
     assert_eq!(stamp, Stamp::at(1_000));
@@ -53,7 +53,7 @@ fn a_stamp_of_the_past_is_merged_as_a_tick() {
 }
 
 #[test]
-fn past_the_last_time_stamps_only_count() {
+fn stamps_past_the_last_time_increment_only() {
     assert_eq!(Stamp::at(u64::MAX), Stamp::at(LAST_US));
     let clock = clock(0);
     let mut last = clock.tick(LAST_US);
@@ -91,7 +91,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #[test]
-    fn a_clock_follows_the_rules(ops in vec(op(), 0..200)) {
+    fn a_clock_follows_its_model(ops in vec(op(), 0..200)) {
         let clock = clock(0);
         let (mut last, mut greatest, mut stamps) = (0, 0, 0);
         for op in ops {
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stamp_is_its_bits(bits in any::<u64>()) {
+    fn a_stamp_round_trips_through_its_bits(bits in any::<u64>()) {
         let stamp = Stamp::from_bits(bits);
         prop_assert_eq!(stamp.physical_us() << 12 | u64::from(stamp.counter()), bits);
         prop_assert_eq!(stamp.bits(), bits);

@@ -26,7 +26,7 @@ macro_rules! of_each_kind {
             use super::*;
 
             #[test]
-            fn exactly_what_was_taken_is_released_whatever_is_forgotten() {
+            fn a_drain_releases_exactly_the_taken_messages() {
                 for start in STARTS {
                     for (most, taken) in (1..=CAPACITY).flat_map(|most| (0..=most).map(move |taken| (most, taken))) {
                         for is_dropped in [true, false] {
@@ -56,7 +56,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn who_panics_in_the_middle_has_taken_what_it_was_given() {
+            fn a_panic_in_for_each_consumes_passed_messages() {
                 for (start, taken) in STARTS.into_iter().flat_map(|start| (1..=CAPACITY).map(move |taken| (start, taken))) {
                     let dropped = Dropped::default();
                     let mut ring = $kind::Ring::<Value, { CAPACITY as usize }>::starting_at(start);
@@ -76,7 +76,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn one_by_one_they_are_released_at_once_and_by_for_each_together() {
+            fn for_each_releases_slots_at_the_end() {
                 for start in STARTS {
                     let mut ring = $kind::Ring::<u64, { CAPACITY as usize }>::starting_at(start);
                     let (mut producer, mut consumer) = ring.split();
@@ -102,7 +102,7 @@ of_each_kind! {
 }
 
 #[test]
-fn values_without_bytes_are_taken_too() {
+fn a_drain_yields_zero_sized_values() {
     let mut ring = spsc::Ring::<(), 4>::new();
     let (mut producer, mut consumer) = ring.split();
     (0..3).for_each(|_| producer.push(()).unwrap());

@@ -16,7 +16,7 @@ fn check<const N: usize>(cases: [(impl core::error::Error, &str); N]) {
 }
 
 #[test]
-fn errors_of_rings_state_counts_and_indices() {
+fn ring_errors_print_counts_and_indices() {
     check([(PushError::Full(7), "ring is full"), (PushError::Corrupt(7), "ring is corrupt: the consumer's index claims what cannot be")]);
     check([(Full(7), "ring is full")]);
     check([(Empty, "ring is empty")]);
@@ -39,7 +39,7 @@ fn errors_of_rings_state_counts_and_indices() {
 }
 
 #[test]
-fn errors_with_a_value_need_no_debug_of_it() {
+fn push_errors_print_without_debug_of_the_value() {
     struct Opaque;
     let debug = |error: &dyn Debug| format!("{error:?}");
     assert_eq!(
@@ -49,7 +49,7 @@ fn errors_with_a_value_need_no_debug_of_it() {
 }
 
 #[test]
-fn errors_of_attaching_state_expectation_and_finding() {
+fn attach_errors_print_expected_and_found() {
     check([
         (AttachError::Misaligned { address: 0x13, align: 8 }, "address 0x13 is null or not a multiple of 8"),
         (AttachError::TooSmall { needed: 64, got: 8 }, "region too small: 8 bytes, 64 needed"),
@@ -65,7 +65,7 @@ fn errors_of_attaching_state_expectation_and_finding() {
 }
 
 #[test]
-fn errors_of_messages_and_references_state_what_was_found() {
+fn message_and_reference_errors_print_the_found_value() {
     check([
         (HeaderError::Empty, "no message header: all bytes are zero"),
         (HeaderError::TooShort { needed: 64, got: 8 }, "message too short: 8 bytes, the header has 64"),

@@ -26,7 +26,7 @@ macro_rules! of_each_kind {
             use super::*;
 
             #[test]
-            fn a_ring_of_an_array_is_full_and_has_its_values_in_order() {
+            fn an_array_ring_is_full_and_in_order() {
                 let ring = &mut $kind::Ring::from([1, 2, 3, 4]);
                 let (mut producer, mut consumer) = ring.split();
                 assert_eq!((producer.push(5), producer.capacity(), consumer.len()), (Err(PushError::Full(5)), 4, 4));
@@ -40,7 +40,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn each_value_of_an_array_is_dropped_once() {
+            fn an_array_ring_drops_each_value_once() {
                 let drops = Arc::default();
                 let values = || [1, 2].map(|number| Counted(number, Arc::clone(&drops)));
                 drop($kind::Ring::from(values()));
@@ -55,7 +55,7 @@ macro_rules! of_each_kind {
 
             #[cfg(feature = "alloc")]
             #[test]
-            fn a_ring_of_a_vec_has_the_next_power_of_two_of_slots() {
+            fn a_vec_ring_rounds_its_capacity_up() {
                 for count in 0..9 {
                     let values: Vec<String> = (0..count).map(|number: u32| number.to_string()).collect();
                     for ring in [$kind::Boxed::from(values.clone()), values.iter().cloned().collect()] {
@@ -81,7 +81,7 @@ of_each_kind! {
 }
 
 #[test]
-fn a_lossy_ring_is_extended_over_its_oldest_values() {
+fn extending_a_lossy_ring_overwrites_its_oldest_values() {
     let mut ring = lossy::Ring::<u64, 4>::starting_at(u64::MAX - 1);
     let (mut writer, mut reader) = ring.split();
     writer.extend(0..3);
@@ -103,7 +103,7 @@ macro_rules! compared {
 }
 
 #[test]
-fn ends_are_equal_if_they_are_of_one_ring() {
+fn ends_compare_equal_within_one_ring() {
     // Slots without size may lie at equal addresses.
     compared!(spsc::Ring::<(), 2>::new().split(), spsc::Ring::<(), 2>::new().split());
     compared!(flagged::Ring::<u64, 2>::new().split(), flagged::Ring::<u64, 2>::new().split());
@@ -116,7 +116,7 @@ fn ends_are_equal_if_they_are_of_one_ring() {
 
 #[cfg(feature = "alloc")]
 #[test]
-fn owned_ends_are_equal_if_they_hold_one_ring() {
+fn owned_ends_compare_equal_within_one_ring() {
     compared!(spsc::bounded::<()>(4), spsc::bounded::<()>(4));
     compared!(lossy::bounded::<u64>(4), lossy::bounded::<u64>(4));
     let (_writer, reader) = lossy::bounded::<u64>(4);
@@ -126,7 +126,7 @@ fn owned_ends_are_equal_if_they_hold_one_ring() {
 type Ends<T> = Mutex<Option<(spsc::Producer<'static, T, Host>, spsc::Consumer<'static, T, Host>)>>;
 
 #[test]
-fn a_ring_in_a_static_is_split_by_the_compiler() {
+fn split_const_splits_a_static_ring() {
     static ENDS: Ends<u64> = {
         static RING: spsc::Ring<u64, 4> = spsc::Ring::new();
         // SAFETY: the ring has no other name.
@@ -145,7 +145,7 @@ fn a_ring_in_a_static_is_split_by_the_compiler() {
 }
 
 #[test]
-fn a_producer_that_the_compiler_made_finds_its_consumer_gone_and_the_ring_full() {
+fn a_const_producer_detects_a_dropped_consumer() {
     static ENDS: Ends<String> = {
         static RING: spsc::Ring<String, 2> = spsc::Ring::new();
         // SAFETY: the ring has no other name.

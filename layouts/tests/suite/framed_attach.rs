@@ -46,7 +46,7 @@ fn holds(memory: &Memory, bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn a_ring_without_room_for_a_frame_is_too_small() {
+fn a_ring_without_frame_space_is_an_error() {
     let objections = |words| [producer(&formatted(words, 0)).err(), consumer(&formatted(words, 0)).err()];
     assert_eq!(objections(1), [Some(AttachError::TooSmall { needed: 16, got: 8 }); 2]);
     assert_eq!(objections(2), [None; 2]);
@@ -61,7 +61,7 @@ fn a_ring_without_room_for_a_frame_is_too_small() {
 }
 
 #[test]
-fn a_ring_in_one_value_is_what_others_attach_to() {
+fn a_raw_consumer_attaches_to_an_inline_ring() {
     let mut ring = Ring::<64>::starting_at(u64::MAX);
     ring.split().0.push(b"from within").unwrap();
     let len = size_of_val(&ring) as u64;
@@ -89,7 +89,7 @@ fn found(head: u64, words: &[(u64, u64)], published: u64) -> Result<usize, PopEr
 }
 
 #[test]
-fn a_length_beyond_what_was_published_is_no_frame() {
+fn lengths_beyond_the_tail_are_bad_frames() {
     assert_eq!(found(0, &[(0, 8)], 2), Ok(8));
     assert_eq!(found(0, &[(0, 8)], 1), Err(PopError::BadFrame { index: 0, word: 8 }));
     assert_eq!(found(0, &[(0, 9)], 2), Err(PopError::BadFrame { index: 0, word: 9 }));
@@ -97,7 +97,7 @@ fn a_length_beyond_what_was_published_is_no_frame() {
 }
 
 #[test]
-fn a_length_beyond_the_largest_is_no_frame_also_near_the_end_of_numbers() {
+fn lengths_beyond_the_largest_are_bad_frames() {
     assert_eq!(found(0, &[(0, 24)], 8), Ok(24));
     for word in [25, 32, 1 << 32, 1 << 61, u64::MAX / 2, u64::MAX - 8, u64::MAX - 7, u64::MAX - 1] {
         assert_eq!(found(0, &[(0, word)], 8), Err(PopError::BadFrame { index: 0, word }));
@@ -105,7 +105,7 @@ fn a_length_beyond_the_largest_is_no_frame_also_near_the_end_of_numbers() {
 }
 
 #[test]
-fn a_frame_across_the_wrap_is_no_frame() {
+fn frames_across_the_wrap_are_bad_frames() {
     assert_eq!(found(6, &[(6, 8)], 8), Ok(8));
     assert_eq!(found(6, &[(6, 9)], 8), Err(PopError::BadFrame { index: 6, word: 9 }));
     assert_eq!(found(u64::MAX, &[(7, 1)], 8), Err(PopError::BadFrame { index: u64::MAX, word: 1 }));
@@ -113,7 +113,7 @@ fn a_frame_across_the_wrap_is_no_frame() {
 }
 
 #[test]
-fn a_marker_where_there_can_be_none_is_no_frame() {
+fn a_misplaced_skip_marker_is_a_bad_frame() {
     assert_eq!(found(5, &[(5, SKIP), (0, 3)], 8), Ok(3));
     assert_eq!(found(4, &[(4, SKIP), (0, 3)], 8), Err(PopError::BadFrame { index: 4, word: SKIP }));
     assert_eq!(found(0, &[(0, SKIP)], 8), Err(PopError::BadFrame { index: 0, word: SKIP }));
@@ -124,7 +124,7 @@ fn a_marker_where_there_can_be_none_is_no_frame() {
 }
 
 #[test]
-fn what_stands_before_a_bad_frame_can_be_seen_and_released() {
+fn frames_before_a_bad_frame_are_released() {
     let memory = formatted(8, u64::MAX);
     let (mut producer, mut consumer) = ends(&memory);
     assert_eq!(producer.push_many([b"one".as_slice(), b"two", b"three"]), (3, Ok(())));
@@ -138,7 +138,7 @@ fn what_stands_before_a_bad_frame_can_be_seen_and_released() {
 }
 
 #[test]
-fn an_index_that_goes_back_within_the_ring_harms_nothing() {
+fn decreased_indices_yield_no_wrong_frame() {
     let memory = formatted(8, 0);
     let (mut producer, mut consumer) = ends(&memory);
     producer.push(b"twelve bytes").unwrap();
@@ -266,7 +266,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_words_in_the_header_and_the_slots_are_survived(
+    fn arbitrary_header_and_slot_words_are_handled(
         start in prop_oneof![0..3_u64, (0..20_u64).prop_map(|back| u64::MAX - back), any::<u64>()],
         ops in prop::collection::vec(op(), 0..60),
     ) {

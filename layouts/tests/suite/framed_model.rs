@@ -488,7 +488,7 @@ fn the_largest_message_fits_an_empty_ring_at_every_position() {
 }
 
 #[test]
-fn too_large_is_never_and_full_is_not_now() {
+fn push_separates_too_large_from_full() {
     let mut ring = Ring::<64>::new();
     let (mut producer, mut consumer) = ring.split();
     let too_large = Err(PushError::TooLarge { largest: 24, asked: 25 });
@@ -503,7 +503,7 @@ fn too_large_is_never_and_full_is_not_now() {
 }
 
 #[test]
-fn a_grant_of_more_bytes_than_there_are_numbers_for_is_too_large() {
+fn reserve_of_huge_lengths_returns_too_large() {
     let mut ring = Ring::<64>::starting_at(u64::MAX);
     let (mut producer, mut consumer) = ring.split();
     for asked in [25, 64, 65, 1 << 31, usize::MAX / 2, usize::MAX - 15, usize::MAX - 7, usize::MAX - 6, usize::MAX] {
@@ -515,7 +515,7 @@ fn a_grant_of_more_bytes_than_there_are_numbers_for_is_too_large() {
 }
 
 #[test]
-fn a_message_without_bytes_is_a_message() {
+fn an_empty_message_is_a_message() {
     let mut ring = Ring::<16>::starting_at(u64::MAX);
     let (mut producer, mut consumer) = ring.split();
     assert_eq!(producer.largest(), 0);
@@ -527,7 +527,7 @@ fn a_message_without_bytes_is_a_message() {
 }
 
 #[test]
-fn a_message_that_does_not_fit_its_room_stays() {
+fn pop_into_a_small_buffer_keeps_the_message() {
     let mut ring = Ring::<64>::new();
     let (mut producer, mut consumer) = ring.split();
     producer.push(b"nine byte").unwrap();
@@ -541,7 +541,7 @@ fn a_message_that_does_not_fit_its_room_stays() {
 }
 
 #[test]
-fn a_panic_while_a_grant_is_written_publishes_nothing() {
+fn a_panic_during_a_grant_publishes_nothing() {
     let mut ring = Ring::<64>::new();
     let (mut producer, mut consumer) = ring.split();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -556,7 +556,7 @@ fn a_panic_while_a_grant_is_written_publishes_nothing() {
 }
 
 #[test]
-fn a_grant_is_initialised_from_the_first_lap_and_shows_what_stood_there() {
+fn a_grant_is_initialised_and_keeps_earlier_bytes() {
     let mut ring = Ring::<32>::new();
     let (mut producer, mut consumer) = ring.split();
     assert_eq!(*producer.reserve(8).unwrap(), [0; 8]);
@@ -568,7 +568,7 @@ fn a_grant_is_initialised_from_the_first_lap_and_shows_what_stood_there() {
 }
 
 #[test]
-fn a_grant_that_is_committed_in_part_leaves_the_rest_to_the_next() {
+fn a_partial_commit_frees_the_remaining_grant() {
     let mut ring = Ring::<64>::starting_at(u64::MAX - 1);
     let (mut producer, mut consumer) = ring.split();
     let mut grant = producer.reserve(24).unwrap();
@@ -587,7 +587,7 @@ fn a_grant_that_is_committed_in_part_leaves_the_rest_to_the_next() {
 }
 
 #[test]
-fn an_iterator_that_panics_publishes_exactly_what_it_gave() {
+fn a_panicking_iterator_publishes_the_items_before_it() {
     let mut ring = Ring::<64>::starting_at(u64::MAX - 2);
     let (mut producer, mut consumer) = ring.split();
     let mut given = 0;
@@ -605,7 +605,7 @@ fn an_iterator_that_panics_publishes_exactly_what_it_gave() {
 }
 
 #[test]
-fn messages_pushed_together_are_published_together() {
+fn push_many_publishes_once() {
     let mut ring = Ring::<64>::new();
     let (mut producer, mut consumer) = ring.split();
     let mut given = 0;
@@ -619,7 +619,7 @@ fn messages_pushed_together_are_published_together() {
 }
 
 #[test]
-fn a_forgotten_batch_does_not_stop_the_next_one() {
+fn a_forgotten_batch_does_not_block_its_successor() {
     let mut ring = Ring::<64>::starting_at(u64::MAX - 1);
     let (mut producer, mut consumer) = ring.split();
     let mut batch = producer.batch(u64::MAX);
@@ -656,7 +656,7 @@ fn a_forgotten_batch_is_published_with_the_next_message() {
 }
 
 #[test]
-fn an_end_that_left_is_disconnected_and_its_messages_are_not() {
+fn messages_of_a_dropped_producer_remain_readable() {
     let mut ring = Ring::<64>::new();
     let (mut producer, mut consumer) = ring.split();
     assert!(!producer.is_disconnected() && !consumer.is_disconnected());

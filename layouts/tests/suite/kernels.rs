@@ -6,7 +6,7 @@ use ringmem_layouts::{Abi, Image, LAYOUTS};
 const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
 
 #[test]
-fn a_kernel_knows_its_name_and_the_number_of_its_arguments() {
+fn kernels_have_a_name_and_argument_count() {
     let kernel = Kernel::<(u64, u64, u64)>::new("scale");
     #[allow(clippy::clone_on_copy, reason = "the subject of the test")]
     let copy = kernel.clone();
@@ -17,7 +17,7 @@ fn a_kernel_knows_its_name_and_the_number_of_its_arguments() {
 }
 
 #[test]
-fn a_persistent_kernel_takes_control_block_epoch_idle_limit_and_batch() {
+fn a_persistent_kernel_takes_four_arguments() {
     // SAFETY: never launched.
     let kernel = unsafe { Persistent::<f32, f32>::new("square", IMAGE, true) };
     #[allow(clippy::clone_on_copy, reason = "the subject of the test")]

@@ -43,14 +43,14 @@ macro_rules! of_each_kind {
 }
 
 of_each_kind! {
-    both_ends_of_spsc_say_how_full_it_is: spsc;
-    both_ends_of_flagged_say_how_full_it_is: flagged;
-    both_ends_of_mpsc_say_how_full_it_is: mpsc;
-    both_ends_of_mpmc_say_how_full_it_is: mpmc;
+    spsc_ends_report_their_len: spsc;
+    flagged_ends_report_their_len: flagged;
+    mpsc_ends_report_their_len: mpsc;
+    mpmc_ends_report_their_len: mpmc;
 }
 
 #[test]
-fn both_ends_of_a_framed_ring_say_how_full_it_is_in_bytes() {
+fn framed_ends_report_len_in_bytes() {
     for start in STARTS {
         let mut ring = framed::Ring::<32>::starting_at(start);
         let (mut producer, mut consumer) = ring.split();
@@ -70,7 +70,7 @@ fn both_ends_of_a_framed_ring_say_how_full_it_is_in_bytes() {
 }
 
 #[test]
-fn a_writer_that_overwrites_says_what_stands_there() {
+fn lossy_and_mailbox_ends_report_their_fill() {
     for start in STARTS {
         let mut ring = lossy::Ring::<u64, CAPACITY>::starting_at(start);
         let (mut writer, mut reader) = ring.split();
@@ -116,13 +116,13 @@ macro_rules! seen_in_place {
 }
 
 seen_in_place! {
-    messages_of_spsc_are_seen_where_they_are: spsc;
-    messages_of_flagged_are_seen_where_they_are: flagged;
-    messages_of_mpsc_are_seen_where_they_are: mpsc;
+    spsc_messages_are_peeked_in_place: spsc;
+    flagged_messages_are_peeked_in_place: flagged;
+    mpsc_messages_are_peeked_in_place: mpsc;
 }
 
 #[test]
-fn all_that_waits_is_seen_as_two_runs() {
+fn as_slices_returns_two_runs_at_the_wrap() {
     let mut ring = spsc::Ring::<u64, CAPACITY>::starting_at(u64::MAX - 1);
     let (mut producer, mut consumer) = ring.split();
     assert_eq!(consumer.as_slices(), Ok([&[][..], &[]]));

@@ -131,29 +131,29 @@ fn attach_while_it_is_emptied<const WEAK: u8>() {
 }
 
 #[test]
-fn a_producer_that_attaches_to_a_ring_at_work_fills_free_slots() {
+fn a_late_producer_writes_only_free_slots() {
     check(3, attach_while_it_is_emptied::<STRONG>);
 }
 
 #[test]
-fn attaching_with_a_relaxed_look_is_found() {
+fn a_relaxed_access_at_attach_is_detected() {
     const RACE: &str = "Causality violation";
     must_fail(RACE, 3, attach_while_it_is_emptied::<WRITER_LOOKS_RELAXED>);
     must_fail(RACE, 3, attach_while_it_is_emptied::<READER_RELEASES_RELAXED>);
 }
 
 #[test]
-fn what_two_producers_fill_comes_out_once_and_whole() {
+fn messages_of_two_producers_arrive_once_and_whole() {
     check(3, two_producers::<STRONG>);
 }
 
 #[test]
-fn a_slot_is_filled_again_when_it_has_been_emptied() {
+fn a_slot_is_reused_after_its_release() {
     check(3, one_slot_twice::<STRONG>);
 }
 
 #[test]
-fn each_half_of_each_sync_point_is_needed() {
+fn a_weakened_sync_point_is_a_race() {
     const RACE: &str = "Causality violation";
     must_fail(RACE, 3, two_producers::<WRITER_PUBLISHES_RELAXED>);
     must_fail(RACE, 3, two_producers::<READER_LOOKS_RELAXED>);
@@ -163,7 +163,7 @@ fn each_half_of_each_sync_point_is_needed() {
 
 /// The two halves of the turn keep the tail from decreasing and from publishing unreleased slots.
 #[test]
-fn a_turn_that_is_passed_or_taken_relaxed_is_found() {
+fn a_relaxed_turn_loses_messages() {
     const LOST: &str = "lost, doubled or torn";
     must_fail(LOST, 3, two_producers::<TURN_PASSED_RELAXED>);
     must_fail(LOST, 3, two_producers::<WRITER_LOOKS_RELAXED>);

@@ -117,26 +117,26 @@ const RECEIVING: &[&[Call]] = &[&[Tick(1), Tick(1)], &[Merge(Stamp::from_bits(2 
 const THREE: &[&[Call]] = &[&[Tick(1)], &[Tick(2)], &[Tick(3)]];
 
 #[test]
-fn two_threads_get_no_stamp_twice() {
+fn two_threads_get_distinct_stamps() {
     check(PREEMPTIONS, || threads_share_a_clock::<WHOLE>(TWO));
 }
 
 #[test]
-fn a_stamp_that_arrives_meanwhile_is_passed() {
+fn concurrent_merges_and_ticks_give_distinct_stamps() {
     check(PREEMPTIONS, || threads_share_a_clock::<WHOLE>(RECEIVING));
 }
 
 #[test]
-fn three_threads_get_no_stamp_twice() {
+fn three_threads_get_distinct_stamps() {
     check(PREEMPTIONS, || threads_share_a_clock::<WHOLE>(THREE));
 }
 
 #[test]
-fn an_addition_in_two_accesses_is_found() {
+fn a_torn_fetch_add_repeats_a_stamp() {
     must_fail("twice", PREEMPTIONS, || threads_share_a_clock::<TORN_ADD>(&[&[Tick(0)], &[Tick(0)]]));
 }
 
 #[test]
-fn an_exchange_in_two_accesses_is_found() {
+fn a_torn_compare_exchange_repeats_a_stamp() {
     must_fail("twice", PREEMPTIONS, || threads_share_a_clock::<TORN_EXCHANGE>(&[&[Tick(1)], &[Tick(1)]]));
 }

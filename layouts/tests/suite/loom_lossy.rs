@@ -290,12 +290,12 @@ fn a_group_of_words<const WEAK: u8>() {
 const PREEMPTIONS: usize = 2;
 
 #[test]
-fn words_that_are_stored_together_are_read_whole() {
+fn a_group_of_words_is_never_torn() {
     check(1, a_group_of_words::<STRONG>);
 }
 
 #[test]
-fn a_group_of_words_that_is_stored_or_loaded_relaxed_is_found() {
+fn a_relaxed_group_of_words_is_torn() {
     must_fail("torn", 1, a_group_of_words::<PAYLOAD_STORED_RELAXED>);
     must_fail("torn", 1, a_group_of_words::<PAYLOAD_LOADED_RELAXED>);
 }
@@ -310,23 +310,23 @@ macro_rules! models {
             }
 
             #[test]
-            fn every_message_is_whole_and_read_or_lost() {
+            fn every_message_is_read_whole_or_lost() {
                 check(PREEMPTIONS, model::<STRONG>);
             }
             #[test]
-            fn a_tail_that_is_stored_relaxed_is_found() {
+            fn a_relaxed_tail_store_tears_a_message() {
                 must_fail("torn", PREEMPTIONS, model::<TAIL_STORED_RELAXED>);
             }
             #[test]
-            fn a_tail_that_is_loaded_relaxed_is_found() {
+            fn a_relaxed_tail_load_tears_a_message() {
                 must_fail("torn", PREEMPTIONS, model::<TAIL_LOADED_RELAXED>);
             }
             #[test]
-            fn payload_that_is_stored_relaxed_is_found() {
+            fn a_relaxed_payload_store_tears_a_message() {
                 must_fail("torn", PREEMPTIONS, model::<PAYLOAD_STORED_RELAXED>);
             }
             #[test]
-            fn payload_that_is_loaded_relaxed_is_found() {
+            fn a_relaxed_payload_load_tears_a_message() {
                 must_fail("torn", PREEMPTIONS, model::<PAYLOAD_LOADED_RELAXED>);
             }
         }
@@ -350,7 +350,7 @@ models! {
 }
 
 #[test]
-fn two_readers_do_not_know_of_each_other() {
+fn two_readers_are_independent() {
     fn thrice(mut reader: Reader<Message, Loom<STRONG>>) {
         for _ in 0..3 {
             let number = reader.head().wrapping_sub(START) + 1;

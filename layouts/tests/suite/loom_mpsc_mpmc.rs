@@ -354,24 +354,24 @@ fn attaching<M: Machine<Word: RmwWord> + 'static>() {
 }
 
 #[test]
-fn attaching_to_a_ring_at_work_is_not_refused() {
+fn attaching_to_an_active_ring_succeeds() {
     check(PREEMPTIONS, attaching::<Loom<STRONG>>);
 }
 
 #[test]
-fn attaching_with_a_relaxed_look_is_found() {
+fn a_relaxed_access_at_attach_is_detected() {
     must_fail("Corrupt(Corrupt {", PREEMPTIONS, attaching::<Loom<WRITER_LOOKS_RELAXED>>);
 }
 
 const LEFT: &str = "who has left has left its messages";
 
 #[test]
-fn an_end_is_closed_when_its_last_handle_has_left() {
+fn an_end_closes_after_its_last_handle() {
     check(PREEMPTIONS, leaving::<Loom<STRONG>>);
 }
 
 #[test]
-fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+fn a_relaxed_close_or_its_load_is_detected() {
     must_fail(LEFT, PREEMPTIONS, leaving::<Loom<EXCHANGE_RELAXED>>);
     must_fail(LEFT, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
 }
@@ -395,22 +395,22 @@ macro_rules! pairs {
             }
 
             #[test]
-            fn a_relaxed_publish_is_found() {
+            fn a_relaxed_publish_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(Scene::Publish));
             }
 
             #[test]
-            fn a_relaxed_look_for_a_message_is_found() {
+            fn a_relaxed_load_in_pop_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(Scene::Publish));
             }
 
             #[test]
-            fn a_relaxed_release_of_a_slot_is_found() {
+            fn a_relaxed_slot_release_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(Scene::Reuse));
             }
 
             #[test]
-            fn a_relaxed_look_for_a_slot_is_found() {
+            fn a_relaxed_load_in_push_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(Scene::Reuse));
             }
         }

@@ -105,12 +105,12 @@ fn formatting<const WEAK: u8>() {
 }
 
 #[test]
-fn a_ring_whose_magic_is_seen_is_formatted() {
+fn a_visible_magic_implies_a_formatted_ring() {
     check(PREEMPTIONS, formatting::<STRONG>);
 }
 
 #[test]
-fn a_magic_that_is_stored_or_loaded_relaxed_is_found() {
+fn a_relaxed_magic_exposes_a_partly_formatted_ring() {
     must_fail(HALF, PREEMPTIONS, formatting::<WRITER_PUBLISHES_RELAXED>);
     must_fail(HALF, PREEMPTIONS, formatting::<READER_LOOKS_RELAXED>);
 }
@@ -216,24 +216,24 @@ macro_rules! scenes {
         }
 
         #[test]
-        fn an_end_that_is_seen_closed_has_published_all() {
+        fn a_closed_end_has_published_all_its_messages() {
             check(PREEMPTIONS, leaving::<Loom<STRONG>>);
         }
 
         #[test]
-        fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+        fn a_relaxed_close_or_its_load_is_detected() {
             must_fail(LEFT, PREEMPTIONS, leaving::<Loom<WRITER_PUBLISHES_RELAXED>>);
             must_fail(LEFT, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
         }
 
         #[test]
-        fn attaching_to_a_ring_at_work_sees_whole_messages() {
+        fn attaching_to_an_active_ring_sees_whole_messages() {
             check(PREEMPTIONS, attach_while_it_is_filled::<Loom<STRONG>>);
             check(PREEMPTIONS, attach_while_it_is_emptied::<Loom<STRONG>>);
         }
 
         #[test]
-        fn attaching_with_a_relaxed_look_is_found() {
+        fn a_relaxed_access_at_attach_is_detected() {
             must_fail(RACE, PREEMPTIONS, attach_while_it_is_filled::<Loom<READER_LOOKS_RELAXED>>);
             must_fail(RACE, PREEMPTIONS, attach_while_it_is_filled::<Loom<WRITER_PUBLISHES_RELAXED>>);
             must_fail(RACE, PREEMPTIONS, attach_while_it_is_emptied::<Loom<WRITER_LOOKS_RELAXED>>);
@@ -259,25 +259,25 @@ macro_rules! pairs {
             }
 
             #[test]
-            fn a_relaxed_publish_is_found() {
+            fn a_relaxed_publish_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(ONE_HEADER));
                 must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(TWO_HEADERS));
             }
 
             #[test]
-            fn a_relaxed_look_for_a_message_is_found() {
+            fn a_relaxed_load_in_pop_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(ONE_HEADER));
                 must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(TWO_HEADERS));
             }
 
             #[test]
-            fn a_relaxed_release_of_a_slot_is_found() {
+            fn a_relaxed_slot_release_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(ONE_HEADER));
                 must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(TWO_HEADERS));
             }
 
             #[test]
-            fn a_relaxed_look_at_the_head_is_found() {
+            fn a_relaxed_head_load_is_a_race() {
                 must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(ONE_HEADER));
                 must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(TWO_HEADERS));
             }
@@ -403,12 +403,12 @@ macro_rules! values {
         }
 
         #[test]
-        fn an_end_is_closed_after_its_last_message() {
+        fn an_end_closes_after_its_last_message() {
             check(PREEMPTIONS, leaving_a_batch::<Loom<STRONG>>);
         }
 
         #[test]
-        fn a_batch_that_is_left_or_looked_for_relaxed_is_found() {
+        fn a_relaxed_batch_close_is_a_race() {
             must_fail(RACE, PREEMPTIONS, leaving_a_batch::<Loom<WRITER_PUBLISHES_RELAXED>>);
             must_fail(RACE, PREEMPTIONS, leaving_a_batch::<Loom<READER_LOOKS_RELAXED>>);
         }

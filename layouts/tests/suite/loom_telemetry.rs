@@ -99,23 +99,23 @@ fn a_record_is_read_while_it_is_taken_back<const WEAK: u8>() {
 const PREEMPTIONS: usize = 2;
 
 #[test]
-fn a_snapshot_is_one_record() {
+fn a_snapshot_is_never_torn() {
     check(PREEMPTIONS, a_record_is_read_while_it_is_written::<STRONG>);
 }
 
 #[test]
-fn a_snapshot_under_a_reset_is_one_record() {
+fn a_snapshot_during_a_reset_is_never_torn() {
     check(PREEMPTIONS, a_record_is_read_while_it_is_taken_back::<STRONG>);
 }
 
 #[test]
-fn fields_that_are_written_relaxed_are_found() {
+fn relaxed_field_stores_tear_a_snapshot() {
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_written::<WRITER_PUBLISHES_RELAXED>);
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_taken_back::<WRITER_PUBLISHES_RELAXED>);
 }
 
 #[test]
-fn fields_that_are_read_relaxed_are_found() {
+fn relaxed_field_loads_tear_a_snapshot() {
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_written::<READER_LOOKS_RELAXED>);
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_taken_back::<READER_LOOKS_RELAXED>);
 }
@@ -252,7 +252,7 @@ fn a_command_is_acknowledged<const WEAK: u8>() {
 const RACE: &str = "Causality violation";
 
 #[test]
-fn a_word_of_the_control_block_publishes_the_writes_before_it() {
+fn control_block_words_publish_earlier_writes() {
     check(PREEMPTIONS, a_block_is_prepared::<STRONG>);
     check(PREEMPTIONS, a_command_is_given::<STRONG>);
     check(PREEMPTIONS, a_state_is_entered::<STRONG>);
@@ -260,7 +260,7 @@ fn a_word_of_the_control_block_publishes_the_writes_before_it() {
 }
 
 #[test]
-fn words_of_the_control_block_that_are_stored_relaxed_are_found() {
+fn relaxed_control_block_stores_are_detected() {
     must_fail("half prepared", PREEMPTIONS, a_block_is_prepared::<WRITER_PUBLISHES_RELAXED>);
     must_fail(RACE, PREEMPTIONS, a_command_is_given::<WRITER_PUBLISHES_RELAXED>);
     must_fail(RACE, PREEMPTIONS, a_state_is_entered::<WRITER_PUBLISHES_RELAXED>);
@@ -268,7 +268,7 @@ fn words_of_the_control_block_that_are_stored_relaxed_are_found() {
 }
 
 #[test]
-fn words_of_the_control_block_that_are_loaded_relaxed_are_found() {
+fn relaxed_control_block_loads_are_detected() {
     must_fail("half prepared", PREEMPTIONS, a_block_is_prepared::<READER_LOOKS_RELAXED>);
     must_fail(RACE, PREEMPTIONS, a_command_is_given::<READER_LOOKS_RELAXED>);
     must_fail(RACE, PREEMPTIONS, a_state_is_entered::<READER_LOOKS_RELAXED>);

@@ -311,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mailbox_gives_each_version_once(start in start(), publishes in prop::collection::vec((0..4_u64, 0..3_u8), 1..40)) {
+    fn a_mailbox_returns_each_new_version_once(start in start(), publishes in prop::collection::vec((0..4_u64, 0..3_u8), 1..40)) {
         let memory = Memory::new::<[u64; 3]>(RingFlags::MAILBOX, 2, start, 0xa5);
         let mut writer = memory.attach(mailbox::Writer::<[u64; 3], Host>::from_raw).unwrap();
         let mut reader = memory.attach(mailbox::Reader::<[u64; 3], Host>::from_raw).unwrap();
@@ -340,7 +340,7 @@ proptest! {
     }
 
     #[test]
-    fn a_writer_that_stores_anything_gets_no_reader_out_of_the_ring(
+    fn hostile_writers_keep_readers_within_the_ring(
         shift in 0..3_u32,
         start in start(),
         lies in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![-9..9_i64, any::<i64>()], 0..6_u8), 1..60),
@@ -393,7 +393,7 @@ proptest! {
 }
 
 #[test]
-fn a_reader_laps_behind_is_told_exactly_how_many() {
+fn overrun_has_the_exact_lost_message_count() {
     for capacity in [1_u64, 2, 4, 8] {
         for behind in (0..=5 * capacity).chain((3..13).map(|laps| capacity << laps)) {
             let memory = Memory::lossy::<[u64; 3]>(capacity, u64::MAX - behind / 2);
@@ -414,7 +414,7 @@ fn a_reader_laps_behind_is_told_exactly_how_many() {
 }
 
 #[test]
-fn a_reader_that_knew_of_messages_is_told_when_they_are_gone() {
+fn overwriting_known_messages_returns_overrun() {
     let memory = Memory::lossy::<u64>(4, u64::MAX - 5);
     let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
     writer.push_slice(&[1, 2, 3, 4]);
@@ -429,7 +429,7 @@ fn a_reader_that_knew_of_messages_is_told_when_they_are_gone() {
 }
 
 #[test]
-fn a_lap_that_differs_in_one_bit_is_another_lap() {
+fn every_bit_of_the_lap_is_compared() {
     for capacity in [1, 4] {
         for bit in capacity..64 {
             let memory = Memory::lossy::<u64>(capacity, 0);
@@ -443,7 +443,7 @@ fn a_lap_that_differs_in_one_bit_is_another_lap() {
 }
 
 #[test]
-fn a_writer_that_died_in_the_middle_costs_the_message_that_it_overwrote() {
+fn an_interrupted_push_loses_only_the_overwritten_message() {
     let memory = Memory::lossy::<[u64; 3]>(4, 6);
     let (mut writer, mut reader) = (memory.writer(), memory.reader());
     (1..=4).for_each(|number| writer.push(<[u64; 3]>::of(number)));
@@ -463,7 +463,7 @@ fn a_writer_that_died_in_the_middle_costs_the_message_that_it_overwrote() {
 }
 
 #[test]
-fn with_one_slot_a_dead_writer_leaves_a_busy_latest_and_no_hang() {
+fn latest_of_an_interrupted_single_slot_is_busy() {
     let memory = Memory::lossy::<u64>(1, 0);
     let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
     writer.push(1);
@@ -474,7 +474,7 @@ fn with_one_slot_a_dead_writer_leaves_a_busy_latest_and_no_hang() {
 }
 
 #[test]
-fn a_mailbox_whose_writer_died_in_the_middle_still_gives_the_value_before() {
+fn a_mailbox_survives_an_interrupted_writer() {
     let memory = Memory::new::<u64>(RingFlags::MAILBOX, 2, u64::MAX, 0);
     let mut writer = memory.attach(mailbox::Writer::<u64, Host>::from_raw).unwrap();
     let mut reader = memory.attach(mailbox::Reader::<u64, Host>::from_raw).unwrap();
@@ -488,7 +488,7 @@ fn a_mailbox_whose_writer_died_in_the_middle_still_gives_the_value_before() {
 }
 
 #[test]
-fn a_tail_that_goes_back_is_corrupt_until_the_reader_skips() {
+fn a_decreased_tail_is_corrupt_until_skip() {
     let memory = Memory::lossy::<u64>(4, 0);
     let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
     writer.push_slice(&[1, 2, 3]);
@@ -504,7 +504,7 @@ fn a_tail_that_goes_back_is_corrupt_until_the_reader_skips() {
 }
 
 #[test]
-fn a_slice_longer_than_the_ring_keeps_the_newest_and_counts_all() {
+fn push_slice_beyond_capacity_keeps_the_newest() {
     let memory = Memory::lossy::<u64>(4, u64::MAX - 2);
     let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
     writer.push_slice(&(0..1000).collect::<Vec<u64>>());
@@ -517,7 +517,7 @@ fn a_slice_longer_than_the_ring_keeps_the_newest_and_counts_all() {
 }
 
 #[test]
-fn a_batch_is_at_most_the_capacity_and_a_forgotten_one_is_not_lost() {
+fn a_batch_publishes_at_capacity_and_survives_forget() {
     let memory = Memory::lossy::<u64>(2, 0);
     let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
     let mut batch = writer.batch(u64::MAX);
@@ -542,14 +542,14 @@ fn a_batch_is_at_most_the_capacity_and_a_forgotten_one_is_not_lost() {
 }
 
 #[test]
-fn the_last_word_is_filled_up_with_zeros() {
+fn the_last_word_is_zero_padded() {
     let memory = Memory::new::<[u8; 5]>(RingFlags::LOSSY, 1, 0, 0xa5);
     memory.writer().push([0xff_u8; 5]);
     assert_eq!(Word::load(&memory.slot(0)[1]).to_ne_bytes(), [0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 }
 
 #[test]
-fn a_ring_in_one_value_keeps_what_is_in_it_when_it_moves() {
+fn a_moved_ring_keeps_its_messages() {
     let mut ring = Box::new(Ring::<[u8; 5], 4>::starting_at(u64::MAX - 1));
     (1..=5).for_each(|number| ring.split().0.push(Value::of(number)));
     let mut moved = *ring;
@@ -583,7 +583,7 @@ fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -
 }
 
 #[test]
-fn memory_that_is_not_a_lossy_ring_is_refused_by_what_it_is() {
+fn attach_errors_identify_the_wrong_field() {
     assert_eq!(objection_to(|header| &header.constants.magic, MAGIC), None);
     assert_eq!(objection_to(|header| &header.constants.magic, 1), Some(AttachError::Magic { expected: MAGIC, got: 1 }));
     assert!(matches!(objection_to(|header| &header.constants.abi, 1), Some(AttachError::Abi { got: 1, .. })));
@@ -609,7 +609,7 @@ fn memory_that_is_not_a_lossy_ring_is_refused_by_what_it_is() {
 }
 
 #[test]
-fn no_kind_of_ring_is_taken_for_another() {
+fn attaching_to_another_ring_kind_is_an_error() {
     let lossy = Memory::lossy::<u64>(4, 0);
     let letters = Memory::new::<u64>(RingFlags::MAILBOX, 4, 0, 0);
     let queue = Memory::new::<u64>(RingFlags::SPSC, 4, 0, 0);
@@ -622,7 +622,7 @@ fn no_kind_of_ring_is_taken_for_another() {
 }
 
 #[test]
-fn a_mailbox_of_one_slot_is_refused() {
+fn a_mailbox_of_one_slot_is_an_error() {
     let memory = Memory::new::<u64>(RingFlags::MAILBOX, 1, 0, 0);
     let expected = Some(AttachError::Capacity { got: 1 });
     assert_eq!(memory.attach(mailbox::Writer::<u64, Host>::from_raw).err(), expected);

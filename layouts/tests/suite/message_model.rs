@@ -37,14 +37,14 @@ fn sent(header: &MessageHeader, payload: &[u8], before: usize) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn what_is_sent_is_what_is_parsed(header in header(), payload in vec(any::<u8>(), 0..200), before in 0_usize..9, after in 0_usize..9) {
+    fn messages_round_trip_through_parse(header in header(), payload in vec(any::<u8>(), 0..200), before in 0_usize..9, after in 0_usize..9) {
         let header = header.with_payload_length(payload.len() as u32);
         let bytes = [sent(&header, &payload, before), vec![0x55; after]].concat();
         prop_assert_eq!(MessageHeader::parse(&bytes[before..]), Ok((header, payload.as_slice())));
     }
 
     #[test]
-    fn each_field_says_what_was_set((id, stamp, deadline) in any::<(u64, u64, u64)>(), (source, destination, kind) in any::<(u32, u32, u32)>()) {
+    fn builder_methods_set_their_fields((id, stamp, deadline) in any::<(u64, u64, u64)>(), (source, destination, kind) in any::<(u32, u32, u32)>()) {
         let header = MessageHeader::new(kind).with_id(id).with_route(source, destination).with_deadline(deadline).with_stamp(Stamp::from_bits(stamp));
         prop_assert_eq!((header.id, header.source, header.destination, header.kind), (id, source, destination, kind));
         prop_assert_eq!((header.deadline, header.stamp().bits()), (deadline, stamp));
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_header_and_none_but_headers_are_valid(bytes in any::<[[u8; 32]; 2]>(), magic in any::<bool>(), available in 0_usize..1000) {
+    fn validate_accepts_only_valid_headers(bytes in any::<[[u8; 32]; 2]>(), magic in any::<bool>(), available in 0_usize..1000) {
         let mut header = MessageHeader::read_from_bytes(bytes.as_bytes()).unwrap();
         if magic {
             (header.magic, header._reserved) = (MAGIC, 0);
@@ -77,7 +77,7 @@ mod sealed {
 
     proptest! {
         #[test]
-        fn a_sealed_message_is_checked_and_every_flipped_bit_is_refused(header in header(), payload in vec(any::<u8>(), 0..100), before in 0_usize..9) {
+        fn check_rejects_every_single_bit_flip(header in header(), payload in vec(any::<u8>(), 0..100), before in 0_usize..9) {
             let header = header.seal(&payload).unwrap();
             prop_assert_eq!(header.check(&payload), Ok(()));
             let mut bytes = sent(&header, &payload, before);
@@ -93,7 +93,7 @@ mod sealed {
         }
 
         #[test]
-        fn a_run_of_changed_bits_in_the_payload_is_refused(payload in vec(any::<u8>(), 4..100), place in any::<u16>(), run in 1..=u32::MAX) {
+        fn check_rejects_bursts_of_up_to_32_bits(payload in vec(any::<u8>(), 4..100), place in any::<u16>(), run in 1..=u32::MAX) {
             let header = MessageHeader::new(1).seal(&payload).unwrap();
             let mut changed = payload;
             let place = usize::from(place) % (changed.len() - 3);
@@ -104,7 +104,7 @@ mod sealed {
     }
 
     #[test]
-    fn the_checksum_is_the_one_of_rfc_3720() {
+    fn the_checksum_is_crc32c_of_rfc_3720() {
         // RFC 3720, appendix B.4.
         let tests: [([u8; 32], u32); 4] = [
             ([0; 32], 0x8a91_36aa),
@@ -127,7 +127,7 @@ mod sealed {
     }
 
     #[test]
-    fn what_is_not_sealed_does_not_pass_for_it() {
+    fn check_rejects_unsealed_and_altered_messages() {
         let bare = MessageHeader::new(1).with_payload_length(2);
         assert_eq!(bare.check(b"ab"), Err(HeaderError::Unsealed));
         assert_eq!(bare.check(b"abc"), Err(HeaderError::Length { claimed: 2, available: 3 }));
@@ -140,7 +140,7 @@ mod sealed {
 }
 
 #[test]
-fn each_refusal_names_what_is_wrong() {
+fn validate_returns_the_exact_header_error() {
     let good = MessageHeader::new(1).with_payload_length(8);
     assert_eq!(good.validate(8), Ok(()));
     assert_eq!(MessageHeader::new_zeroed().validate(8), Err(HeaderError::Empty));
@@ -158,7 +158,7 @@ fn each_refusal_names_what_is_wrong() {
 }
 
 #[test]
-fn priorities_are_ordered_and_travel() {
+fn replies_keep_the_priority_of_the_request() {
     assert!(PRIORITIES.is_sorted_by(|a, b| a < b));
     let error = MessageHeader::new(0).with_error();
     assert_eq!(error.priority(), Priority::default());
@@ -170,14 +170,14 @@ fn priorities_are_ordered_and_travel() {
 }
 
 #[test]
-fn an_answer_goes_back_to_who_asked() {
+fn reply_to_swaps_route_and_sets_correlation() {
     let request = MessageHeader::new(1).with_id(9).with_route(10, 20);
     let answer = MessageHeader::new(2).with_id(3).with_route(5, 6).reply_to(&request);
     assert_eq!((answer.kind, answer.id, answer.correlation, answer.source, answer.destination), (2, 3, 9, 20, 10));
 }
 
 #[test]
-fn the_table_says_what_the_compiler_says() {
+fn the_descriptor_matches_compiler_offsets() {
     let offsets = [
         ("magic", offset_of!(MessageHeader, magic)),
         ("flags", offset_of!(MessageHeader, flags)),

@@ -85,7 +85,7 @@ macro_rules! of_each_kind {
             use super::*;
 
             #[test]
-            fn both_ends_outlive_their_maker() {
+            fn owned_ends_outlive_the_creating_thread() {
                 let (mut producer, mut consumer) = $kind::Boxed::<Box<u64>>::over(Box::new_uninit_slice(4)).unwrap().into_ends();
                 let writer = thread::spawn(move || (0..MESSAGES).for_each(|number| push(&mut producer, Box::new(number))));
                 let reader = thread::spawn(move || {
@@ -98,7 +98,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn what_is_left_is_dropped_once_when_the_last_end_is() {
+            fn the_last_end_drops_the_remaining_values_once() {
                 let drops = Arc::default();
                 let inline = || $kind::Ring::<Counted, 4>::starting_at(u64::MAX - 1).into_ends();
                 let boxed = || $kind::Boxed::<Counted>::over_starting_at(Box::new_uninit_slice(4), 3).unwrap().into_ends();
@@ -120,7 +120,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn a_value_whose_drop_panics_leaks_no_other_value_of_its_ring() {
+            fn a_panicking_drop_leaks_no_other_value() {
                 for bomb in 0..4 {
                     let drops = Arc::default();
                     let (mut producer, consumer) = $kind::Ring::<Bomb, 4>::starting_at(u64::MAX - 1).into_ends();
@@ -134,7 +134,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn an_end_that_is_forgotten_keeps_the_ring_and_what_is_in_it() {
+            fn a_forgotten_end_keeps_the_ring_alive() {
                 let drops = Arc::default();
                 let (mut producer, consumer) = leave_three($kind::Ring::<Counted, 4>::new().into_ends(), &drops);
                 forget(consumer);
@@ -144,7 +144,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn an_end_that_leaves_has_its_ring_until_the_bell_was_looked_at() {
+            fn leave_keeps_the_ring_alive_during_its_callback() {
                 let drops = Arc::default();
                 let (producer, consumer) = leave_three($kind::Ring::<Counted, 4>::new().into_ends(), &drops);
                 drop(consumer);
@@ -155,7 +155,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn inside_with_an_end_is_a_bare_one() {
+            fn with_gives_access_to_the_borrowed_end() {
                 let (mut producer, mut consumer) = $kind::Ring::<u64, 8>::new().into_ends();
                 assert_eq!(producer.with(|end| end.reserve(3).map(|mut grant| grant.fill([1, 2, 3]))), Ok(3));
                 assert_eq!((producer.end().len(), consumer.end().len(), consumer.end().capacity()), (3, 3, 8));
@@ -176,7 +176,7 @@ of_each_kind! {
 }
 
 #[test]
-fn handles_of_one_end_hold_the_ring_too() {
+fn cloned_handles_keep_the_ring_alive() {
     let drops = Arc::default();
     let (producer, consumer) = leave_three(mpmc::Ring::<Counted, 4>::new().into_ends(), &drops);
     let (mut other, mut reader) = (producer.clone(), consumer.clone());
@@ -192,7 +192,7 @@ fn handles_of_one_end_hold_the_ring_too() {
 }
 
 #[test]
-fn an_end_that_evicts_may_hold_its_ring() {
+fn an_owned_producer_overwrites_the_oldest() {
     let (producer, mut consumer) = mpmc::Ring::<u64, 2>::new().into_ends();
     let mut newest = OverflowPolicy::overwriting_oldest(producer);
     let mut lost = Vec::new();
@@ -201,7 +201,7 @@ fn an_end_that_evicts_may_hold_its_ring() {
 }
 
 #[test]
-fn bytes_records_and_the_latest_value_go_between_threads_too() {
+fn framed_lossy_and_mailbox_ends_move_between_threads() {
     let (mut producer, mut consumer) = framed::Ring::<64>::starting_at(u64::MAX).into_ends();
     let writer = thread::spawn(move || {
         for number in 0..MESSAGES {
@@ -230,7 +230,7 @@ fn bytes_records_and_the_latest_value_go_between_threads_too() {
 }
 
 #[test]
-fn owned_ends_have_no_corrupt_in_their_errors_and_round_the_capacity_up() {
+fn bounded_rounds_the_capacity_up() {
     let (mut producer, mut consumer) = spsc::bounded::<u64>(3);
     let pushed: Vec<_> = (0..6).map(|value| producer.push(value)).collect();
     assert_eq!(pushed[..4], [Ok(()); 4]);
@@ -260,6 +260,6 @@ fn owned_ends_have_no_corrupt_in_their_errors_and_round_the_capacity_up() {
 
 #[test]
 #[should_panic(expected = "capacity overflow")]
-fn a_capacity_that_no_memory_has_panics_as_vec_does() {
+fn bounded_with_a_huge_capacity_panics() {
     let _ = spsc::bounded::<u64>(usize::MAX);
 }

@@ -75,7 +75,7 @@ fn messages_of_any_size_arrive_in_order_and_fill_the_ring() {
 }
 
 #[test]
-fn a_message_with_a_word_missing_is_not_there() {
+fn an_incomplete_message_is_not_popped() {
     let memory = Memory::formatted::<[u8; 24]>(RingFlags::PAIRED, 2, START);
     let (mut producer, mut consumer) = ends::<[u8; 24]>(&memory);
     for number in 0..12 {
@@ -93,7 +93,7 @@ fn a_message_with_a_word_missing_is_not_there() {
 }
 
 #[test]
-fn a_new_producer_goes_on_behind_the_messages_that_wait() {
+fn a_new_producer_continues_after_the_queued_messages() {
     let memory = Memory::formatted::<u64>(RingFlags::PAIRED, 4, START);
     let (mut producer, mut consumer) = ends::<u64>(&memory);
     (1..=3).for_each(|number| producer.push(number).expect("room"));
@@ -110,7 +110,7 @@ fn a_new_producer_goes_on_behind_the_messages_that_wait() {
 }
 
 #[test]
-fn words_from_an_earlier_ring_are_no_messages() {
+fn words_of_an_earlier_ring_are_not_messages() {
     let memory = Memory::formatted::<[u64; 2]>(RingFlags::PAIRED, 4, 0);
     let (mut producer, mut consumer) = ends::<[u64; 2]>(&memory);
     (0..4).for_each(|number| producer.push([number; 2]).expect("room"));
@@ -136,7 +136,7 @@ fn an_impossible_index_of_the_consumer_is_corrupt() {
 }
 
 #[test]
-fn other_kinds_and_short_memory_are_refused() {
+fn other_kinds_and_short_memory_are_errors() {
     let memory = Memory::formatted::<u64>(RingFlags::FLAGGED, 2, 0);
     // SAFETY: live memory, which is refused.
     let error = unsafe { Consumer::<u64, Host>::from_raw(memory.base, memory.len()) }.err();
@@ -219,7 +219,7 @@ fn no_order_of_accesses_tears_a_message() {
 }
 
 #[test]
-fn relaxed_indices_tear_no_message_either() {
+fn relaxed_indices_tear_no_message() {
     in_any_order::<READER_RELEASES_RELAXED>(1);
     in_any_order::<WRITER_LOOKS_RELAXED>(1);
 }

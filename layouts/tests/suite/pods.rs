@@ -51,7 +51,7 @@ fn exchanged<T: RingMessage>(value: T) -> T {
 }
 
 #[test]
-fn a_pod_type_is_a_message_alone_and_in_a_struct() {
+fn pod_types_are_messages_and_message_fields() {
     assert_eq!(exchanged(PodMessage::<_, 3>(VERTEX)).0, VERTEX);
     let draw = Draw { first: PodMessage(VERTEX), count: 3 };
     assert_eq!(exchanged(draw), draw);
@@ -61,7 +61,7 @@ fn a_pod_type_is_a_message_alone_and_in_a_struct() {
 }
 
 #[test]
-fn messages_of_another_size_alignment_or_kind_are_refused() {
+fn mismatched_pod_messages_are_errors() {
     type Ours = PodMessage<[u32; 4], 1>;
     let header = RingHeader::<HostWord>::new::<Ours>(&RingLayout::of::<Ours>(2).unwrap(), 0);
     let refused = |refused: Result<RingLayout, AttachError>| refused.unwrap_err();
@@ -72,7 +72,7 @@ fn messages_of_another_size_alignment_or_kind_are_refused() {
 }
 
 #[test]
-fn a_layout_is_cast_to_bytes_and_back() {
+fn layouts_cast_to_bytes_and_back() {
     let header = MessageHeader::new(7).with_id(1);
     assert_eq!(bytemuck::pod_read_unaligned::<MessageHeader>(bytemuck::bytes_of(&header)), header);
     let snapshot: RingHeader = Zeroable::zeroed();

@@ -4,7 +4,7 @@ use ringmem_layouts::ring::{Counts, End, Evict, OverflowPolicy, PopError, Push, 
 use ringmem_layouts::{Host, HostWord};
 
 #[test]
-fn what_is_refused_comes_back_and_is_counted() {
+fn refusing_returns_and_counts_the_value() {
     let mut ring = spsc::Ring::<String, 2>::starting_at(u64::MAX);
     let (producer, mut consumer) = ring.split();
     let mut end = OverflowPolicy::refusing(producer);
@@ -17,7 +17,7 @@ fn what_is_refused_comes_back_and_is_counted() {
 }
 
 #[test]
-fn the_newest_is_dropped_and_counted() {
+fn dropping_newest_drops_and_counts_the_newest() {
     let mut ring = flagged::Ring::<u8, 2>::starting_at(u64::MAX);
     let (producer, mut consumer) = ring.split();
     let mut end = OverflowPolicy::dropping_newest(producer);
@@ -31,7 +31,7 @@ fn the_newest_is_dropped_and_counted() {
 }
 
 #[test]
-fn the_newest_of_many_producers_is_dropped() {
+fn dropping_newest_counts_per_producer() {
     let mut ring = mpsc::Ring::<u8, 1>::starting_at(u64::MAX);
     let (producer, mut consumer) = ring.split();
     let (mut one, mut two) = (OverflowPolicy::dropping_newest(producer.clone()), OverflowPolicy::dropping_newest(producer));
@@ -42,7 +42,7 @@ fn the_newest_of_many_producers_is_dropped() {
 }
 
 #[test]
-fn the_oldest_gives_way_and_is_counted() {
+fn overwriting_oldest_evicts_and_counts_the_oldest() {
     for start in [0, 3, u64::MAX - 2] {
         let ring = mpmc::Ring::<String, 4>::starting_at(start);
         let (producer, mut consumer) = ring.split();
@@ -59,7 +59,7 @@ fn the_oldest_gives_way_and_is_counted() {
 }
 
 #[test]
-fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
+fn overwriting_oldest_returns_full_at_a_stalled_consumer() {
     let ring = mpmc::Ring::<u8, 2>::new();
     let (mut producer, mut consumer) = ring.split();
     producer.push(0).unwrap();
@@ -74,7 +74,7 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
 }
 
 #[test]
-fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
+fn overwriting_oldest_returns_full_at_a_stalled_producer() {
     let ring = mpmc::Ring::<Box<u8>, 2>::new();
     let (mut producer, _consumer) = ring.split();
     let mut other = producer.clone();
@@ -87,7 +87,7 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
 }
 
 #[test]
-fn an_end_overwrites_behind_slots_that_were_given_up() {
+fn overwriting_oldest_skips_abandoned_slots() {
     let ring = mpmc::Ring::<u8, 4>::new();
     let (mut producer, mut consumer) = ring.split();
     drop(producer.reserve(4).unwrap());
@@ -128,14 +128,14 @@ impl Evict for RoomAtTheSecondLook {
 }
 
 #[test]
-fn an_end_that_overwrites_looks_twice_before_it_is_refused() {
+fn overwriting_oldest_retries_before_returning_full() {
     let mut policed = OverflowPolicy::overwriting_oldest(RoomAtTheSecondLook(0));
     policed.push(1, |_| panic!("nothing is lost")).unwrap();
     assert_eq!(policed.counts(), Counts { taken: 1, refused: 0, dropped: 0, overwritten: 0 });
 }
 
 #[test]
-fn what_is_overwritten_is_dropped_once() {
+fn overwritten_values_are_dropped_once() {
     use std::rc::Rc;
     let value = Rc::new(());
     {

@@ -75,7 +75,7 @@ macro_rules! models {
                 bytes_follow_the_model: u8;
                 words_follow_the_model: u64;
                 odd_sizes_follow_the_model: [u8; 5];
-                values_without_bytes_follow_the_model: ();
+                zero_sized_values_follow_the_model: ();
             }
         }
     )+};
@@ -392,7 +392,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_value_is_dropped_once_also_when_a_drop_or_an_iterator_panics(
+    fn every_value_is_dropped_once_despite_panics(
         start in start(),
         ops in prop::collection::vec(owned_op(), 0..60),
         bomb in prop::option::of(1..30_usize),
@@ -416,7 +416,7 @@ macro_rules! facts {
             use super::*;
 
             #[test]
-            fn an_iterator_that_panics_publishes_exactly_what_it_gave() {
+            fn a_panicking_iterator_publishes_the_items_before_it() {
                 let mut ring = $ring::Ring::<u64, 4>::starting_at(u64::MAX - 1);
                 let (mut producer, mut consumer) = ring.split();
                 assert!(catch_unwind(AssertUnwindSafe(|| producer.reserve(4).unwrap().fill(three_and_a_panic()))).is_err());
@@ -427,7 +427,7 @@ macro_rules! facts {
             }
 
             #[test]
-            fn a_grant_larger_than_the_ring_is_never_and_not_full() {
+            fn reserve_separates_too_large_from_full() {
                 let mut ring = $ring::Ring::<u8, 4>::new();
                 let (mut producer, consumer) = ring.split();
                 for count in [5, u64::from(u32::MAX), u64::MAX] {
@@ -440,7 +440,7 @@ macro_rules! facts {
             }
 
             #[test]
-            fn a_push_that_does_not_fit_gives_the_value_back() {
+            fn push_on_a_full_ring_returns_the_value() {
                 let mut ring = $ring::Ring::<String, 1>::starting_at(u64::MAX);
                 let (mut producer, mut consumer) = ring.split();
                 producer.push("first".into()).unwrap();
@@ -450,7 +450,7 @@ macro_rules! facts {
             }
 
             #[test]
-            fn an_end_that_was_dropped_is_disconnected_until_it_is_split_off_again() {
+            fn a_dropped_end_is_disconnected_until_split() {
                 let mut ring = $ring::Ring::<u64, 2>::new();
                 let (mut producer, mut consumer) = ring.split();
                 producer.push(1).unwrap();
@@ -475,7 +475,7 @@ macro_rules! facts_of_forgetting {
             use super::*;
 
             #[test]
-            fn what_a_forgotten_grant_wrote_is_published_when_the_ring_is_full() {
+            fn a_full_ring_publishes_a_forgotten_grant() {
                 let mut ring = $ring::Ring::<u64, 2>::starting_at(u64::MAX);
                 let (mut producer, mut consumer) = ring.split();
                 let mut grant = producer.reserve(2).unwrap();
@@ -488,7 +488,7 @@ macro_rules! facts_of_forgetting {
 
             /// Neither end may wait for the other.
             #[test]
-            fn a_forgotten_batch_does_not_stop_both_ends() {
+            fn forgotten_batches_do_not_deadlock_both_ends() {
                 let mut ring = $ring::Ring::<u8, 2>::new();
                 let (mut producer, mut consumer) = ring.split();
                 for value in [1, 2] {
@@ -506,7 +506,7 @@ macro_rules! facts_of_forgetting {
             }
 
             #[test]
-            fn a_forgotten_batch_does_not_stop_the_next_one() {
+            fn a_forgotten_batch_does_not_block_its_successor() {
                 let mut ring = $ring::Ring::<u64, 4>::starting_at(u64::MAX - 2);
                 let (mut producer, mut consumer) = ring.split();
                 let mut batch = producer.batch(u64::MAX);
@@ -533,7 +533,7 @@ macro_rules! facts_of_forgetting {
 facts_of_forgetting! { spsc_forgets: spsc flagged_forgets: flagged }
 
 #[test]
-fn a_written_slot_cannot_be_unwritten() {
+fn as_mut_slices_excludes_written_slots() {
     let mut ring = spsc::Ring::<u64, 4>::starting_at(u64::MAX);
     let (mut producer, mut consumer) = ring.split();
     let mut grant = producer.reserve(3).unwrap();
@@ -547,7 +547,7 @@ fn a_written_slot_cannot_be_unwritten() {
 }
 
 #[test]
-fn a_grant_holds_up_what_is_behind_it_and_nobody_spins() {
+fn messages_behind_an_open_grant_are_not_popped() {
     let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX - 2);
     let (mut producer, mut consumer) = ring.split();
     let mut slow = producer.clone();
@@ -564,7 +564,7 @@ fn a_grant_holds_up_what_is_behind_it_and_nobody_spins() {
 }
 
 #[test]
-fn a_consumer_that_holds_messages_holds_up_their_slots_and_nobody_spins() {
+fn held_messages_keep_their_slots() {
     let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX - 2);
     let (mut producer, mut consumer) = ring.split();
     let mut slow = consumer.clone();
@@ -581,7 +581,7 @@ fn a_consumer_that_holds_messages_holds_up_their_slots_and_nobody_spins() {
 }
 
 #[test]
-fn a_forgotten_claim_stalls_and_returns_at_once() {
+fn calls_behind_a_forgotten_claim_never_block() {
     let ring = mpmc::Ring::<u64, 2>::starting_at(u64::MAX);
     let (mut producer, mut consumer) = ring.split();
     forget(producer.reserve(1).unwrap());
@@ -594,7 +594,7 @@ fn a_forgotten_claim_stalls_and_returns_at_once() {
 }
 
 #[test]
-fn forgotten_messages_hold_their_slots_and_are_dropped_with_the_ring() {
+fn forgotten_messages_are_dropped_with_the_ring() {
     let value = Rc::new(());
     let ring = mpmc::Ring::<Rc<()>, 2>::starting_at(u64::MAX);
     let (mut producer, mut consumer) = ring.split();
@@ -614,7 +614,7 @@ fn forgotten_messages_hold_their_slots_and_are_dropped_with_the_ring() {
 }
 
 #[test]
-fn a_chunk_ends_at_a_slot_that_was_given_up_and_the_next_begins_behind_it() {
+fn a_chunk_ends_at_an_abandoned_slot() {
     let mut ring = mpsc::Ring::<u64, 4>::starting_at(u64::MAX);
     let (mut producer, mut consumer) = ring.split();
     producer.push(1).unwrap();
@@ -628,7 +628,7 @@ fn a_chunk_ends_at_a_slot_that_was_given_up_and_the_next_begins_behind_it() {
 }
 
 #[test]
-fn a_reservation_is_not_refused_for_slots_that_others_claimed() {
+fn reserve_succeeds_while_another_grant_is_open() {
     let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX);
     let (mut slow, mut consumer) = ring.split();
     let (mut fast, mut late) = (slow.clone(), slow.clone());
@@ -641,7 +641,7 @@ fn a_reservation_is_not_refused_for_slots_that_others_claimed() {
 }
 
 #[test]
-fn more_laps_than_one_may_be_given_up() {
+fn several_laps_of_abandoned_slots_are_skipped() {
     let ring = mpmc::Ring::<u64, 2>::starting_at(u64::MAX - 3);
     let (mut producer, mut consumer) = ring.split();
     for lap in 0..5 {
@@ -654,7 +654,7 @@ fn more_laps_than_one_may_be_given_up() {
 }
 
 #[test]
-fn an_end_without_handles_is_closed() {
+fn an_end_without_handles_is_disconnected() {
     let ring = mpmc::Ring::<u64, 2>::new();
     let (producer, consumer) = ring.split();
     let other = producer.clone();
@@ -671,7 +671,7 @@ fn an_end_without_handles_is_closed() {
 }
 
 #[test]
-fn a_ring_that_is_split_again_has_what_was_left_in_it() {
+fn a_ring_split_again_keeps_its_messages() {
     fn lap<M: Machine<Word = ringmem_layouts::HostWord>, const KIND: u64>(mut producer: ManyProducer<'_, u64, M, KIND>) {
         assert_eq!(producer.push_slice(&[1, 2]), 2);
         let mut grant = producer.reserve(2).unwrap();

@@ -36,7 +36,7 @@ macro_rules! of_each_kind {
             use super::*;
 
             #[test]
-            fn a_number_of_slots_that_is_no_power_of_two_is_refused() {
+            fn slot_count_is_a_power_of_two() {
                 let mut memory = [const { MaybeUninit::uninit() }; 9];
                 for count in 0..=9 {
                     let made = $kind::RingIn::<String, _>::over(&mut memory[..count]).map(|mut ring| ends!(ring).0.capacity());
@@ -50,7 +50,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn what_is_left_is_dropped_once_and_the_memory_is_the_owner_s_again() {
+            fn dropping_a_ring_drops_remaining_values_once() {
                 let value = Arc::new(());
                 let mut memory = [const { MaybeUninit::uninit() }; 4];
                 for start in [0, 3, u64::MAX - 1] {
@@ -76,7 +76,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn a_boxed_ring_moves_with_what_is_in_it() {
+            fn a_moved_boxed_ring_keeps_its_messages() {
                 let capacity = std::hint::black_box(2);
                 let mut ring = $kind::Boxed::<String>::over(Box::new_uninit_slice(capacity)).unwrap();
                 ends!(ring).0.push("sent".to_owned()).unwrap();
@@ -115,7 +115,7 @@ fn lent<C>(words: &mut [u64]) -> &mut [MaybeUninit<C>] {
 }
 
 #[test]
-fn words_for_frames_are_a_power_of_two_and_hold_one() {
+fn framed_ring_capacity_is_a_power_of_two() {
     let mut memory = used::<9>();
     for count in 0..=9 {
         let made = framed::RingIn::over(lent(&mut memory[..count])).map(|mut ring| ring.split().0.capacity());
@@ -130,7 +130,7 @@ fn words_for_frames_are_a_power_of_two_and_hold_one() {
 }
 
 #[test]
-fn frames_over_used_memory_are_those_that_were_pushed_and_a_grant_shows_nothing_else() {
+fn a_framed_ring_hides_earlier_memory_contents() {
     let mut memory = used::<8>();
     for start in [0, 5, u64::MAX - 3] {
         memory.fill(0x5555_5555_5555_5555);
@@ -149,7 +149,7 @@ fn frames_over_used_memory_are_those_that_were_pushed_and_a_grant_shows_nothing_
 }
 
 #[test]
-fn a_boxed_ring_of_frames_moves_with_what_is_in_it_and_is_given_to_its_ends() {
+fn owned_framed_ends_keep_the_ring_messages() {
     let mut ring = framed::Boxed::over(Box::new_uninit_slice(std::hint::black_box(4))).unwrap();
     ring.split().0.push(b"sent").unwrap();
     let (mut producer, mut consumer) = thread::spawn(move || ring.into_ends()).join().unwrap();
@@ -159,7 +159,7 @@ fn a_boxed_ring_of_frames_moves_with_what_is_in_it_and_is_given_to_its_ends() {
 }
 
 #[test]
-fn words_for_what_is_overwritten_are_a_power_of_two_of_slots() {
+fn lossy_ring_capacity_is_a_power_of_two() {
     type Message = [u8; 9];
     let mut memory = used::<28>();
     for count in 0..=28 {
@@ -179,7 +179,7 @@ fn words_for_what_is_overwritten_are_a_power_of_two_of_slots() {
 }
 
 #[test]
-fn what_is_overwritten_in_used_memory_is_what_was_pushed() {
+fn lossy_rings_ignore_earlier_memory_contents() {
     type Message = [u8; 9];
     let mut memory = used::<13>();
     for start in [0, 5, u64::MAX - 1] {
@@ -198,7 +198,7 @@ fn what_is_overwritten_in_used_memory_is_what_was_pushed() {
 }
 
 #[test]
-fn a_boxed_ring_that_is_overwritten_moves_with_what_is_in_it_and_is_given_to_its_ends() {
+fn owned_lossy_ends_keep_the_ring_messages() {
     let capacity = std::hint::black_box(2);
     let words = lossy::words::<[u8; 9]>(capacity).unwrap();
     let mut ring = lossy::Boxed::<[u8; 9]>::over(Box::new_uninit_slice(words)).unwrap();
@@ -208,7 +208,7 @@ fn a_boxed_ring_that_is_overwritten_moves_with_what_is_in_it_and_is_given_to_its
 }
 
 #[test]
-fn indices_begin_where_they_are_told_to() {
+fn indices_begin_at_the_given_start() {
     for start in [0, 5, u64::MAX] {
         let mut ring = spsc::RingIn::<u8, _>::over_starting_at([const { MaybeUninit::uninit() }; 2], start).unwrap();
         let (producer, consumer) = ring.split();
@@ -220,7 +220,7 @@ fn indices_begin_where_they_are_told_to() {
 }
 
 #[test]
-fn values_without_bytes_may_be_as_many_as_a_slice_has() {
+fn zero_sized_values_allow_the_largest_capacity() {
     let slots = Box::<[BareSlot<()>]>::new_uninit_slice(1 << (usize::BITS - 1));
     let mut ring = spsc::Boxed::<()>::over_starting_at(slots, u64::MAX).unwrap();
     let (mut producer, mut consumer) = ring.split();
@@ -230,7 +230,7 @@ fn values_without_bytes_may_be_as_many_as_a_slice_has() {
 }
 
 #[test]
-fn a_boxed_ring_is_shared_by_threads_that_outlive_their_maker() {
+fn a_boxed_ring_is_shared_between_threads() {
     const MESSAGES: u64 = 1_000;
     let deadline = Instant::now() + Duration::from_secs(60);
     let wait = move || {

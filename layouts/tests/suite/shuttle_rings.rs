@@ -321,27 +321,27 @@ fn mpmc_ring<const BROKEN: u8>() {
 }
 
 #[test]
-fn an_spsc_ring_keeps_its_promises() {
+fn an_spsc_ring_is_correct_in_random_schedules() {
     check_random(spsc_ring::<WHOLE>, SCHEDULES);
 }
 
 #[test]
-fn a_flagged_ring_keeps_its_promises() {
+fn a_flagged_ring_is_correct_in_random_schedules() {
     check_random(flagged_ring::<WHOLE>, SCHEDULES);
 }
 
 #[test]
-fn an_mpsc_ring_keeps_its_promises() {
+fn an_mpsc_ring_is_correct_in_random_schedules() {
     check_random(mpsc_ring::<WHOLE>, SCHEDULES);
 }
 
 #[test]
-fn an_mpmc_ring_keeps_its_promises() {
+fn an_mpmc_ring_is_correct_in_random_schedules() {
     check_random(mpmc_ring::<WHOLE>, SCHEDULES);
 }
 
 #[test]
-fn an_exchange_that_is_a_load_and_a_store_is_found() {
+fn a_torn_compare_exchange_is_detected() {
     for model in [mpsc_ring::<TORN_EXCHANGE>, mpmc_ring::<TORN_EXCHANGE>] {
         assert!(catch_unwind(|| check_random(model, SCHEDULES)).is_err(), "the broken model passed: the test sees nothing");
     }

@@ -54,7 +54,7 @@ impl ReadBytes for Late {
 }
 
 #[test]
-fn bytes_that_were_published_before_the_end_are_read_before_it() {
+fn bytes_published_before_a_close_are_read_first() {
     let (producer, consumer) = spsc::bounded(4);
     let mut late = Late { consumer, producer: RefCell::new(Some(producer)) };
     let mut bytes = [0; 2];
@@ -94,7 +94,7 @@ mod standard {
     }
 
     #[test]
-    fn a_stream_moves_bytes_without_blocking_and_ends_with_its_producer() {
+    fn an_empty_or_full_stream_returns_would_block() {
         fn act(mut producer: impl Write, mut consumer: impl Read) {
             let mut bytes = [0; 3];
             assert_eq!(kind(consumer.read(&mut bytes)), ErrorKind::WouldBlock);
@@ -116,7 +116,7 @@ mod standard {
     }
 
     #[test]
-    fn a_stream_without_a_consumer_is_broken_also_if_there_is_room() {
+    fn writing_without_a_consumer_returns_broken_pipe() {
         fn act(mut producer: impl Write, consumer: impl Read) {
             producer.write_all(&[1]).unwrap();
             drop(consumer);
@@ -126,7 +126,7 @@ mod standard {
     }
 
     #[test]
-    fn an_index_outside_the_ring_is_invalid_data() {
+    fn an_impossible_index_returns_invalid_data() {
         let memory = Memory::new();
         let (mut producer, mut consumer) = memory.ends();
         Word::store(&memory.header.producer.tail, 5);
@@ -154,7 +154,7 @@ mod embedded {
     impl<W: Write<Error = ErrorKind> + WriteReady> Writer for W {}
 
     #[test]
-    fn an_end_that_is_ready_does_not_wait() {
+    fn ready_ends_read_and_write_without_blocking() {
         fn act(mut producer: impl Writer, mut consumer: impl Reader) {
             let mut bytes = [0; 3];
             for round in 0..5 {
@@ -173,7 +173,7 @@ mod embedded {
     }
 
     #[test]
-    fn a_full_stream_whose_consumer_is_dropped_is_ready_and_broken() {
+    fn full_streams_without_consumers_return_broken_pipe() {
         fn act(mut producer: impl Writer, consumer: impl Reader) {
             producer.write_all(&[1, 2, 3, 4]).unwrap();
             drop(consumer);
@@ -183,7 +183,7 @@ mod embedded {
     }
 
     #[test]
-    fn both_ends_wait_for_each_other() {
+    fn blocking_ends_wait_for_bytes_and_room() {
         const BYTES: usize = 100;
         let (mut producer, mut consumer) = spsc::bounded::<u8>(4);
         let sent: Vec<u8> = (0..BYTES).map(|number| number as u8).collect();
@@ -198,7 +198,7 @@ mod embedded {
     }
 
     #[test]
-    fn an_index_outside_the_ring_is_invalid_data() {
+    fn an_impossible_index_returns_invalid_data() {
         let memory = Memory::new();
         let (mut producer, mut consumer) = memory.ends();
         Word::store(&memory.header.producer.tail, 5);
@@ -210,7 +210,7 @@ mod embedded {
 }
 
 #[test]
-fn an_end_can_be_lent_as_a_stream() {
+fn a_borrowed_end_is_a_stream() {
     fn exchange(mut producer: impl WriteBytes, mut consumer: impl ReadBytes) {
         assert!(producer.has_room() && !consumer.has_bytes());
         assert_eq!(producer.try_write(&[1]), Some(Ok(1)));

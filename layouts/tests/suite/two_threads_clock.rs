@@ -32,7 +32,7 @@ fn no_stamp_twice(all: &[Vec<Stamp>]) {
 }
 
 #[test]
-fn while_the_time_stands() {
+fn stamps_are_unique_while_time_stands_still() {
     let all = tick_all(|_, _| 7);
     no_stamp_twice(&all);
     let (first, last) = (Stamp::at(7).bits(), THREADS * TICKS);
@@ -41,7 +41,7 @@ fn while_the_time_stands() {
 }
 
 #[test]
-fn while_the_time_moves_at_every_tick() {
+fn stamps_are_unique_while_time_advances_each_tick() {
     let all = tick_all(|_, tick| tick);
     no_stamp_twice(&all);
     let behind = |stamps: &[Stamp]| stamps.iter().zip(0..).any(|(stamp, tick)| *stamp < Stamp::at(tick));
@@ -49,7 +49,7 @@ fn while_the_time_moves_at_every_tick() {
 }
 
 #[test]
-fn while_the_threads_disagree_about_the_time() {
+fn stamps_are_unique_while_threads_disagree_about_time() {
     no_stamp_twice(&tick_all(|thread, tick| match thread {
         0 => tick + 50,
         1 => tick.saturating_sub(50),
@@ -59,7 +59,7 @@ fn while_the_threads_disagree_about_the_time() {
 }
 
 #[test]
-fn while_one_thread_moves_the_time_for_all() {
+fn stamps_are_unique_while_one_thread_advances_time() {
     use std::sync::atomic::Ordering::Relaxed;
     let now_us = AtomicU64::new(0);
     no_stamp_twice(&tick_all(|thread, tick| match thread {

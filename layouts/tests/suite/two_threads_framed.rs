@@ -50,7 +50,7 @@ fn between_two_threads(produce: impl FnOnce(&mut Producer<'_, Host>) + Send, con
 }
 
 #[test]
-fn messages_arrive_whole_and_in_order_one_by_one() {
+fn push_and_pop_transfer_whole_messages_in_order() {
     between_two_threads(
         |producer| {
             let mut message = [0; LONGEST];
@@ -71,7 +71,7 @@ fn messages_arrive_whole_and_in_order_one_by_one() {
 }
 
 #[test]
-fn messages_arrive_whole_and_in_order_in_place() {
+fn reserve_and_peek_transfer_whole_messages_in_order() {
     between_two_threads(
         |producer| {
             for number in 0..MESSAGES {
@@ -99,7 +99,7 @@ fn messages_arrive_whole_and_in_order_in_place() {
 }
 
 #[test]
-fn messages_arrive_whole_and_in_order_in_batches() {
+fn batches_transfer_whole_messages_in_order() {
     between_two_threads(
         |producer| {
             let mut batch = producer.batch(16);
@@ -122,7 +122,7 @@ fn messages_arrive_whole_and_in_order_in_batches() {
 }
 
 #[test]
-fn messages_arrive_whole_and_in_order_many_at_once() {
+fn push_many_and_peek_many_keep_message_order() {
     between_two_threads(
         |producer| {
             let mut bytes = vec![[0; LONGEST]; 8];

@@ -94,13 +94,13 @@ where
 }
 
 #[test]
-fn words_are_read_or_lost_one_by_one() {
+fn single_words_are_read_or_lost() {
     let seen = one_by_one::<1, 1024>();
     assert!(seen.iter().all(|seen| seen.read > 0), "{seen:?}");
 }
 
 #[test]
-fn five_words_are_whole_also_in_one_slot() {
+fn five_words_are_whole_in_one_slot() {
     let seen = one_by_one::<5, 1>();
     assert!(seen.iter().all(|seen| seen.lost > 0), "{seen:?}");
 }
@@ -142,7 +142,7 @@ fn five_words_are_whole_by_slices() {
 }
 
 #[test]
-fn versions_of_a_mailbox_never_go_back_and_their_values_are_whole() {
+fn mailbox_versions_never_decrease_and_values_are_whole() {
     let mut mailbox = Mailbox::<Words<32>>::starting_at(START);
     let (mut writer, mut reader) = mailbox.split();
     let other = reader.clone();

@@ -269,17 +269,17 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_a_queue(doublings in 0..4_u32, start in starts(), operations in operations()) {
+    fn untrusted_rings_follow_the_queue_model(doublings in 0..4_u32, start in starts(), operations in operations()) {
         of_every_message!(honest(1 << doublings, start, &operations));
     }
 
     #[test]
-    fn it_is_the_ring_of_those_who_trust(doublings in 0..4_u32, start in starts(), count in 0..40_u64) {
+    fn untrusted_ends_interoperate_with_spsc_ends(doublings in 0..4_u32, start in starts(), count in 0..40_u64) {
         of_every_message!(mixed(1 << doublings, start, count));
     }
 
     #[test]
-    fn an_end_believes_nothing_of_itself_and_only_what_can_be_of_the_other(
+    fn hostile_shared_words_keep_ends_within_bounds(
         doublings in 0..4_u32,
         start in starts(),
         hostilities in hostilities(),
@@ -289,7 +289,7 @@ proptest! {
 }
 
 #[test]
-fn an_end_that_is_announced_opens_its_word_and_closes_it() {
+fn announce_opens_and_closes_the_owner_word() {
     let memory = Memory::formatted::<u64>(4, 0);
     let owners = || [&memory.header().producer.owner, &memory.header().consumer.owner].map(|word| word.load(Relaxed));
     let (producer, consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
@@ -308,7 +308,7 @@ fn an_end_that_is_announced_opens_its_word_and_closes_it() {
 }
 
 #[test]
-fn those_who_wait_find_each_other() {
+fn wait_words_of_both_ends_match() {
     let memory = Memory::formatted::<u64>(4, 0);
     let (producer, consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
     let WaitWords { theirs, ours } = producer.wait_words();
@@ -317,7 +317,7 @@ fn those_who_wait_find_each_other() {
 }
 
 #[test]
-fn both_ends_say_how_full_it_is() {
+fn untrusted_ends_report_their_len() {
     let memory = Memory::formatted::<u64>(4, u64::MAX - 1);
     let (mut producer, mut consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
     for len in 0..=4 {

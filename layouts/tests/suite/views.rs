@@ -22,7 +22,7 @@ macro_rules! of_each_kind {
             use super::*;
 
             #[test]
-            fn a_view_shows_all_waiting_messages_and_takes_none() {
+            fn iter_yields_all_queued_messages_without_consuming() {
                 for start in STARTS {
                     let mut ring = $kind::Ring::<String, CAPACITY>::starting_at(start);
                     let (mut producer, mut consumer) = ring.split();
@@ -45,7 +45,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn what_is_changed_in_place_is_what_is_popped() {
+            fn changes_in_place_are_popped() {
                 for start in STARTS {
                     let mut ring = $kind::Ring::<u64, CAPACITY>::starting_at(start);
                     let (mut producer, mut consumer) = ring.split();
@@ -66,7 +66,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn a_value_that_is_replaced_in_place_is_dropped_once() {
+            fn a_value_replaced_in_place_is_dropped_once() {
                 let drops = Arc::default();
                 let counted = |number| Counted(number, Arc::clone(&drops));
                 for start in STARTS {
@@ -85,7 +85,7 @@ macro_rules! of_each_kind {
             }
 
             #[test]
-            fn a_view_during_pushes_shows_complete_messages_in_order() {
+            fn iter_during_pushes_yields_whole_messages_in_order() {
                 const MESSAGES: u64 = 2_000 * crate::DEPTH;
                 let (mut producer, mut consumer) = $kind::bounded::<[u64; 4]>(CAPACITY);
                 let writer = thread::spawn(move || (0..MESSAGES).for_each(|number| insist(|| producer.push([number; 4]).ok())));
@@ -108,7 +108,7 @@ of_each_kind! {
 }
 
 #[test]
-fn two_runs_can_be_changed_and_split_where_the_ring_wraps() {
+fn as_mut_slices_splits_at_the_wrap() {
     for (start, first) in [(0, 3), (u64::MAX, 1), (u64::MAX - 1, 2), (1, 3), (2, 2), (3, 1)] {
         let mut ring = spsc::Ring::<u64, CAPACITY>::starting_at(start);
         let (mut producer, mut consumer) = ring.split();
@@ -124,7 +124,7 @@ fn two_runs_can_be_changed_and_split_where_the_ring_wraps() {
 }
 
 #[test]
-fn a_view_skips_slots_that_were_given_up() {
+fn iter_skips_leading_abandoned_slots() {
     for start in STARTS {
         let mut ring = mpsc::Ring::<u64, 8>::starting_at(start);
         let (mut producer, mut consumer) = ring.split();
@@ -143,7 +143,7 @@ fn a_view_skips_slots_that_were_given_up() {
 }
 
 #[test]
-fn a_view_of_a_corrupt_ring_shows_nothing() {
+fn a_view_of_a_corrupt_ring_is_empty() {
     let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4).unwrap(), 0);
     let slots: [BareSlot<u64>; 4] = [1, 2, 3, 4].map(SlotCell::new);
     // SAFETY: only this consumer accesses the header and its four slots, which are initialised.

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_the_driver_names_its_call_and_number() {
+    fn a_driver_error_has_its_call_and_number() {
         let error = check("cuMemAlloc_v2", CUresult::CUDA_ERROR_OUT_OF_MEMORY).unwrap_err();
         assert_eq!(std::format!("{error}"), "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2)");
         assert!(check("cuInit", CUresult::CUDA_SUCCESS).is_ok());

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asking_for_a_driver_answers_and_never_panics() {
+    fn loading_a_driver_never_panics() {
         match Driver::load() {
             Ok(driver) => assert!(driver.version() >= 1000),
             Err(Error::NoDriver { tried, .. }) => assert_eq!(tried, NAMES),

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_looks_as_long_as_a_large_copy_takes_and_then_sleeps() {
+    fn a_waiter_spins_then_yields_then_sleeps() {
         let us = Duration::from_micros;
         let after = |looks, waited| Pause::after(looks, us(waited));
         assert_eq!(

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_another_thread_has_freed_is_found_no_more_by_who_remembers_it() {
+    fn a_freed_range_is_not_found_by_a_thread_that_cached_it() {
         let ranges = Ranges::default();
         ranges.insert(START, range(100));
         for _ in 0..3 {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_one_backend_is_no_others() {
+    fn cached_ranges_of_one_backend_are_not_used_for_another() {
         let (ranges, others) = (Ranges::default(), Ranges::default());
         ranges.insert(START, range(100));
         assert!(matches!((found(&ranges, 0, 1), found(&others, 0, 1)), (Ok(0), Err(Error::Foreign { .. }))));

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_is_found_by_nobody_who_remembers_it() {
+    fn a_removed_entry_is_not_found_through_a_cache() {
         let things = Numbered::default();
         for key in 0..10 {
             things.insert(key, Arc::new(Thing(key)));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_kept_alive_by_nobody_and_is_no_other_places() {
+    fn caches_keep_no_entry_alive_and_belong_to_one_table() {
         let (things, others) = (Numbered::default(), Numbered::default());
         things.insert(1, Arc::new(Thing(1)));
         assert_eq!((things.get(1).is_some(), others.get(1)), (true, None::<Arc<Thing>>));

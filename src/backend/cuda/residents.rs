@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_beside_others_is_counted_by_multiprocessors() {
+    fn free_residency_is_counted_per_multiprocessor() {
         let (small, large) = (Fit { each: 16, processors: 4 }, Fit { each: 3, processors: 4 });
         let beside = |groups: u32| small.beside(&[resident(small, groups)]);
         assert_eq!((small.most(), small.beside(&[]), [1, 4, 5, 64, 65].map(beside)), (64, 64, [63, 60, 59, 0, 0]));

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verb_s_number_is_its_place_among_all() {
+    fn verb_numbers_are_their_positions() {
         for (place, verb) in Verb::ALL.into_iter().enumerate() {
             assert_eq!(verb as usize, place, "{verb:?}");
         }
@@ -272,7 +272,7 @@ mod tests {
 
     /// Seed 1234567.
     #[test]
-    fn the_generator_is_the_published_one() {
+    fn split_mix_matches_its_published_values() {
         let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!([1, 2, 3].map(|number| split_mix(1_234_567, number)), expected);
     }

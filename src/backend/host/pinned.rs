@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_budget_is_a_quarter_and_at_most_two_gibibytes() {
+    fn the_budget_is_a_quarter_and_at_most_2_gib() {
         for (memory, budget) in [
             (Some(0), 0),
             (Some(4 << 30), 1 << 30),

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_inside_a_long_field_become_one_mark() {
+    fn inner_rows_of_a_long_field_become_one_mark() {
         // Thirteen rows, eleven omitted.
         let rows = Rows::new(136, [0..8, 8..24, 24..128, 128..136].into_iter());
         let shown: Vec<(usize, usize)> = rows
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_few_rows_is_shown_whole() {
+    fn a_field_of_few_rows_is_shown_whole() {
         assert_eq!(Rows::new(32, once(0..32)).height(), 4 * SHOWN);
         assert_eq!(Rows::new(40, once(0..40)).height(), 2 * SHOWN + MARK);
         // Four of the rows are whole.

@@ -166,7 +166,7 @@ mod tests {
 
     /// The order in which the caches are read allows this.
     #[test]
-    fn figures_are_possible_if_a_free_is_read_without_its_allocation() {
+    fn statistics_stay_valid_if_a_free_is_read_before_its_alloc() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
         let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
         let buffers = [(); 3].map(|()| Buffer::<u8, _>::new(pool.clone(), 100_000).expect("room"));

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_in_order_of_size_and_a_list_that_fits_fits() {
+    fn lists_are_ordered_by_size_and_a_chosen_list_fits() {
         /// Returns the least size in a list.
         fn least(list: usize) -> u32 {
             let (octave, step) = (list / STEPS, (list % STEPS) as u32);

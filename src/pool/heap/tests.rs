@@ -105,17 +105,17 @@ fn random_takes_and_gives(far: usize) {
 }
 
 #[test]
-fn random_takes_and_gives_keep_every_invariant_and_refuse_nothing_that_fits() {
+fn random_allocations_and_frees_keep_every_invariant() {
     random_takes_and_gives(usize::MAX);
 }
 
 #[test]
-fn parts_that_are_given_back_late_do_so_as_well() {
+fn deferred_coalescing_keeps_every_invariant() {
     random_takes_and_gives(0);
 }
 
 #[test]
-fn no_part_gets_a_number_above_the_last() {
+fn part_numbers_stay_within_the_maximum() {
     let mut heap = Heap::of(4, FAR);
     assert!(heap.add(0, 10 * UNIT, at(0)));
     let taken = [heap.take(1, 1).unwrap(), heap.take(1, 1).unwrap()];

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_leases_are_counted_and_keep_exclusive_ones_out() {
+    fn shared_leases_are_counted_and_exclude_exclusive_ones() {
         let gate = gate();
         assert_eq!((gate.share(7), gate.share(7), gate.leases()), (Ok(()), Ok(()), 2));
         assert_eq!(gate.hold(7, Hold::Lease), Err(Refusal::Taken(2)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_a_value_is_waited_for() {
+    fn a_move_makes_leases_wait() {
         let gate = gate();
         assert_eq!(gate.hold(7, Hold::Move), Ok(()));
         assert_eq!((gate.share(7), gate.hold(7, Hold::Lease)), (Err(Refusal::Moving), Err(Refusal::Moving)));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_is_the_last_one_s_that_leaves() {
+    fn leave_returns_true_for_the_last_lease_after_close() {
         let gate = gate();
         assert_eq!((gate.share(7), gate.share(7), gate.close(7)), (Ok(()), Ok(()), Ok(2)));
         assert_eq!((gate.share(7), gate.close(7)), (Err(Refusal::Closed(2)), Err(Refusal::Closed(2))));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn another_generation_is_refused_and_changes_nothing() {
+    fn another_generation_is_rejected_and_changes_nothing() {
         let gate = gate();
         for stale in [0, 6, 8, u32::MAX] {
             assert_eq!(gate.share(stale), Err(Refusal::Stale(7)));

@@ -29,7 +29,7 @@ impl Drop for Counted {
 }
 
 #[test]
-fn places_fill_chunk_after_chunk_without_a_gap() {
+fn places_fill_chunks_without_a_gap() {
     let (mut expected, mut length) = ((0, 0), 1 << FIRST_BITS);
     for index in 0..100_000 {
         assert_eq!(place(index), expected);
@@ -45,7 +45,7 @@ fn places_fill_chunk_after_chunk_without_a_gap() {
 }
 
 #[test]
-fn a_value_is_found_by_its_index_and_never_by_an_older_one() {
+fn a_value_is_found_by_its_index_and_never_by_a_stale_one() {
     let slots = table();
     let mut old = Vec::new();
     for round in 0..10_u32 {
@@ -72,7 +72,7 @@ fn a_value_is_found_by_its_index_and_never_by_an_older_one() {
 }
 
 #[test]
-fn a_table_without_a_number_left_gives_the_value_back() {
+fn insert_into_a_full_table_returns_the_value() {
     let slots = table();
     let first = put(&slots, 1);
     slots.vacancies().fresh = MOST;
@@ -84,7 +84,7 @@ fn a_table_without_a_number_left_gives_the_value_back() {
 }
 
 #[test]
-fn a_slot_whose_generations_are_used_up_is_not_used_again() {
+fn a_slot_without_generations_is_retired() {
     let slots = table();
     let first = put(&slots, 1);
     assert!(matches!(slots.remove(first), Ok(Removed::Value(1))));
@@ -98,7 +98,7 @@ fn a_slot_whose_generations_are_used_up_is_not_used_again() {
 }
 
 #[test]
-fn what_is_removed_goes_with_its_last_lease() {
+fn a_removed_value_is_dropped_with_its_last_lease() {
     let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
     let index = put(&slots, Counted { number: 7, drops: Arc::clone(&drops) });
     let (one, other) = (slots.share(index).expect("live"), slots.share(index).expect("live").into_owned());
@@ -115,7 +115,7 @@ fn what_is_removed_goes_with_its_last_lease() {
 }
 
 #[test]
-fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
+fn an_exclusive_lease_excludes_others_and_can_remove_the_value() {
     let slots = table();
     let index = put(&slots, 1);
     let mut alone = slots.exclusive(index).expect("live");
@@ -138,7 +138,7 @@ fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
 }
 
 #[test]
-fn what_is_forgotten_stays_and_goes_with_the_table() {
+fn a_value_with_a_forgotten_lease_is_dropped_with_the_table() {
     let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
     let index = put(&slots, Counted { number: 0, drops: Arc::clone(&drops) });
     core::mem::forget(slots.share(index).expect("live"));
@@ -179,13 +179,13 @@ fn during_a_move<R: Send>(slots: &Arc<Slots<i32>>, ask: impl FnOnce(Index) -> R 
 }
 
 #[test]
-fn who_asks_for_what_is_being_moved_waits() {
+fn share_waits_for_a_move() {
     let slots = table();
     assert_eq!(during_a_move(&slots, |index| slots.share(index).map(|lease| *lease)).expect("live"), 2);
 }
 
 #[test]
-fn who_removes_what_is_being_moved_waits_and_has_it() {
+fn remove_waits_for_a_move_and_returns_the_value() {
     let slots = table();
     assert!(matches!(during_a_move(&slots, |index| slots.remove(index)).expect("live"), Removed::Value(2)));
     let moved = slots.briefly(put(&slots, 3)).expect("live");
@@ -193,7 +193,7 @@ fn who_removes_what_is_being_moved_waits_and_has_it() {
 }
 
 #[test]
-fn eight_threads_never_find_another_value_and_drop_each_once() {
+fn eight_threads_find_only_their_value_and_drop_each_once() {
     const THREADS: usize = 8;
     const TIMES: usize = 20_000;
     const KNOWN: usize = 64;
@@ -368,38 +368,38 @@ mod model {
     }
 
     #[test]
-    fn no_lease_is_on_what_was_reclaimed_and_it_is_reclaimed_once() {
+    fn a_value_is_reclaimed_once_and_never_under_a_lease() {
         check(PREEMPTIONS, readers_and_a_remover::<STRONG>);
         check(PREEMPTIONS, a_reader_a_writer_and_a_remover::<STRONG>);
         check(PREEMPTIONS, two_removers::<STRONG>);
     }
 
     #[test]
-    fn an_exclusive_lease_is_alone() {
+    fn an_exclusive_lease_excludes_all_others() {
         check(PREEMPTIONS, a_reader_and_two_writers::<STRONG>);
     }
 
     #[test]
-    fn who_finds_a_slot_open_finds_it_filled() {
+    fn an_open_slot_is_filled() {
         check(PREEMPTIONS, a_filler_and_a_reader::<STRONG>);
     }
 
     #[test]
-    fn leases_that_are_given_back_relaxed_are_found() {
+    fn relaxed_lease_returns_race() {
         must_fail(RACE, PREEMPTIONS, readers_and_a_remover::<RMW_RELAXED>);
         must_fail(RACE, PREEMPTIONS, a_reader_a_writer_and_a_remover::<RMW_RELAXED>);
         must_fail(RACE, PREEMPTIONS, a_reader_and_two_writers::<RMW_RELAXED>);
     }
 
     #[test]
-    fn a_slot_that_is_opened_relaxed_is_found() {
+    fn a_relaxed_open_races() {
         must_fail(RACE, PREEMPTIONS, a_filler_and_a_reader::<WRITER_PUBLISHES_RELAXED>);
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn the_last_lease_that_goes_in_a_fork_waits_for_no_lock() {
+fn dropping_the_last_lease_in_a_fork_does_not_block() {
     for exclusive in [false, true] {
         let slots = table();
         let drops = Arc::new(AtomicUsize::new(0));

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_replaces_the_table() {
+    fn parsed_attributes_replace_the_table() {
         let attributes = Attributes::parse("89=0,86=1,115=-").unwrap();
         assert_eq!([89, 86, 10, 0, 255, 256, -1].map(|number| attributes.value(number)), [0, 1, 32, 0, 0, 0, 0].map(Some));
         assert_eq!((attributes.value(115), attributes.has(115)), (None, false));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_that_cannot_come_true_is_refused() {
+    fn an_impossible_plan_is_an_error() {
         for entry in ["cuMemAlloc:1:2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:12345", "cuMemAlloc_v2:1", "cuMemAlloc_v2:one:2"] {
             assert!(planned(entry).is_err(), "{entry}");
         }

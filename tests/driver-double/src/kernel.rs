@@ -145,7 +145,7 @@ mod tests {
     use crate::operation::Operation;
 
     #[test]
-    fn a_kernel_that_panics_breaks_the_context_until_its_end() {
+    fn a_panicking_kernel_breaks_the_context_until_its_end() {
         fn panics(_: &dyn KernelHost, _: &[u64]) {
             panic!("a kernel of the test panics");
         }

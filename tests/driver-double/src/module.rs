@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_the_image_names_kernels_of_the_image_and_its_abi() {
+    fn the_image_text_names_its_kernels_and_abi() {
         let text = without_comments(std::str::from_utf8(IMAGE.ptx).unwrap());
         assert!(abi(&text).is_some());
         let entries = entries(&text);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_name_nothing() {
+    fn comments_are_ignored() {
         let text = without_comments("// .visible .entry a()\n.visible .entry b(\n.param .u64 x, // .param\n.param .u64 y) {");
         assert_eq!(entries(&text), [("b", 2)]);
         assert_eq!(abi(".visible .global .align 8 .b8 RINGMEM_ABI[8] = {1, 2}; "), Some(0x201));

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_direction_is_said_for_itself() {
+    fn each_peer_direction_is_parsed_separately() {
         let rows = |text| Peers::parse(text, 3).map(|peers| (0..9).map(|i| u8::from(peers.can_reach(i / 3, i % 3))).collect::<Vec<_>>());
         assert_eq!(rows("0>1,2>0"), Ok(vec![0, 1, 0, 0, 0, 0, 1, 0, 0]));
         assert_eq!(rows("none"), Ok(vec![0; 9]));

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_keeps_is_used_again_and_what_is_above_the_threshold_goes_back() {
+    fn a_pool_reuses_memory_and_trims_above_the_threshold() {
         let (device, pool) = (Device::new(0, 1000, 0), Pool::new(0, true, 900));
         let numbers = || {
             let state = pool.state();

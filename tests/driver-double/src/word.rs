@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_is_what_its_flag_says() {
+    fn a_condition_follows_its_flag() {
         let holds = |flags, value, word| Condition::new(flags, value).is_ok_and(|condition| condition.holds(word));
         assert_eq!(
             [holds(0, 5, 4), holds(0, 5, 5), holds(0, 5, 6), holds(0, u64::MAX, 1), holds(0, 1, u64::MAX)],

@@ -36,8 +36,8 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[test]
-fn a_call_that_makes_nothing_and_is_not_logged_takes_no_heap() {
-    alone("a_call_that_makes_nothing_and_is_not_logged_takes_no_heap", &[], || {
+fn an_unlogged_query_allocates_no_heap() {
+    alone("an_unlogged_query_allocates_no_heap", &[], || {
         begin();
         let (stream, event, host, at) = (stream(NON_BLOCKING), event(2), pinned(64), device(64));
         let (mut free, mut total, mut context, mut number, mut address) = (0, 0, 0, 0, 0);

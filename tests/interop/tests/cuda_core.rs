@@ -14,14 +14,14 @@ use ringmem_interop::{ELEMENTS, increment, open, queue_fill};
 type Tested = Result<(), Box<dyn Error>>;
 
 #[test]
-fn both_use_the_primary_context() -> Tested {
+fn the_primary_context_is_shared() -> Tested {
     let backend = open()?;
     assert_eq!(backend.raw_context(0)?.addr(), Context::new(0)?.cu_ctx().addr());
     Ok(())
 }
 
 #[test]
-fn an_adopted_stream_takes_operations_of_both() -> Tested {
+fn an_adopted_stream_orders_fill_and_read_back() -> Tested {
     let backend = open()?;
     let stream = Context::new(0)?.new_stream()?;
     // SAFETY: the second argument owns the stream.
@@ -41,7 +41,7 @@ fn an_adopted_stream_takes_operations_of_both() -> Tested {
 }
 
 #[test]
-fn memory_is_lent_in_both_directions() -> Tested {
+fn memory_is_shared_in_both_directions() -> Tested {
     let backend = open()?;
     let context = Context::new(0)?;
     let stream = context.new_stream()?;
@@ -60,7 +60,7 @@ fn memory_is_lent_in_both_directions() -> Tested {
 }
 
 #[test]
-fn an_operation_of_cuda_async_runs_on_a_stream_of_ringmem() -> Tested {
+fn cuda_async_operations_run_on_ringmem_streams() -> Tested {
     let backend = open()?;
     let context = Context::new(0)?;
     let id = backend.open_stream(0)?;

@@ -29,7 +29,7 @@ fn context() -> Result<Context, Box<dyn Error>> {
 }
 
 #[test]
-fn both_use_the_primary_context() -> Tested {
+fn the_primary_context_is_shared() -> Tested {
     let backend = open()?;
     let context = context()?;
     assert_eq!(backend.raw_context(0)?.addr(), context.as_raw().addr());
@@ -37,7 +37,7 @@ fn both_use_the_primary_context() -> Tested {
 }
 
 #[test]
-fn an_adopted_stream_orders_operations_of_both() -> Tested {
+fn an_adopted_stream_orders_cust_and_ringmem_operations() -> Tested {
     let _context = context()?;
     let backend = open()?;
     let stream = Stream::new(StreamFlags::NON_BLOCKING, None)?;
@@ -63,7 +63,7 @@ fn an_adopted_stream_orders_operations_of_both() -> Tested {
 }
 
 #[test]
-fn memory_is_lent_in_both_directions() -> Tested {
+fn memory_is_shared_in_both_directions() -> Tested {
     let _context = context()?;
     let backend = open()?;
     let theirs = DeviceBuffer::from_slice(&[41_u32; ELEMENTS])?;

@@ -301,7 +301,7 @@ $done:
 }
 
 #[test]
-fn every_opcode_computes_what_the_isa_says() {
+fn every_opcode_computes_the_isa_result() {
     let image = Image::parse(&text()).unwrap_or_else(|fault| panic!("{fault}"));
     let expected = CASES.iter().copied().chain(TOGETHER.iter().map(|(case, expected)| (*case, [0; 3], *expected)));
     let mut wrong = Vec::new();
@@ -317,7 +317,7 @@ fn every_opcode_computes_what_the_isa_says() {
 }
 
 #[test]
-fn nvidia_s_assembler_accepts_every_case() {
+fn ptxas_accepts_every_case() {
     let Some(ptxas) = std::env::var_os("RINGMEM_PTXAS").filter(|path| !path.is_empty()) else {
         eprintln!("RINGMEM_PTXAS is not set: the cases are not assembled");
         return;
@@ -330,7 +330,7 @@ fn nvidia_s_assembler_accepts_every_case() {
 }
 
 #[test]
-fn an_opcode_that_is_not_implemented_is_named_with_its_line() {
+fn an_unimplemented_opcode_is_named_with_its_line() {
     for opcode in
         ["tex.2d.v4.f32.f32 {%f1, %f1, %f1, %f1}, [t, {%f1, %f1}];", "add.rz.f32 %f1, %f1, %f1;", "sin.approx.f32 %f1, %f1;", "frob %f1;"]
     {

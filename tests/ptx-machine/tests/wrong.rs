@@ -46,20 +46,20 @@ fn races(body: &str, lines: [u32; 2]) {
 }
 
 #[test]
-fn an_access_outside_all_memory_is_named() {
+fn an_access_out_of_bounds_is_reported() {
     faults("st.b64 [%rd1+1000000], 1;", Kind::OutOfBounds, 0, "stores 8 bytes at");
     faults("ld.b32 %r2, [0];", Kind::OutOfBounds, 0, "loads 4 bytes at 0x0");
     faults("st.shared.b64 [tile+256], 1;", Kind::OutOfBounds, 0, "outside all allocations");
 }
 
 #[test]
-fn a_misaligned_vector_is_named() {
+fn a_misaligned_vector_access_is_reported() {
     faults("ld.v4.b32 {%r2, %r3, %r4, %r5}, [%rd1+8];", Kind::Misaligned, 0, "not a multiple of 16");
     faults("ld.b64 %rd4, [%rd1+4];", Kind::Misaligned, 0, "not a multiple of 8");
 }
 
 #[test]
-fn a_register_that_was_never_written_is_named_where_it_decides() {
+fn an_unwritten_register_is_reported_when_it_has_an_effect() {
     faults("add.s64 %rd5, %rd4, 1;\nmov.b64 %rd6, %rd5;\nst.b64 [%rd3], %rd6;", Kind::Undefined, 2, "a stored value");
     faults("@%p1 bra $x;\n$x:", Kind::Undefined, 0, "a predicate");
     faults("ld.b64 %rd5, [%rd4];", Kind::Undefined, 0, "an address");
@@ -68,7 +68,7 @@ fn a_register_that_was_never_written_is_named_where_it_decides() {
 }
 
 #[test]
-fn memory_that_was_never_written_is_named() {
+fn a_load_of_unwritten_memory_is_reported() {
     faults("ld.shared.b32 %r2, [tile+8];", Kind::Unwritten, 0, "never written");
     let (image, memory) = (image("ld.b64 %rd4, [%rd3];"), Memory::filled(64, u64::from_ne_bytes([0xcd; 8])));
     let fault = Device::new(1).with_poison(0xcd).run(&image, "f", &[memory.address()], &memory, 32, 1).expect_err("it is poison");
@@ -76,7 +76,7 @@ fn memory_that_was_never_written_is_named() {
 }
 
 #[test]
-fn a_divergent_barrier_is_named() {
+fn a_divergent_barrier_is_reported() {
     let half = "setp.lt.u32 %p1, %r1, 16;\n@%p1 bra $low;\nbar.warp.sync -1;\nbra $end;\n$low:\nvote.sync.any.pred %p2, %p1, -1;\n$end:";
     for seed in SEEDS {
         let fault = run(half, seed, 32).map(drop).expect_err("the halves wait for each other");
@@ -88,7 +88,7 @@ fn a_divergent_barrier_is_named() {
 }
 
 #[test]
-fn a_trap_is_named() {
+fn a_trap_is_reported() {
     faults("setp.eq.u32 %p1, %r1, 5;\n@%p1 trap;", Kind::Trap, 1, "lane 5");
 }
 
@@ -126,7 +126,7 @@ fn passes(store: &str, load: &str) -> Result<[u64; 4], Fault> {
 }
 
 #[test]
-fn a_release_and_an_acquire_order_what_is_before_and_after_them() {
+fn release_and_acquire_order_surrounding_accesses() {
     let (release, acquire) = ("st.release.cta.b64 [%rd1], 1", "ld.acquire.cta.b64 %rd4, [%rd1]");
     assert_eq!(passes(release, acquire), Ok([42; 4]));
     assert_eq!(
@@ -178,7 +178,7 @@ fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
 }
 
 #[test]
-fn a_release_whose_scope_is_the_block_does_not_reach_another_block() {
+fn a_cta_scoped_release_does_not_reach_another_block() {
     assert_eq!(across_blocks("st.release.gpu.b64 [%rd1], 1", "ld.acquire.gpu.b64 %rd4, [%rd1]"), Ok(42));
     let fault = across_blocks("st.release.cta.b64 [%rd1], 1", "ld.acquire.cta.b64 %rd4, [%rd1]").expect_err("the scope is too small");
     assert_eq!(fault.kind, Kind::Race, "{fault}");

@@ -31,7 +31,7 @@ pub fn bytes<M: Memory + Clone>(memory: &M, len: usize) -> Result<Buffer<u8, M>>
 }
 
 #[test]
-fn a_limit_refuses_what_would_exceed_it_by_a_byte() {
+fn a_limit_rejects_one_byte_too_many() {
     let backend = backend();
     let memory = Limited::new(device(&backend), 1000);
     let first = bytes(&memory, 999).expect("below the limit");
@@ -46,7 +46,7 @@ fn a_limit_refuses_what_would_exceed_it_by_a_byte() {
 }
 
 #[test]
-fn a_limit_reserves_before_it_asks() {
+fn a_limit_reserves_before_it_allocates() {
     let backend = backend();
     let below = Hooked::new(&backend);
     let memory = Limited::new(below.clone(), 100);
@@ -58,7 +58,7 @@ fn a_limit_reserves_before_it_asks() {
 }
 
 #[test]
-fn a_limit_holds_at_every_instant_with_several_threads() {
+fn a_limit_always_holds_with_several_threads() {
     const LIMIT: u64 = 1000;
     let backend = backend();
     let memory = Limited::new(device(&backend), LIMIT);
@@ -83,7 +83,7 @@ fn a_limit_holds_at_every_instant_with_several_threads() {
 }
 
 #[test]
-fn a_block_counts_against_a_limit_until_its_uses_are_over() {
+fn a_block_counts_against_a_limit_until_its_uses_complete() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let memory = Limited::new(device(&backend), 1000);
@@ -101,7 +101,7 @@ fn a_block_counts_against_a_limit_until_its_uses_are_over() {
 }
 
 #[test]
-fn a_refusal_below_counts_nowhere_but_as_one() {
+fn a_failed_allocation_is_counted_only_as_a_failure() {
     let backend = backend();
     let below = Failing::new(device(&backend)).allocs(When::Call(1));
     let memory = Tracked::new(Statistics::new(Limited::new(below, 1000)));
@@ -113,7 +113,7 @@ fn a_refusal_below_counts_nowhere_but_as_one() {
 }
 
 #[test]
-fn what_fails_to_be_freed_is_let_go_all_the_same() {
+fn a_failed_free_still_removes_the_block_from_accounting() {
     let backend = backend();
     let below = Failing::new(device(&backend)).frees(When::Call(1));
     let memory = Logged::new(Tracked::new(Statistics::new(Limited::new(below, 1000))));
@@ -127,7 +127,7 @@ fn what_fails_to_be_freed_is_let_go_all_the_same() {
 }
 
 #[test]
-fn failing_fails_as_it_is_told() {
+fn failing_follows_its_condition() {
     let backend = backend();
     let fails = |when: When, sizes: &[usize]| -> Vec<u64> {
         let memory = Failing::new(device(&backend)).allocs(when);
@@ -154,7 +154,7 @@ fn failing_fails_as_it_is_told() {
 }
 
 #[test]
-fn scopes_nest_and_an_inner_one_counts_in_the_outer() {
+fn an_inner_scope_counts_in_the_outer() {
     let backend = backend();
     let memory = Statistics::new(device(&backend));
     let figures = |live, peak, total| Figures { live, peak, total };
@@ -201,7 +201,7 @@ fn statistics_are_exact_with_several_threads() {
 }
 
 #[test]
-fn blocks_are_aligned_and_rounded_and_go_back_whole() {
+fn blocks_are_aligned_rounded_and_freed_whole() {
     let backend = backend();
     let arena = Arena::new(device(&backend), 1 << 16, 4096).expect("room");
     let memory = Aligned::new(arena.clone(), 512).expect("a power of two").rounding(768).expect("not 0");
@@ -221,7 +221,7 @@ fn blocks_are_aligned_and_rounded_and_go_back_whole() {
 }
 
 #[test]
-fn a_better_alignment_may_be_cast_upon() {
+fn a_stronger_alignment_allows_a_cast() {
     let backend = backend();
     assert!(bytes(&device(&backend), 64).expect("room").cast::<u64>().is_err());
     let memory = Aligned::new(device(&backend), 8).expect("a power of two");
@@ -232,7 +232,7 @@ fn a_better_alignment_may_be_cast_upon() {
 }
 
 #[test]
-fn an_alignment_or_a_multiple_that_cannot_be_is_refused() {
+fn an_impossible_alignment_or_multiple_is_an_error() {
     let backend = backend();
     for align in [0, 3, 1 << (usize::BITS - 1)] {
         assert!(matches!(Aligned::new(device(&backend), align), Err(Error::Align { asked, .. }) if asked == align as u64));
@@ -251,7 +251,7 @@ fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
 }
 
 #[test]
-fn an_error_states_a_possible_range_without_the_request() {
+fn an_error_range_excludes_the_requested_value() {
     let backend = backend();
     let aligned = |align| Aligned::new(device(&backend), align).expect("a power of two");
     let largest = 1_u64 << 62;
@@ -278,7 +278,7 @@ fn an_error_states_a_possible_range_without_the_request() {
 }
 
 #[test]
-fn what_has_not_come_back_is_listed_the_oldest_first() {
+fn live_blocks_are_listed_oldest_first() {
     let backend = backend();
     let memory = Tracked::new(Pinned::new(&backend, 0));
     let mut buffers: Vec<_> = (1..=5).map(|len| bytes(&memory, len * 10).expect("room")).collect();
@@ -299,7 +299,7 @@ fn what_has_not_come_back_is_listed_the_oldest_first() {
 }
 
 #[test]
-fn a_place_that_is_given_again_before_a_free_returns_is_listed() {
+fn an_address_reused_during_a_free_is_listed() {
     let backend = backend();
     let below = Hooked::new(&backend);
     let memory = Tracked::new(below.clone());
@@ -317,7 +317,7 @@ fn a_place_that_is_given_again_before_a_free_returns_is_listed() {
 }
 
 #[test]
-fn a_limit_has_back_what_a_memory_that_panics_was_to_give() {
+fn a_panicking_allocation_returns_its_limit() {
     let backend = backend();
     let below = Hooked::new(&backend);
     let memory = Limited::new(below.clone(), 100);
@@ -328,7 +328,7 @@ fn a_limit_has_back_what_a_memory_that_panics_was_to_give() {
 }
 
 #[test]
-fn a_limit_has_back_what_a_memory_panics_about_when_it_has_it_back() {
+fn a_panicking_free_returns_its_limit() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let below = Hooked::new(&backend);

@@ -222,7 +222,7 @@ fn struck_everywhere(base: usize, adaptors: &[usize], steps: &[Step]) -> u64 {
 }
 
 #[test]
-fn every_adaptor_over_every_other_lets_go_of_everything_wherever_a_fault_strikes() {
+fn every_pair_of_adaptors_leaks_nothing_under_any_fault() {
     let mut struck = 0;
     for (outer, inner) in (0..ADAPTORS).flat_map(|outer| (0..ADAPTORS).map(move |inner| (outer, inner))) {
         let base = if [outer, inner].contains(&6) { 2 } else { outer + inner };
@@ -232,7 +232,7 @@ fn every_adaptor_over_every_other_lets_go_of_everything_wherever_a_fault_strikes
 }
 
 #[test]
-fn threads_that_share_a_stack_where_calls_fail_by_chance_leave_nothing_behind() {
+fn threads_sharing_a_faulty_stack_leak_nothing() {
     const STACKS: [&[usize]; 6] = [&[0, 3], &[5, 6, 0, 1], &[7, 3, 8], &[8, 1, 0], &[2, 8, 6], &[5, 7, 4, 0]];
     let mut calls = [0; 2];
     for (seed, adaptors) in (0..).zip(STACKS.into_iter().cycle().take(30)) {
@@ -261,7 +261,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_workload_on_any_stack_lets_go_of_everything_wherever_a_fault_strikes(
+    fn random_stacks_and_workloads_leak_nothing_under_any_fault(
         base in 0..BASES,
         adaptors in prop::collection::vec(0..ADAPTORS, 0..5),
         steps in prop::collection::vec((0..STEPS, 0_usize..1000, 0_u32..1000), 0..16),

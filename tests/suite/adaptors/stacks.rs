@@ -212,7 +212,7 @@ fn play(base: usize, adaptors: &[usize], limit: u64, alloc: u64, free: u64, step
 }
 
 #[test]
-fn every_pair_over_every_memory_with_a_fault_at_every_call() {
+fn every_pair_works_over_every_memory_with_a_failed_call() {
     for base in 0..BASES {
         for (outer, inner) in (0..ADAPTORS).flat_map(|outer| (0..ADAPTORS).map(move |inner| (outer, inner))) {
             for call in 1..=SCRIPT_ALLOCS {
@@ -224,7 +224,7 @@ fn every_pair_over_every_memory_with_a_fault_at_every_call() {
 }
 
 #[test]
-fn every_triple_over_every_memory() {
+fn every_triple_works_over_every_memory() {
     for stack in 0..ADAPTORS.pow(3) {
         let adaptors = [stack % ADAPTORS, stack / ADAPTORS % ADAPTORS, stack / ADAPTORS / ADAPTORS];
         for base in 0..BASES {
@@ -278,7 +278,7 @@ impl Visitor for Concrete<'_, '_> {
 }
 
 #[test]
-fn every_pair_as_a_type_of_its_own() {
+fn every_pair_works_as_a_concrete_type() {
     scene(|backend, streams| {
         let mut runs = Runs { streams, count: 0 };
         each(Device::new(backend, 0), &mut Over(&mut runs));
@@ -328,7 +328,7 @@ fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
 }
 
 #[test]
-fn every_pair_of_adaptors_over_every_alignment_gives_aligned_blocks() {
+fn every_pair_of_adaptors_keeps_alignments() {
     for (lowest, (inner, outer)) in [false, true]
         .into_iter()
         .flat_map(|lowest| COMPOSED.into_iter().flat_map(move |inner| COMPOSED.map(|outer| (lowest, (inner, outer)))))
@@ -352,7 +352,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_workload_on_any_stack_keeps_its_data_and_leaves_nothing(
+    fn random_stacks_and_workloads_keep_data_and_leak_nothing(
         base in 0..BASES,
         adaptors in prop::collection::vec(0..ADAPTORS, 0..5),
         limit in 500_u64..20_000,

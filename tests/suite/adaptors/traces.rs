@@ -22,7 +22,7 @@ fn letters(outcomes: &[Outcome]) -> String {
 }
 
 #[test]
-fn a_trace_has_allocations_refusals_frees_and_streams_by_number() {
+fn a_trace_records_allocations_errors_frees_and_streams() {
     let backend = backend();
     let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let memory = Logged::new(Limited::new(Device::new(&backend, 0), 1000));
@@ -42,7 +42,7 @@ fn a_trace_has_allocations_refusals_frees_and_streams_by_number() {
 }
 
 #[test]
-fn a_trace_runs_again_on_another_memory() {
+fn a_trace_replays_on_another_memory() {
     let backend = backend();
     let streams = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let text = "alloc 0 200 2\nalloc 1 400 1 on 0\nfree 1\nrefused 4000 4 on 1\nalloc 7 600 1\nfree 0 after 1 0\n";
@@ -63,7 +63,7 @@ fn a_trace_runs_again_on_another_memory() {
 }
 
 #[test]
-fn a_free_in_a_trace_waits_for_its_streams_when_it_runs_again() {
+fn a_replayed_free_waits_for_its_streams() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let trace = Trace::parse("alloc 0 100 1\nfree 0 after 0\n").expect("as it is written");
@@ -76,7 +76,7 @@ fn a_free_in_a_trace_waits_for_its_streams_when_it_runs_again() {
 }
 
 #[test]
-fn a_trace_does_not_run_on_too_few_streams_or_on_another() {
+fn replay_needs_enough_streams_of_one_backend() {
     let (ours, others) = (backend(), backend());
     let trace = Trace::parse("alloc 0 100 1 on 0\nfree 0 after 0 2\n").expect("as it is written");
     let stream = Stream::new(&ours, 0).expect("a stream");
@@ -89,7 +89,7 @@ fn a_trace_does_not_run_on_too_few_streams_or_on_another() {
 }
 
 #[test]
-fn a_size_or_an_alignment_that_no_layout_has_is_refused_and_not_asked_for() {
+fn replay_rejects_impossible_sizes_and_alignments() {
     let backend = backend();
     let text = "alloc 0 0 1\nalloc 1 1 0\nalloc 2 1 3\nalloc 3 18446744073709551615 1\nalloc 4 9223372036854775807 4096\nfree 3\n";
     let outcomes = Trace::parse(text).expect("as it is written").replay(&Device::new(&backend, 0), &[]).expect("no streams");
@@ -114,7 +114,7 @@ fn a_size_or_an_alignment_that_no_layout_has_is_refused_and_not_asked_for() {
 }
 
 #[test]
-fn a_line_that_is_no_event_is_named() {
+fn an_invalid_line_is_an_error_with_its_number() {
     let wrong = [
         "",
         "allocate 0 1 1",
@@ -150,7 +150,7 @@ fn a_line_that_is_no_event_is_named() {
 }
 
 #[test]
-fn a_text_that_was_cut_within_a_line_is_no_trace() {
+fn a_truncated_trace_is_an_error() {
     let text = "alloc 0 4096 256\nalloc 1 4096 256 on 2\nfree 0 after 2\n";
     assert!(Trace::parse(text).is_ok());
     for end in 0..text.len() {
@@ -172,7 +172,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read_back(events in prop::collection::vec(event(), 0..20)) {
+    fn a_written_trace_parses_to_equal_events(events in prop::collection::vec(event(), 0..20)) {
         let events = (0..).zip(events).map(|(number, (kind, size, align, on, after))| match kind {
             0 => Event::Alloc { block: number, size, align, on },
             1 => Event::Refused { size, align, on },
@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_strange_to_read(text in "(alloc|free|refused|on|after|[0-9]{1,21}| |\n|x){0,40}") {
+    fn parsing_arbitrary_text_does_not_panic(text in "(alloc|free|refused|on|after|[0-9]{1,21}| |\n|x){0,40}") {
         if let Ok(trace) = Trace::parse(&text) {
             prop_assert_eq!(Trace::parse(&trace.to_string()), Ok(trace));
         }
@@ -194,7 +194,7 @@ proptest! {
 }
 
 #[test]
-fn a_place_that_is_given_again_before_a_free_returns_is_written_down_after_it() {
+fn an_address_reused_during_a_free_is_logged_after_it() {
     let backend = backend();
     let below = Hooked::new(&backend);
     let memory = Logged::new(below.clone());

@@ -49,7 +49,7 @@ fn names<M: Memory>(memory: &Tracked<M>) -> Vec<(Option<String>, u64, u64)> {
 }
 
 #[test]
-fn two_live_blocks_of_one_name_are_two() {
+fn blocks_of_one_name_are_counted_separately() {
     let (_backend, memory) = tracked();
     let positions = memory.named("positions");
     let first = bytes(&positions, 100).expect("room");
@@ -68,7 +68,7 @@ fn two_live_blocks_of_one_name_are_two() {
 }
 
 #[test]
-fn a_leak_younger_than_a_tick_of_the_clock_is_not_of_age_0() {
+fn a_leak_within_one_clock_tick_has_a_nonzero_age() {
     let memory = Tracked::with_clock(Device::new(&backend(), 0), || 7);
     let leaked = Buffer::<u8, _>::new(memory.clone(), 100).expect("room");
     assert!(memory.report().to_string().ends_with("number 1, less than 10 ms ago"), "{}", memory.report());
@@ -76,7 +76,7 @@ fn a_leak_younger_than_a_tick_of_the_clock_is_not_of_age_0() {
 }
 
 #[test]
-fn the_one_that_was_forgotten_is_reported_with_its_size_its_age_and_its_line() {
+fn a_forgotten_buffer_is_reported_with_size_age_and_line() {
     let (now, memory) = clocked();
     let mut forgotten = 0;
     for number in 1..=100 {
@@ -99,7 +99,7 @@ fn the_one_that_was_forgotten_is_reported_with_its_size_its_age_and_its_line() {
 }
 
 #[test]
-fn a_buffer_that_grows_leaves_nothing_behind() {
+fn a_growing_buffer_leaves_no_leak() {
     let (_backend, memory) = tracked();
     let memory = memory.named("grows");
     let mut buffer = bytes(&memory, 10).expect("room");
@@ -113,7 +113,7 @@ fn a_buffer_that_grows_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_thousand_forgotten_buffers_of_4_mb_are_reported_as_that() {
+fn a_thousand_leaks_of_4_mb_are_reported_together() {
     const LEN: usize = 4_000_000;
     let backend = HostBackend::builder().device_memory(5 << 30).build().expect("a backend");
     let memory = Tracked::new(Host::new(&backend, 0)).named("frame");
@@ -130,7 +130,7 @@ fn a_thousand_forgotten_buffers_of_4_mb_are_reported_as_that() {
 }
 
 #[test]
-fn a_report_lists_the_largest_first_and_sums_first_what_is_most_together() {
+fn a_report_lists_the_largest_leak_and_sum_first() {
     let (_backend, memory) = tracked();
     let make = |memory: &TrackedDevice, len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
     let small = memory.named("small");
@@ -151,7 +151,7 @@ fn around<M: Memory>(memory: M) -> Buffer<u8, M> {
 }
 
 #[test]
-fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
+fn the_caller_line_passes_through_adaptors_and_functions() {
     fn caller<M: Memory>(memory: &Tracked<M>) -> (&'static Location<'static>, u64) {
         let leaks = memory.leaks();
         assert_eq!(leaks.len(), 1);
@@ -201,7 +201,7 @@ fn only<M: Memory>(memory: &Tracked<M>, line: u32) -> (Option<String>, bool, u64
 }
 
 #[test]
-fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it() {
+fn a_manager_s_block_has_its_buffer_name_and_caller_line() {
     let (_backend, memory) = tracked();
     let manager = MemoryManager::new(memory.named("not a buffer's name"));
     let config = BufferConfig::new().with_bytes(0, 1 << 20);
@@ -233,7 +233,7 @@ fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it(
 }
 
 #[test]
-fn a_slab_of_a_pool_has_the_name_of_no_buffer_and_a_block_above_it_has() {
+fn a_pool_s_slab_has_no_buffer_name() {
     let (_backend, memory) = tracked();
     let pool = Pool::builder(memory.clone()).slab(64 << 10).limit(64 << 10).build().expect("a pool");
     let above = Tracked::new(pool);
@@ -244,7 +244,7 @@ fn a_slab_of_a_pool_has_the_name_of_no_buffer_and_a_block_above_it_has() {
 }
 
 #[test]
-fn a_block_of_a_mirror_or_of_frames_has_the_line_that_made_them() {
+fn blocks_of_mirrors_and_frames_have_the_caller_line() {
     let (backend, memory) = tracked();
     let pinned = Tracked::new(Pinned::new(&backend, 0));
     let mut mirror = MirroredBuffer::<u8, _, _>::new(pinned.clone(), memory.clone(), 100).expect("one backend");
@@ -272,7 +272,7 @@ fn a_block_of_a_mirror_or_of_frames_has_the_line_that_made_them() {
 }
 
 #[test]
-fn a_slab_below_a_pool_names_the_line_that_made_the_pool_grow() {
+fn a_slab_has_the_line_that_made_the_pool_grow() {
     let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
     let tracked = Tracked::new(Device::new(&backend, 0));
     let pool = Pool::builder(tracked.clone()).slab(1 << 20).build().expect("a pool");
@@ -291,7 +291,7 @@ fn a_slab_below_a_pool_names_the_line_that_made_the_pool_grow() {
 }
 
 #[test]
-fn a_leak_says_where_it_is_and_on_which_stream_it_was_made() {
+fn a_leak_has_its_location_and_stream() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let pinned = Tracked::new(Pinned::new(&backend, 0));
@@ -307,7 +307,7 @@ fn a_leak_says_where_it_is_and_on_which_stream_it_was_made() {
 }
 
 #[test]
-fn backtraces_are_kept_where_they_are_asked_for_and_as_long_as_the_block() {
+fn backtraces_are_kept_on_request_until_the_free() {
     let (_backend, memory) = tracked();
     let traced = memory.backtraces(true);
     let buffers = [bytes(&memory, 1), bytes(&traced, 2), bytes(&traced.named("traced"), 3), bytes(&traced.backtraces(false), 4)];
@@ -315,7 +315,7 @@ fn backtraces_are_kept_where_they_are_asked_for_and_as_long_as_the_block() {
     assert_eq!(has(&memory), [(1, false), (2, true), (3, true), (4, false)]);
     let leaks = memory.leaks();
     let text = leaks[1].backtrace.as_ref().expect("it was asked for").to_string();
-    assert!(text.contains("backtraces_are_kept_where_they_are_asked_for"), "{text}");
+    assert!(text.contains("backtraces_are_kept_on_request"), "{text}");
     assert!(memory.report().to_string().contains(&text));
     let kept = Arc::downgrade(leaks[2].backtrace.as_ref().expect("it was asked for"));
     drop((buffers, leaks));
@@ -323,7 +323,7 @@ fn backtraces_are_kept_where_they_are_asked_for_and_as_long_as_the_block() {
 }
 
 #[test]
-fn no_panic_hides_a_leak_or_adds_one() {
+fn panics_neither_hide_nor_add_a_leak() {
     let backend = backend();
     let below = Hooked::new(&backend);
     let broken = Arc::new(AtomicU64::new(0));
@@ -359,7 +359,7 @@ fn no_panic_hides_a_leak_or_adds_one() {
 }
 
 #[test]
-fn what_is_refused_is_on_no_list() {
+fn failed_allocations_are_not_tracked() {
     let backend = backend();
     let memory = Tracked::new(Failing::new(Device::new(&backend, 0)).allocs(When::Above(50)));
     let kept = bytes(&memory, 50).expect("not above");
@@ -408,7 +408,7 @@ fn sums_and_peak_are_exact_with_several_threads() {
 }
 
 #[test]
-fn a_report_that_panics_in_a_program_that_does_ends_nothing() {
+fn a_panicking_report_does_not_abort_a_panicking_thread() {
     let backend = backend();
     let is_broken = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&is_broken);
@@ -434,7 +434,7 @@ fn a_report_that_panics_in_a_program_that_does_ends_nothing() {
 const CHILD: &str = "RINGMEM_TEST_LEAK";
 
 #[test]
-fn what_is_left_is_reported_at_the_end_and_nothing_where_nothing_is() {
+fn leaks_are_reported_at_exit() {
     if let Ok(leaks) = std::env::var(CHILD) {
         let memory = Tracked::new(Device::new(&backend(), 0)).named("left");
         let _report = memory.report_at_exit();
@@ -446,7 +446,7 @@ fn what_is_left_is_reported_at_the_end_and_nothing_where_nothing_is() {
     }
     let said = |leaks: &str| {
         let myself = std::env::current_exe().expect("a program has a path");
-        let name = "adaptors::tracking::what_is_left_is_reported_at_the_end_and_nothing_where_nothing_is";
+        let name = "adaptors::tracking::leaks_are_reported_at_exit";
         let output = Command::new(myself).args(["--exact", name]).env(CHILD, leaks).output().expect("it ran a moment ago");
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).expect("text")
@@ -457,7 +457,7 @@ fn what_is_left_is_reported_at_the_end_and_nothing_where_nothing_is() {
 }
 
 #[test]
-fn two_trackers_over_each_other_both_list_a_block() {
+fn two_stacked_trackers_both_list_a_block() {
     let (backend, below) = tracked();
     let kept = bytes(&below, 1).expect("room");
     let above =

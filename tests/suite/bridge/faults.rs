@@ -5,7 +5,7 @@ use ringmem::error::OperationFault;
 use super::*;
 
 #[test]
-fn nothing_is_lost_where_a_tenth_of_all_calls_fails() {
+fn a_tenth_of_failing_calls_loses_no_message() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         for when_executed in [false, true] {
             for seed in 0..4 {
@@ -27,7 +27,7 @@ fn nothing_is_lost_where_a_tenth_of_all_calls_fails() {
 }
 
 #[test]
-fn nothing_is_lost_whatever_call_of_a_long_run_fails() {
+fn a_fault_at_any_call_loses_no_message() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         let mut struck = 0;
         for nth in 1..=50 {
@@ -74,7 +74,7 @@ fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
 }
 
 #[test]
-fn a_fault_at_any_call_both_ways_is_named_by_its_direction_and_loses_nothing() {
+fn a_fault_at_any_call_is_reported_for_its_direction() {
     const COUNT: u64 = 8;
     for strategy in STRATEGIES {
         let placements: &[Placement] =

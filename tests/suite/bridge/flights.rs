@@ -5,7 +5,7 @@ use super::hostile::write;
 use super::*;
 
 #[test]
-fn a_bridge_that_is_dropped_or_forgotten_with_transfers_under_way_harms_nobody() {
+fn a_bridge_dropped_or_forgotten_with_transfers_is_safe() {
     for forget in [false, true] {
         let backend = backend();
         for _ in 0..50 {
@@ -31,7 +31,7 @@ fn a_bridge_that_is_dropped_or_forgotten_with_transfers_under_way_harms_nobody()
 }
 
 #[test]
-fn a_kernel_that_takes_nothing_fills_its_ring_and_no_more() {
+fn an_idle_kernel_s_ring_fills_up_to_its_capacity() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         let backend = backend();
         let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, Placement::SPLIT, 4));
@@ -50,7 +50,7 @@ fn a_kernel_that_takes_nothing_fills_its_ring_and_no_more() {
 }
 
 #[test]
-fn the_ends_outlive_the_bridge_and_the_backend_s_last_handle() {
+fn the_ends_outlive_the_bridge_and_the_backend() {
     for strategy in STRATEGIES {
         let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
         let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::SPLIT };
@@ -89,7 +89,7 @@ unsafe fn freezes(host: &dyn KernelHost, _: &[u64]) {
 }
 
 #[test]
-fn a_pump_that_is_dropped_under_a_frozen_kernel_goes_and_leaves_the_kernel_its_rings() {
+fn dropping_a_pump_keeps_the_rings_of_a_running_kernel() {
     let backend = backend();
     let image = Image { host: &[Entry { name: "freezes", arguments: 0, run: freezes }], ..IMAGE };
     let module = Module::load(&backend, &image, &ABI).expect("our ABI");

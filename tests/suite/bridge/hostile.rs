@@ -24,7 +24,7 @@ const QUEUED_OR_NOT: [TransferStrategy; 2] = [TransferStrategy::Sync, TransferSt
 const PLACEMENTS: [Placement; 4] = [Placement::DEVICE, Placement::SPLIT, Placement::PINNED, Placement::UNIFIED];
 
 #[test]
-fn an_index_that_cannot_be_true_is_corrupt_moves_nothing_and_can_be_taken_back() {
+fn an_impossible_index_is_corrupt_and_recoverable() {
     for (strategy, placement) in QUEUED_OR_NOT.into_iter().flat_map(|strategy| PLACEMENTS.map(|placement| (strategy, placement))) {
         for lie in [START.wrapping_sub(1), START.wrapping_add(5), START ^ 1 << 63, 0x5555_5555] {
             let backend = backend();
@@ -60,7 +60,7 @@ fn an_index_that_cannot_be_true_is_corrupt_moves_nothing_and_can_be_taken_back()
 }
 
 #[test]
-fn what_says_how_far_a_failed_flush_got_is_not_believed_beyond_what_was_sent() {
+fn a_failed_flush_does_not_trust_an_impossible_tail() {
     for strategy in QUEUED_OR_NOT {
         let backend = backend();
         let Opened { mut sender, mut bridge, .. } = open(&backend, &Options { start: START, ..options(strategy, Placement::SPLIT, 4) });
@@ -83,7 +83,7 @@ fn what_says_how_far_a_failed_flush_got_is_not_believed_beyond_what_was_sent() {
 }
 
 #[test]
-fn what_says_whether_answers_were_given_back_is_one_index_or_the_other() {
+fn a_failed_release_does_not_trust_an_impossible_head() {
     let backend = backend();
     let options = Options { start: START, ..options(TransferStrategy::Sync, Placement::SPLIT, 4) };
     let Opened { mut receiver, mut bridge, .. } = open(&backend, &options);
@@ -104,7 +104,7 @@ fn what_says_whether_answers_were_given_back_is_one_index_or_the_other() {
 }
 
 #[test]
-fn a_pump_gives_up_on_a_kernel_that_lies_and_says_why() {
+fn a_pump_stops_on_a_corrupt_index_and_returns_the_error() {
     let backend = backend();
     let Opened { bridge, .. } = open(&backend, &Options { start: START, ..options(TransferStrategy::Async, Placement::SPLIT, 4) });
     let [_, down] = bridge.addresses().expect("addresses");
@@ -115,7 +115,7 @@ fn a_pump_gives_up_on_a_kernel_that_lies_and_says_why() {
 }
 
 #[test]
-fn a_pump_that_is_told_to_stop_brings_what_the_kernel_had_published() {
+fn a_stopping_pump_delivers_published_answers() {
     for strategy in [TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 2000 }] {
         for placement in [Placement::DEVICE, Placement::SPLIT] {
             let backend = backend();

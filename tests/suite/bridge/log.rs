@@ -40,7 +40,7 @@ fn touched(call: &Call) -> [Option<[u64; 2]>; 2] {
     [call.from, call.to].map(|place| place.map(|place| [place, place + call.bytes]))
 }
 
-fn touches_only_what_is_live(log: &[Call], works: &[Work]) {
+fn accesses_only_live_memory(log: &[Call], works: &[Work]) {
     for work in works {
         for range in touched(&work.call).into_iter().flatten() {
             let of = |place: Option<u64>, bytes: u64| place.is_some_and(|place| overlap(range, [place, place + bytes]));
@@ -75,7 +75,7 @@ fn writes_data_before_the_index(works: &[Work], index: u64) {
 }
 
 #[test]
-fn every_call_is_in_order_by_the_rules_of_who_knows_only_the_log() {
+fn the_call_log_obeys_the_ordering_rules() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }] {
         for failing in [None, Some(false), Some(true)] {
             let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true));
@@ -97,7 +97,7 @@ fn every_call_is_in_order_by_the_rules_of_who_knows_only_the_log() {
             let log = backend.call_log();
             let works = works(&log);
             assert!(works.len() > 100, "{} works", works.len());
-            touches_only_what_is_live(&log, &works);
+            accesses_only_live_memory(&log, &works);
             writes_data_before_the_index(&works, up.own);
         }
     }

@@ -88,7 +88,7 @@ impl Kernel {
 }
 
 #[test]
-fn nothing_is_lost_of_large_messages_in_small_rings_whoever_stands_still_and_whatever_fails() {
+fn large_messages_in_small_rings_survive_faults_and_stalls() {
     const COUNT: u64 = 40;
     let (mut failures, mut runs) = (0, 0);
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }] {

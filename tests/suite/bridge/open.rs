@@ -11,7 +11,7 @@ fn live(backend: &HostBackend) -> [u64; 3] {
 }
 
 #[test]
-fn a_bridge_that_cannot_be_opened_leaves_nothing_whichever_call_fails() {
+fn a_failed_open_leaves_nothing_allocated() {
     for (strategy, placement, calls) in [
         (TransferStrategy::Unified, Placement::PINNED, [2, 0, 0]),
         (TransferStrategy::Sync, Placement::UNIFIED, [6, 0, 2]),
@@ -30,7 +30,7 @@ fn a_bridge_that_cannot_be_opened_leaves_nothing_whichever_call_fails() {
 }
 
 #[test]
-fn a_full_device_is_an_error_and_what_is_there_stays() {
+fn a_full_device_is_an_error_and_keeps_existing_memory() {
     let backend = backend();
     let kept = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &vec![7; (1 << 20) - 4096]).expect("room");
     let before = live(&backend);
@@ -45,7 +45,7 @@ fn a_full_device_is_an_error_and_what_is_there_stays() {
 }
 
 #[test]
-fn a_ring_in_pinned_memory_is_refused_where_stores_to_it_are_not_seen() {
+fn pinned_rings_need_system_scope_visibility() {
     let backend = Clean::build(HostBackend::builder().system_scope(false).device_memory(1 << 20));
     for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
         for (placement, served) in [(Placement::PINNED, false), (Placement::SPLIT, false), (Placement::DEVICE, true)] {
@@ -63,7 +63,7 @@ fn is_shared(strategy: TransferStrategy) -> bool {
 
 #[test]
 #[ignore = "wants an environment of its own"]
-fn nothing_is_shared() {
+fn shared_rings_are_rejected_under_explicit_dma() {
     let backend = backend();
     assert_eq!(MemoryVisibility::detect(&backend, 0).expect("a device").visibility, MemoryVisibility::ExplicitDma);
     let seen = backend.capabilities(0).expect("a device");
@@ -76,10 +76,10 @@ fn nothing_is_shared() {
 }
 
 #[test]
-fn one_ring_for_both_sides_is_refused_where_nothing_is_shared() {
+fn ringmem_visibility_dma_disables_shared_rings() {
     let program = std::env::current_exe().expect("this test's program");
     let output = std::process::Command::new(program)
-        .args(["--exact", "bridge::open::nothing_is_shared", "--ignored"])
+        .args(["--exact", "bridge::open::shared_rings_are_rejected_under_explicit_dma", "--ignored"])
         .env("RINGMEM_VISIBILITY", "dma")
         .output()
         .expect("it runs");
@@ -88,7 +88,7 @@ fn one_ring_for_both_sides_is_refused_where_nothing_is_shared() {
 }
 
 #[test]
-fn a_launch_that_is_over_takes_up_no_place_among_those_that_use_the_rings() {
+fn used_by_forgets_finished_launches() {
     for placement in [Placement::DEVICE, Placement::SPLIT] {
         let backend = backend();
         let Rig { mut sender, mut bridge, kernel, .. } = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 1);

@@ -12,7 +12,7 @@ fn placements(strategy: TransferStrategy) -> Vec<Placement> {
 }
 
 #[test]
-fn every_message_arrives_once_in_order_by_every_strategy_between_every_pair_of_places() {
+fn every_strategy_and_placement_keeps_message_order() {
     for strategy in STRATEGIES {
         for placement in placements(strategy) {
             for capacity in [1, 4, 64] {
@@ -32,7 +32,7 @@ fn every_message_arrives_once_in_order_by_every_strategy_between_every_pair_of_p
 }
 
 #[test]
-fn the_rings_to_the_device_and_back_need_not_be_of_one_length() {
+fn rings_may_have_different_capacities() {
     for strategy in STRATEGIES {
         for capacity in [[1, 64], [64, 1], [2, 8]] {
             let placement = placements(strategy)[0];
@@ -45,7 +45,7 @@ fn the_rings_to_the_device_and_back_need_not_be_of_one_length() {
 }
 
 #[test]
-fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
+fn a_flush_makes_one_copy_or_two_and_one_publication() {
     let backend = backend();
     let Opened { mut sender, mut bridge, .. } =
         open(&backend, &Options { start: 6, ..options(TransferStrategy::Sync, Placement::SPLIT, 8) });
@@ -81,7 +81,7 @@ fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
 }
 
 #[test]
-fn a_blocking_flush_to_a_ring_in_pinned_memory_asks_the_backend_for_nothing() {
+fn a_flush_to_a_pinned_ring_makes_no_backend_calls() {
     let backend = backend();
     let Opened { mut sender, mut bridge, .. } = open(&backend, &options(TransferStrategy::Sync, Placement::PINNED, 8));
     backend.set_faults(&Faults::new());
@@ -97,7 +97,7 @@ fn a_blocking_flush_to_a_ring_in_pinned_memory_asks_the_backend_for_nothing() {
 }
 
 #[test]
-fn one_ring_for_both_sides_copies_nothing_fences_and_knows_what_waits() {
+fn a_shared_ring_needs_fences_and_no_copies() {
     for strategy in [TransferStrategy::Unified, TransferStrategy::Flagged] {
         let backend = backend();
         let before = backend.counters();
@@ -114,7 +114,7 @@ fn one_ring_for_both_sides_copies_nothing_fences_and_knows_what_waits() {
 }
 
 #[test]
-fn the_strategy_follows_what_is_visible() {
+fn the_strategy_follows_the_visibility() {
     use ringmem::MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};
     let seen = backend().capabilities(0).expect("a device");
     let mut unseen = seen.clone();
@@ -135,7 +135,7 @@ fn the_strategy_follows_what_is_visible() {
 type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, ringmem::Error>;
 
 #[test]
-fn looks_are_no_more_than_the_interval_allows_whatever_asks_for_them() {
+fn polls_are_limited_by_the_interval() {
     let polls: Flush = |bridge| bridge.poll().map(|moved| moved[0]);
     let flushes: [(Flush, [bool; 2]); 3] =
         [(polls, [true; 2]), (|bridge| bridge.flush_to_device(), [true, false]), (|bridge| bridge.flush_to_host(), [false, true])];
@@ -163,7 +163,7 @@ fn looks_are_no_more_than_the_interval_allows_whatever_asks_for_them() {
 }
 
 #[test]
-fn what_is_sent_after_a_long_time_of_nothing_is_looked_for_at_once() {
+fn sending_after_idle_time_resets_the_poll_interval() {
     let backend = backend();
     let strategy = TransferStrategy::DmaPolling { poll_interval_us: 1000 };
     let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 8));
@@ -186,7 +186,7 @@ fn what_is_sent_after_a_long_time_of_nothing_is_looked_for_at_once() {
 }
 
 #[test]
-fn a_flush_writes_one_index_word_also_where_the_one_before_could_write_none() {
+fn a_flush_writes_one_index_even_after_a_failed_publication() {
     let backend = backend();
     let Opened { mut receiver, mut bridge, .. } = open(&backend, &options(TransferStrategy::Sync, Placement::DEVICE, 8));
     let [_, down] = bridge.addresses().expect("addresses");

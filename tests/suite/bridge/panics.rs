@@ -27,7 +27,7 @@ const MOVED: [TransferStrategy; 3] =
     [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
 
 #[test]
-fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
+fn a_panic_during_a_flush_loses_no_message() {
     const COUNT: u64 = 30;
     let work = || {
         for strategy in MOVED {
@@ -67,7 +67,7 @@ fn a_panic_in_the_middle_of_a_flush_loses_nothing_also_where_calls_fail() {
 }
 
 #[test]
-fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
+fn a_panicking_pump_thread_disconnects_both_ends() {
     for strategy in MOVED {
         for reading in [1, 2, 3, 4, 5, 6, 7, 8, 50] {
             for stops in [false, true] {
@@ -106,7 +106,7 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
 }
 
 #[test]
-fn a_pump_whose_thread_panics_while_it_stops_says_so() {
+fn stop_returns_the_panic_of_the_pump_thread() {
     for strategy in MOVED {
         let left = Arc::new(AtomicI64::new(0));
         let backend = panicking("ringmem-pump", &left);

@@ -5,7 +5,7 @@ use super::hostile::write;
 use super::*;
 
 #[test]
-fn a_pump_brings_everything_through_and_gives_the_bridge_back() {
+fn a_pump_transfers_all_messages_and_returns_the_bridge() {
     for strategy in STRATEGIES {
         let backend = backend();
         let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::DEVICE };
@@ -28,7 +28,7 @@ fn a_pump_brings_everything_through_and_gives_the_bridge_back() {
 }
 
 #[test]
-fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
+fn a_pump_stops_after_repeated_failures_without_loss() {
     let backend = backend();
     let Rig { mut sender, mut receiver, bridge, kernel } = rig(&backend, &options(TransferStrategy::Async, Placement::DEVICE, 16), 10);
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
@@ -57,7 +57,7 @@ fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
 }
 
 #[test]
-fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
+fn a_pump_stops_after_64_failed_polls() {
     let backend = backend();
     let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
     let Opened { bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 4));
@@ -69,7 +69,7 @@ fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
 }
 
 #[test]
-fn a_pump_gives_up_where_one_direction_fails_however_well_the_other_goes() {
+fn a_pump_stops_when_one_direction_keeps_failing() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
     backend.set_faults(&Faults::new().on(Verb::Publish, Fault::from(1).when_executed()));
@@ -80,7 +80,7 @@ fn a_pump_gives_up_where_one_direction_fails_however_well_the_other_goes() {
 }
 
 #[test]
-fn a_pump_gives_up_where_no_answer_gets_through_though_every_look_does() {
+fn a_pump_stops_when_no_answer_can_be_copied() {
     let backend = backend();
     let Opened { bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
     let [_, down] = bridge.addresses().expect("addresses");
@@ -92,7 +92,7 @@ fn a_pump_gives_up_where_no_answer_gets_through_though_every_look_does() {
 }
 
 #[test]
-fn failures_with_something_moved_between_them_stop_no_pump() {
+fn interrupted_failures_do_not_stop_a_pump() {
     for verb in [Verb::Copy, Verb::Publish, Verb::Wait] {
         for when_executed in [false, true] {
             let backend = backend();
@@ -120,7 +120,7 @@ fn failures_with_something_moved_between_them_stop_no_pump() {
 }
 
 #[test]
-fn a_pump_has_nothing_to_do_where_both_sides_share_what_waits() {
+fn a_pump_of_shared_rings_sleeps_between_polls() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Unified, Placement::PINNED, 4));
     sender.push(message(0)).expect("room");
@@ -135,7 +135,7 @@ fn a_pump_has_nothing_to_do_where_both_sides_share_what_waits() {
 }
 
 #[test]
-fn a_pump_that_is_told_to_stop_waits_no_longer_than_it_may_for_a_kernel_that_takes_nothing() {
+fn stop_waits_at_most_its_timeout_for_a_full_ring() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
     let pump = bridge.pump().expect("a thread");
@@ -150,7 +150,7 @@ fn a_pump_that_is_told_to_stop_waits_no_longer_than_it_may_for_a_kernel_that_tak
 }
 
 #[test]
-fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it() {
+fn a_forgotten_pump_continues_under_backpressure() {
     for strategy in STRATEGIES {
         let backend = backend();
         let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::DEVICE };

@@ -49,7 +49,7 @@ fn channel(backend: &Arc<HostBackend>, image: &Image, options: &Options<'_>) -> 
 }
 
 #[test]
-fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_or_answered_twice() {
+fn a_restarted_kernel_loses_and_repeats_no_message() {
     let image = Image { host: &[Entry { name: "dies", arguments: 4, run: dies }], ..IMAGE };
     for strategy in STRATEGIES {
         let backend = backend();
@@ -79,7 +79,7 @@ fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_o
 }
 
 #[test]
-fn what_waits_for_a_kernel_is_what_it_has_not_taken() {
+fn input_waiting_counts_messages_the_kernel_has_not_taken() {
     for strategy in STRATEGIES {
         let backend = backend();
         let mut channel = channel(&backend, &IMAGE, &Options { strategy: Some(strategy), ..Options::new("echo") });

@@ -8,7 +8,7 @@ use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
 use super::*;
 
 #[test]
-fn who_sleeps_at_an_end_is_woken_by_the_bridge() {
+fn the_bridge_wakes_sleepers_at_both_ends() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         let backend = backend();
         let Rig { sender, receiver, bridge, kernel } = rig(&backend, &options(strategy, Placement::DEVICE, 4), 200);
@@ -54,7 +54,7 @@ const ENDS: [Goes; 4] = [
 ];
 
 #[test]
-fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
+fn ending_the_bridge_wakes_sleepers_at_both_ends() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         for goes in ENDS {
             let backend = backend();
@@ -82,7 +82,7 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
 }
 
 #[test]
-fn a_bridge_that_was_given_up_is_there_again_when_it_is_pumped_again() {
+fn a_stopped_bridge_reconnects_when_pumped_again() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         let backend = backend();
         let Rig { sender, receiver, bridge, kernel } = rig(&backend, &options(strategy, Placement::DEVICE, 4), 3);

@@ -17,7 +17,7 @@ fn leave<F: Future + Unpin>(mut future: F, forget: bool) {
 }
 
 #[test]
-fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_keeps_nothing() {
+fn a_dropped_or_forgotten_future_loses_no_message() {
     const COUNT: u64 = 40;
     for strategy in STRATEGIES {
         for how in [WaitStrategy::SpinYield { polls: 0 }, WaitStrategy::Sleep { polls: 0 }] {
@@ -62,7 +62,7 @@ fn a_future_at_a_bridge_s_end_that_is_dropped_or_forgotten_loses_nothing_and_kee
 }
 
 #[test]
-fn the_future_of_a_kernel_that_is_dropped_or_forgotten_keeps_no_ring() {
+fn a_dropped_or_forgotten_kernel_future_keeps_no_ring() {
     for strategy in STRATEGIES {
         for forget in [false, true] {
             let backend = backend();
@@ -81,7 +81,7 @@ fn the_future_of_a_kernel_that_is_dropped_or_forgotten_keeps_no_ring() {
 
 #[test]
 #[cfg(feature = "futures")]
-fn a_stream_or_a_sink_that_is_forgotten_keeps_its_ring_alone() {
+fn a_forgotten_stream_or_sink_keeps_only_its_ring() {
     for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
         let backend = backend();
         let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, placement(strategy), 2));
@@ -102,7 +102,7 @@ fn a_stream_or_a_sink_that_is_forgotten_keeps_its_ring_alone() {
 }
 
 #[test]
-fn a_batch_that_is_forgotten_goes_with_the_next_message_whatever_the_strategy() {
+fn a_forgotten_batch_is_sent_with_the_next_message() {
     for strategy in STRATEGIES {
         let backend = backend();
         let Rig { mut sender, mut receiver, mut bridge, kernel } = rig(&backend, &options(strategy, placement(strategy), 8), 8);
@@ -129,7 +129,7 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_whatever_the_strategy() 
 }
 
 #[test]
-fn a_task_that_waits_at_an_end_is_told_when_the_bridge_goes() {
+fn ending_the_bridge_ends_waiting_tasks() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         for goes in [false, true] {
             let backend = backend();

@@ -11,7 +11,7 @@ use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persiste
 use super::*;
 
 #[test]
-fn a_kernel_that_was_told_not_to_wait_leaves_and_check_says_so() {
+fn a_kernel_past_its_idle_deadline_exits_with_a_fault() {
     let options = Options { idle: Duration::from_millis(5), ..Options::new("echo") };
     let backend = backend();
     let mut channel = match open(&backend, &options) {
@@ -121,7 +121,7 @@ const BROKEN: Image = Image {
 };
 
 #[test]
-fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
+fn a_kernel_that_exits_before_activation_fails_open() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     for (kernel, expected, words) in [
@@ -140,7 +140,7 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
 }
 
 #[test]
-fn a_kernel_that_goes_without_a_word_is_told_by_what_its_launch_failed_with() {
+fn an_abrupt_exit_returns_the_error_of_the_launch() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: these kernels take no own arguments.
@@ -184,7 +184,7 @@ unsafe fn handler_panics(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
+fn a_reported_fault_takes_precedence_over_the_launch_error() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     for panics in 1..=5 {
@@ -202,7 +202,7 @@ fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
 }
 
 #[test]
-fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
+fn a_terminated_kernel_has_ended_when_its_launch_completes() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no own arguments.
@@ -214,7 +214,7 @@ fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
 }
 
 #[test]
-fn a_kernel_that_leaves_half_a_record_of_telemetry_is_told_by_that() {
+fn torn_telemetry_at_exit_is_an_error_of_close() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no own arguments.
@@ -224,7 +224,7 @@ fn a_kernel_that_leaves_half_a_record_of_telemetry_is_told_by_that() {
 }
 
 #[test]
-fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left() {
+fn an_unresponsive_kernel_is_an_error_and_keeps_its_memory() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     let options = Options { timeout: Duration::from_millis(300), ..Options::new("deaf") };

@@ -33,7 +33,7 @@ fn all_ways() -> impl Iterator<Item = Options<'static>> {
 }
 
 #[test]
-fn a_hundred_messages_are_a_hundred_transfers_there_and_one_back() {
+fn each_send_is_one_copy_and_answers_share_one_copy() {
     for way in all_ways() {
         let backend = logging();
         let mut channel = open(&backend, &way).expect("a channel");
@@ -77,7 +77,7 @@ fn blocking(options: Options<'static>) -> (Clean, Channel<Echo, Echo>) {
 }
 
 #[test]
-fn who_sends_looks_back_where_nothing_moves_or_nothing_more_fits() {
+fn send_polls_only_when_a_ring_is_full() {
     let (backend, mut channel) = blocking(Options { input_capacity: 4, ..Options::new("echo") });
     channel.command(Command::PAUSE).expect("it is acted on");
     let before = backend.counters();
@@ -92,7 +92,7 @@ fn who_sends_looks_back_where_nothing_moves_or_nothing_more_fits() {
 }
 
 #[test]
-fn who_sends_looks_back_in_time_for_a_kernel_that_answers_each_message() {
+fn send_polls_before_the_output_ring_fills() {
     let (backend, mut channel) = blocking(Options { output_capacity: 16, ..Options::new("echo") });
     channel.command(Command::PAUSE).expect("it is acted on");
     let before = backend.counters();
@@ -109,7 +109,7 @@ fn who_sends_looks_back_in_time_for_a_kernel_that_answers_each_message() {
 }
 
 #[test]
-fn who_receives_looks_for_answers_first() {
+fn receive_polls_for_answers_before_sending() {
     let (backend, mut channel) = blocking(Options::new("echo"));
     let mut batch = channel.send_batch(64);
     for id in 0..10 {

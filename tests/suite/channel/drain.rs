@@ -9,7 +9,7 @@ use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persiste
 use super::*;
 
 #[test]
-fn a_drain_leaves_all_answers_to_be_received() {
+fn drain_leaves_all_answers_receivable() {
     for pause in [false, true] {
         let backend = backend();
         let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
@@ -32,7 +32,7 @@ fn a_drain_leaves_all_answers_to_be_received() {
 }
 
 #[test]
-fn a_drain_takes_along_what_has_not_reached_the_kernel_s_ring() {
+fn drain_flushes_messages_still_on_the_host() {
     for way in ways() {
         let (backend, mut channel) = with_a_batch(&way);
         backend.set_faults(&(1..=60).fold(Faults::new(), |faults, nth| faults.on(Verb::Copy, host::Fault::nth(nth))));
@@ -57,7 +57,7 @@ fn paused_and_full(way: &Options<'static>) -> (Clean, Channel<Echo, Echo>, u64) 
 }
 
 #[test]
-fn a_drain_of_a_paused_kernel_answers_all_however_much_waits() {
+fn drain_answers_everything_a_paused_kernel_has_queued() {
     for way in ways() {
         let (_backend, mut channel, sent) = paused_and_full(&way);
         channel.drain().expect("it leaves");
@@ -70,7 +70,7 @@ fn a_drain_of_a_paused_kernel_answers_all_however_much_waits() {
 }
 
 #[test]
-fn closing_a_kernel_that_was_told_to_end_is_no_failure_whatever_it_left() {
+fn close_after_terminate_succeeds_with_messages_left() {
     for way in ways() {
         let (_backend, mut channel, _) = paused_and_full(&way);
         channel.command(Command::TERMINATE).expect("it is acted on");
@@ -80,7 +80,7 @@ fn closing_a_kernel_that_was_told_to_end_is_no_failure_whatever_it_left() {
 }
 
 #[test]
-fn a_drain_says_what_keeps_messages_from_the_kernel() {
+fn drain_returns_the_error_that_blocks_messages() {
     for way in ways().into_iter().skip(SHARED) {
         let (backend, mut channel) = with_a_batch(&way);
         backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)).on(Verb::Publish, host::Fault::from(1)));
@@ -95,7 +95,7 @@ fn a_drain_says_what_keeps_messages_from_the_kernel() {
 }
 
 #[test]
-fn closing_makes_room_for_answers_that_nobody_has_received() {
+fn close_makes_room_for_unreceived_answers() {
     for way in ways() {
         let backend = backend();
         let options = Options { output_capacity: 2, ..way };
@@ -133,7 +133,7 @@ unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
 
 /// Runs for longer than a kernel without progress may take.
 #[test]
-fn a_kernel_that_gets_on_is_not_given_up() {
+fn close_waits_for_a_kernel_that_makes_progress() {
     let backend = backend();
     let module = load(&backend, &Image { host: &[Entry { name: "slow", arguments: 4, run: slow }], ..IMAGE });
     let options = Options { batch: 1, timeout: Duration::from_secs(3), ..Options::new("slow") };

@@ -62,7 +62,7 @@ fn dumped(channel: &mut Channel<Echo, Echo>) -> (String, String) {
 }
 
 #[test]
-fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
+fn a_dump_finds_a_kernel_stuck_in_its_handler() {
     let backend = backend();
     let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck }], ..IMAGE });
     let options = Options { batch: 2, stuck_after: Duration::from_millis(5), ..Options::new("stuck") };
@@ -85,7 +85,7 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
 }
 
 #[test]
-fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
+fn a_dump_of_copied_rings_shows_both_halves() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }] {
         let backend = backend();
         let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck_too }], ..IMAGE });
@@ -135,7 +135,7 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
 }
 
 #[test]
-fn a_dump_says_what_has_not_been_moved_and_where_it_cannot_look() {
+fn a_dump_shows_unmoved_messages_and_failed_reads() {
     let options = Options { strategy: Some(TransferStrategy::Sync), ..Options::new("echo") };
     let backend = backend();
     let mut channel = open(&backend, &options).expect("a channel");
@@ -157,7 +157,7 @@ fn a_dump_says_what_has_not_been_moved_and_where_it_cannot_look() {
 }
 
 #[test]
-fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
+fn a_dump_reads_the_kernel_s_indices_in_every_placement() {
     for way in ways().into_iter().skip(SHARED) {
         let backend = backend();
         let mut channel = open(&backend, &Options { start: u64::MAX - 3, ..way }).expect("a channel");
@@ -176,7 +176,7 @@ fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
 }
 
 #[test]
-fn a_paused_kernel_says_by_whom_and_what_waits() {
+fn a_dump_of_a_paused_kernel_names_command_and_queue() {
     let backend = backend();
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.command(Command::PAUSE).expect("paused");
@@ -189,7 +189,7 @@ fn a_paused_kernel_says_by_whom_and_what_waits() {
 }
 
 #[test]
-fn a_faulted_kernel_says_why() {
+fn a_dump_of_a_faulted_kernel_names_the_fault() {
     let backend = backend();
     let module = load(&backend, &IMAGE);
     let options = Options { idle: Duration::from_secs(600), ..Options::new("echo") };

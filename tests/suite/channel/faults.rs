@@ -97,7 +97,7 @@ fn is_of(verb: Verb, error: &Error) -> bool {
 const QUEUED: [Verb; 3] = [Verb::Copy, Verb::Publish, Verb::Launch];
 
 #[test]
-fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
+fn a_fault_at_any_call_is_reported_and_leaks_nothing() {
     for way in ways() {
         let whole = backend();
         whole.set_faults(&Faults::new());
@@ -132,7 +132,7 @@ fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
 }
 
 #[test]
-fn a_flush_that_fails_is_returned_by_the_call_that_made_it_and_loses_no_message() {
+fn a_failed_flush_is_returned_and_loses_no_message() {
     for way in ways().into_iter().skip(SHARED) {
         let backend = backend();
         let mut channel = open(&backend, &Options { input_capacity: 2, ..way.clone() }).expect("a channel");

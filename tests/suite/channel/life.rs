@@ -31,7 +31,7 @@ fn an_open_channel_is_active_and_answers_in_order() {
 }
 
 #[test]
-fn a_channel_that_was_told_to_end_has_ended() {
+fn close_after_terminate_succeeds() {
     let backend = backend();
     for _ in 0..200 {
         let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
@@ -41,7 +41,7 @@ fn a_channel_that_was_told_to_end_has_ended() {
 }
 
 #[test]
-fn a_command_to_a_kernel_that_has_left_is_an_error() {
+fn a_command_to_an_ended_kernel_is_an_error() {
     let backend = backend();
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.drain().expect("it leaves");
@@ -50,7 +50,7 @@ fn a_command_to_a_kernel_that_has_left_is_an_error() {
 }
 
 #[test]
-fn close_answers_what_was_sent() {
+fn close_processes_all_sent_messages() {
     let backend = backend();
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     for id in 0..300 {
@@ -61,7 +61,7 @@ fn close_answers_what_was_sent() {
 }
 
 #[test]
-fn channels_of_one_backend_have_an_epoch_each() {
+fn each_channel_of_a_backend_has_its_own_epoch() {
     let backend = backend();
     let mut channels: Vec<_> = (0..3).map(|_| open(&backend, &Options::new("echo")).expect("a channel")).collect();
     let epochs: Vec<u64> = channels.iter().map(|channel| channel.control().epoch).collect();
@@ -95,7 +95,7 @@ fn dropping_a_channel_ends_its_kernel_and_frees_its_memory() {
 }
 
 #[test]
-fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stopped() {
+fn a_restarted_kernel_continues_where_the_last_one_stopped() {
     for way in ways() {
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");
@@ -127,7 +127,7 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
 }
 
 #[test]
-fn a_kernel_is_launched_again_however_often_also_one_that_was_paused() {
+fn a_kernel_can_be_restarted_a_hundred_times() {
     for way in ways() {
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");
@@ -171,7 +171,7 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
 }
 
 #[test]
-fn whatever_call_fails_in_the_life_of_a_channel_nothing_is_lost_and_nothing_stays() {
+fn a_failed_call_in_a_channel_s_life_leaks_nothing() {
     let [mut lives, mut whole] = [0, 0];
     for way in ways() {
         for verb in [Verb::Allocate, Verb::OpenStream, Verb::Copy, Verb::Publish, Verb::Launch, Verb::Wait, Verb::Synchronize, Verb::Mark] {

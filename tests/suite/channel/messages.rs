@@ -11,7 +11,7 @@ fn waiting(channel: &mut Channel<Echo, Echo>) -> (u64, u64) {
 }
 
 #[test]
-fn a_full_ring_gives_the_message_back() {
+fn try_send_on_a_full_ring_returns_the_message() {
     let options = Options { input_capacity: 2, output_capacity: 1, ..Options::new("echo") };
     let backend = backend();
     let mut channel = open(&backend, &options).expect("a channel");
@@ -23,7 +23,7 @@ fn a_full_ring_gives_the_message_back() {
 }
 
 #[test]
-fn batches_publish_together_and_what_waits_is_counted() {
+fn batches_publish_together_and_waiting_messages_are_counted() {
     let backend = backend();
     let mut channel = open(&backend, &Options { output_capacity: 16, ..Options::new("echo") }).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
@@ -46,7 +46,7 @@ fn batches_publish_together_and_what_waits_is_counted() {
 }
 
 #[test]
-fn a_paused_channel_takes_nothing_until_it_is_active_again() {
+fn a_paused_channel_processes_nothing_until_activated() {
     let backend = backend();
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
@@ -62,7 +62,7 @@ fn a_paused_channel_takes_nothing_until_it_is_active_again() {
 }
 
 #[test]
-fn who_asks_what_waits_causes_no_more_looks_than_the_interval_allows() {
+fn input_waiting_polls_within_the_interval() {
     let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
     let backend = backend();
     let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
@@ -82,7 +82,7 @@ fn who_asks_what_waits_causes_no_more_looks_than_the_interval_allows() {
 }
 
 #[test]
-fn every_way_to_a_kernel_carries_every_message_there_and_back() {
+fn every_strategy_transfers_all_messages_both_ways() {
     for way in ways() {
         let options = Options { input_capacity: 16, output_capacity: 8, batch: 4, start: u64::MAX - 20, ..way };
         let backend = backend();
@@ -105,7 +105,7 @@ fn every_way_to_a_kernel_carries_every_message_there_and_back() {
 }
 
 #[test]
-fn what_waits_in_a_shared_ring_is_counted_and_dumped_whatever_its_kind() {
+fn messages_in_a_shared_ring_are_counted_and_dumped() {
     for way in ways().into_iter().take(SHARED) {
         let backend = backend();
         let mut channel = open(&backend, &Options { output_capacity: 16, start: u64::MAX - 3, ..way }).expect("a channel");
@@ -134,7 +134,7 @@ fn what_waits_in_a_shared_ring_is_counted_and_dumped_whatever_its_kind() {
 }
 
 #[test]
-fn a_batch_goes_when_it_is_flushed() {
+fn flush_sends_a_batch() {
     for way in ways() {
         let (_backend, mut channel) = with_a_batch(&way);
         let mut received = 0;
@@ -151,7 +151,7 @@ fn a_batch_goes_when_it_is_flushed() {
 }
 
 #[test]
-fn a_batch_moves_also_with_who_asks_for_answers() {
+fn output_waiting_sends_a_batch() {
     for way in ways() {
         let (_backend, mut channel) = with_a_batch(&way);
         eventually("all are answered", || channel.output_waiting().expect("no fault") == 10);
@@ -162,7 +162,7 @@ fn a_batch_moves_also_with_who_asks_for_answers() {
 }
 
 #[test]
-fn who_receives_nothing_stops_the_kernel_and_loses_nothing() {
+fn a_channel_without_receiver_stalls_and_loses_nothing() {
     for way in ways() {
         let options = Options { input_capacity: 4, output_capacity: 4, batch: 2, start: u64::MAX - 3, ..way.clone() };
         let backend = backend();
@@ -188,7 +188,7 @@ fn who_receives_nothing_stops_the_kernel_and_loses_nothing() {
 }
 
 #[test]
-fn a_batch_that_is_forgotten_goes_with_the_next_message_and_is_received_once() {
+fn a_forgotten_batch_is_sent_with_the_next_message() {
     for way in ways() {
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");

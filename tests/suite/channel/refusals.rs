@@ -11,7 +11,7 @@ use ringmem_kernels::histogram::{Chunk, Counted};
 use super::*;
 
 #[test]
-fn what_cannot_be_opened_says_why_and_leaves_nothing() {
+fn open_rejects_invalid_options_and_allocates_nothing() {
     let backend = backend();
     let fails = |options: Options<'_>| open(&backend, &options).expect_err("an error");
     let usual = || Options::new("echo");
@@ -37,7 +37,7 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
 }
 
 #[test]
-fn a_kernel_that_cannot_start_says_which_fault() {
+fn open_returns_the_start_fault_of_the_kernel() {
     let backend = backend();
     let module = load(&backend, &IMAGE);
     // SAFETY: `echo` takes no own arguments.
@@ -53,7 +53,7 @@ fn a_kernel_that_cannot_start_says_which_fault() {
 }
 
 #[test]
-fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
+fn open_returns_the_error_of_a_failed_launch() {
     for way in ways() {
         let backend = backend();
         let fails = || backend.set_faults(&Faults::new().on(Verb::Launch, host::Fault::nth(1).when_executed()));
@@ -82,7 +82,7 @@ fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
 }
 
 #[test]
-fn a_kernel_refuses_rings_of_the_other_kind() {
+fn a_kernel_rejects_rings_of_the_other_kind() {
     for (kernel, strategy) in [("echo", TransferStrategy::Flagged), ("echo_flagged", TransferStrategy::Unified)] {
         let refused = open(&backend(), &Options { strategy: Some(strategy), ..Options::new(kernel) });
         let fault = |error: &Error| matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), .. });
@@ -91,7 +91,7 @@ fn a_kernel_refuses_rings_of_the_other_kind() {
 }
 
 #[test]
-fn a_channel_is_refused_at_once_where_its_control_block_could_not_be_seen() {
+fn open_fails_without_a_visible_control_block() {
     let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
     for way in ways() {
         let refused = open(&backend, &way);
@@ -101,7 +101,7 @@ fn a_channel_is_refused_at_once_where_its_control_block_could_not_be_seen() {
 }
 
 #[test]
-fn a_full_device_refuses_another_channel_and_the_one_that_is_there_goes_on() {
+fn open_on_a_full_device_fails_and_other_channels_continue() {
     for way in ways().into_iter().skip(SHARED) {
         let backend = Clean::build(HostBackend::builder().device_memory(4 << 10));
         let small = Options { input_capacity: 8, output_capacity: 8, ..way.clone() };

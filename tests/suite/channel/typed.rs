@@ -42,7 +42,7 @@ fn the_builder_sets_strategy_and_capacity() {
 }
 
 #[test]
-fn a_strategy_for_the_other_kind_of_ring_is_refused() {
+fn a_strategy_for_the_other_ring_kind_is_an_error() {
     let backend = backend();
     for (kernel, strategy) in [(ECHO, TransferStrategy::Flagged), (ECHO_FLAGGED, TransferStrategy::Sync)] {
         let error = Channel::builder(kernel).strategy(strategy).open(&*backend, 0).expect_err("another kind of ring");
@@ -53,7 +53,7 @@ fn a_strategy_for_the_other_kind_of_ring_is_refused() {
 /// A host slice of managed memory would be undefined behaviour while the kernel runs, and no type prevents
 /// it.
 #[test]
-fn a_device_without_concurrent_managed_access_takes_open_raw_alone() {
+fn without_concurrent_managed_access_open_is_unsupported() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));
     let error = Channel::open(&*backend, 0, ECHO).expect_err("a promise is needed");
     assert!(matches!(error, Error::Unsupported { what } if what.contains("open_raw")), "{error}");
@@ -61,7 +61,7 @@ fn a_device_without_concurrent_managed_access_takes_open_raw_alone() {
 }
 
 #[test]
-fn a_typed_kernel_is_restarted_without_a_promise_and_a_raw_one_is_not() {
+fn only_a_typed_kernel_has_a_safe_restart() {
     let backend = backend();
     let mut channel = Channel::open(&*backend, 0, ECHO).expect("a channel");
     channel.command(Command::TERMINATE).expect("it is acted on");
@@ -86,7 +86,7 @@ fn send_waits_for_room() {
 }
 
 #[test]
-fn send_returns_the_message_when_the_time_is_up_and_when_the_kernel_has_left() {
+fn send_returns_the_message_on_timeout_and_kernel_exit() {
     let backend = backend();
     let limit = Duration::from_millis(300);
     let mut channel = Channel::builder(ECHO).input_capacity(2).timeout(limit).open(&*backend, 0).expect("a channel");
@@ -103,7 +103,7 @@ fn send_returns_the_message_when_the_time_is_up_and_when_the_kernel_has_left() {
 }
 
 #[test]
-fn recv_and_iteration_end_after_the_last_answer_of_a_kernel_that_has_left() {
+fn receivers_end_after_the_last_answer_of_an_ended_kernel() {
     let backend = backend();
     let mut channel = Channel::open(&*backend, 0, ECHO).expect("a channel");
     for id in 0..10 {
@@ -128,7 +128,7 @@ impl Wake for Task {
 }
 
 #[test]
-fn an_awaited_answer_wakes_its_task_and_a_dropped_future_loses_none() {
+fn recv_async_wakes_its_task_and_a_dropped_future_loses_none() {
     let backend = backend();
     let mut channel = Channel::open(&*backend, 0, ECHO).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");

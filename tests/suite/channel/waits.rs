@@ -10,7 +10,7 @@ use ringmem::control::{Command, State};
 use super::*;
 
 #[test]
-fn who_waits_for_an_answer_gets_it_or_is_told_why_none_will_come() {
+fn recv_timeout_returns_every_answer_then_the_kernel_state() {
     for way in ways() {
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");
@@ -35,7 +35,7 @@ fn who_waits_for_an_answer_gets_it_or_is_told_why_none_will_come() {
 }
 
 #[test]
-fn answers_that_are_on_their_way_when_the_kernel_leaves_are_waited_for() {
+fn recv_waits_for_answers_in_flight_when_the_kernel_exits() {
     let strategy = Some(TransferStrategy::DmaPolling { poll_interval_us: 5000 });
     let backend = backend();
     let mut channel = open(&backend, &Options { strategy, ..Options::new("echo") }).expect("a channel");
@@ -49,7 +49,7 @@ fn answers_that_are_on_their_way_when_the_kernel_leaves_are_waited_for() {
 }
 
 #[test]
-fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
+fn an_unbounded_recv_returns_when_no_answer_can_arrive() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 500 }] {
         let backend = backend();
         let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
@@ -73,7 +73,7 @@ fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
 }
 
 #[test]
-fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
+fn recv_returns_the_error_of_a_failed_transfer() {
     let options = Options { strategy: Some(TransferStrategy::Sync), ..Options::new("echo") };
     let backend = backend();
     let mut channel = open(&backend, &options).expect("a channel");
@@ -86,7 +86,7 @@ fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
 }
 
 #[test]
-fn a_command_that_is_acted_on_while_this_thread_does_not_run_has_been_acted_on() {
+fn a_command_seen_after_its_deadline_still_succeeds() {
     const TIMEOUT: Duration = Duration::from_secs(3);
     let (slept, left, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));
     let (this, begun) = (thread::current().id(), Instant::now());

@@ -159,7 +159,7 @@ fn words(backend: &Minimal) -> Block {
 }
 
 #[test]
-fn default_copies_are_followed_by_the_published_word() {
+fn a_default_copy_precedes_its_published_word() {
     let backend = minimal();
     let block = words(&backend);
     // SAFETY: both are within the block, here and below.
@@ -182,7 +182,7 @@ fn default_copies_are_followed_by_the_published_word() {
 }
 
 #[test]
-fn defaults_refuse_features_that_a_backend_lacks() {
+fn defaults_reject_features_that_a_backend_lacks() {
     let backend = minimal();
     let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
     let extension = backend.extension();
@@ -216,7 +216,7 @@ fn defaults_refuse_features_that_a_backend_lacks() {
 }
 
 #[test]
-fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
+fn default_settle_waits_for_all_uses_and_returns_an_error() {
     use ringmem::backend::host::{Fault, Faults, Verb};
     let faults = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed());
     let backend = Minimal(HostBackend::builder().device_memory(1 << 20).faults(faults).build().expect("a backend"));

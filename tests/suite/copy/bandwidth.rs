@@ -13,7 +13,7 @@ use ringmem::stream::Stream;
 use super::{Clean, backend, modelled};
 
 #[test]
-fn rates_are_bytes_by_nanoseconds_of_the_backend_s_clock() {
+fn rates_use_the_clock_of_the_backend() {
     let looks = AtomicU64::new(0);
     let clock = Arc::new(move || 1000 * looks.fetch_add(1, Relaxed));
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).clock(clock));
@@ -24,7 +24,7 @@ fn rates_are_bytes_by_nanoseconds_of_the_backend_s_clock() {
 }
 
 #[test]
-fn in_a_link_model_they_are_the_model_s() {
+fn rates_use_the_virtual_time_of_a_link_model() {
     let backend = Clean::build(modelled());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let ns = |rate: Rate| {
@@ -40,7 +40,7 @@ fn in_a_link_model_they_are_the_model_s() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_an_error_and_leaves_nothing() {
+fn a_failed_measurement_is_an_error_and_leaks_nothing() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     assert!(matches!(bandwidth(&stream, 0), Err(Error::Size { asked: 0, .. })));

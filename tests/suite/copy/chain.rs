@@ -72,7 +72,7 @@ where
 }
 
 #[test]
-fn nothing_is_copied_between_the_kernels_of_a_chain() {
+fn nothing_is_copied_between_chained_kernels() {
     let backend = backend();
     let (module, stream) = (load(&backend), stream(&backend));
     let mut buffer = zeros(&backend, 1000);
@@ -93,7 +93,7 @@ fn nothing_is_copied_between_the_kernels_of_a_chain() {
 }
 
 #[test]
-fn several_operands_keep_their_places_also_leased_and_without_bytes() {
+fn launch_with_passes_operands_in_order() {
     let backend = backend();
     let (module, stream) = (load(&backend), stream(&backend));
     let registry = Registry::new();
@@ -109,7 +109,7 @@ fn several_operands_keep_their_places_also_leased_and_without_bytes() {
 }
 
 #[test]
-fn a_kernel_comes_after_what_is_queued_on_its_operands_elsewhere() {
+fn a_launch_follows_work_queued_on_its_operands() {
     let backend = backend();
     let (module, first, second) = (load(&backend), stream(&backend), stream(&backend));
     let held = Held::new(&backend, &first);
@@ -122,7 +122,7 @@ fn a_kernel_comes_after_what_is_queued_on_its_operands_elsewhere() {
 }
 
 #[test]
-fn what_is_refused_comes_back_and_queues_nothing() {
+fn a_rejected_launch_returns_its_operands_and_queues_nothing() {
     let (backend, other) = (backend(), super::backend());
     let (module, first, second) = (load(&backend), stream(&backend), stream(&backend));
     let mut pair = (apply(&first, &module, zeros(&backend, 4), [1, 1, 0]).ordered(), zeros(&other, 4));
@@ -145,7 +145,7 @@ fn what_is_refused_comes_back_and_queues_nothing() {
 }
 
 #[test]
-fn what_is_dropped_or_forgotten_under_a_kernel_is_not_freed_before_it_has_left() {
+fn dropped_operands_are_freed_after_the_kernel() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true));
     let (module, stream) = (load(&backend), stream(&backend));
     let held = Held::new(&backend, &stream);
@@ -174,7 +174,7 @@ const COMPUTING: u64 = 15_000;
 const LEN: usize = 35_000;
 
 #[test]
-fn a_chain_takes_a_third_of_transfers_around_each_kernel_in_the_link_model() {
+fn a_chain_takes_a_third_of_separate_round_trips() {
     let backend = Clean::build(modelled());
     let (module, stream) = (load(&backend), stream(&backend));
     let now = || backend.model_now().expect("a model");
@@ -218,7 +218,7 @@ fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
 }
 
 #[test]
-fn who_fills_one_buffer_while_the_kernel_has_the_other_waits_for_the_kernels_alone() {
+fn double_buffering_hides_the_fill_behind_the_kernel() {
     const ROUNDS: u32 = 100;
     let longer = COMPUTING * u64::from(ROUNDS);
     let both = rounds(&Clean::build(modelled()), ROUNDS, 2);

@@ -21,7 +21,7 @@ fn uploads(backend: &Clean) -> Tally {
 }
 
 #[test]
-fn neighbours_are_one_copy_in_whatever_order_they_are_written() {
+fn adjacent_writes_coalesce_into_one_copy_in_any_order() {
     let backend = backend();
     let mut table = table(&backend, 10_000, 10_000);
     // 7919 and 1000 are coprime: each row once, out of order.
@@ -43,7 +43,7 @@ fn neighbours_are_one_copy_in_whatever_order_they_are_written() {
 }
 
 #[test]
-fn what_is_apart_is_as_many_copies_as_there_are_runs() {
+fn separate_runs_are_one_copy_each() {
     let backend = backend();
     let mut table = table(&backend, 1000, 1000);
     for row in (0..100).filter(|row| row % 2 == 0).chain((0..100).rev().filter(|row| row % 2 == 1)) {
@@ -55,7 +55,7 @@ fn what_is_apart_is_as_many_copies_as_there_are_runs() {
 }
 
 #[test]
-fn the_last_write_of_an_element_stands() {
+fn the_last_write_of_an_element_wins() {
     let backend = backend();
     let mut table = table(&backend, 16, 64);
     for (at, elements) in [(4, &[1; 8][..]), (6, &[2; 2]), (2, &[3; 4]), (7, &[4; 9]), (0, &[5])] {
@@ -67,7 +67,7 @@ fn the_last_write_of_an_element_stands() {
 }
 
 #[test]
-fn one_pinned_block_serves_a_thousand_batches() {
+fn a_thousand_batches_reuse_one_pinned_block() {
     let backend = backend();
     let mut table = table(&backend, 1000, 100);
     let before = backend.counters();
@@ -83,7 +83,7 @@ fn one_pinned_block_serves_a_thousand_batches() {
 }
 
 #[test]
-fn what_does_not_fit_goes_when_the_staging_is_full_and_at_once_where_it_is_longer_than_that() {
+fn a_write_that_does_not_fit_flushes_the_staging_first() {
     let backend = backend();
     let mut table = table(&backend, 100, 10);
     table.write(0, &[1; 6]).expect("within");
@@ -96,7 +96,7 @@ fn what_does_not_fit_goes_when_the_staging_is_full_and_at_once_where_it_is_longe
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn a_rejected_write_changes_nothing() {
     let backend = backend();
     let mut table = table(&backend, 10, 8);
     table.write(0, &[1]).expect("within");
@@ -117,7 +117,7 @@ fn what_is_refused_changes_nothing() {
 }
 
 #[test]
-fn what_a_failed_flush_has_not_copied_is_still_pending() {
+fn a_failed_flush_keeps_uncopied_writes_pending() {
     let backend = backend();
     let mut table = table(&backend, 100, 50);
     for row in (0..5).rev() {
@@ -146,7 +146,7 @@ fn what_a_failed_flush_has_not_copied_is_still_pending() {
 }
 
 #[test]
-fn what_is_dropped_or_forgotten_with_writes_pending_harms_nobody() {
+fn dropping_a_coalescer_copies_nothing() {
     let backend = backend();
     for forget in [false, true] {
         let mut table = table(&backend, 10, 10);
@@ -163,7 +163,7 @@ fn what_is_dropped_or_forgotten_with_writes_pending_harms_nobody() {
 }
 
 #[test]
-fn it_stages_in_any_memory_and_elements_without_bytes_are_nothing() {
+fn a_coalescer_accepts_pooled_staging_and_empty_elements() {
     let backend = backend();
     let pool = ringmem::pool::Pool::builder(pinned(&backend)).build().expect("a pool");
     let mut table = Coalescer::new(zeros(&backend, 100), pool, 16).expect("room");
@@ -177,7 +177,7 @@ fn it_stages_in_any_memory_and_elements_without_bytes_are_nothing() {
 }
 
 #[test]
-fn a_thousand_writes_take_a_sixth_of_a_thousand_copies_in_the_link_model() {
+fn coalesced_writes_take_a_sixth_of_separate_copies() {
     let backend = Clean::build(modelled());
     let now = || backend.model_now().expect("a model");
     let rows = PinnedBuffer::<u32>::from_slice(pinned(&backend), &[7; 250]).expect("room");
@@ -211,7 +211,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_writes_leave_what_they_leave_in_a_vector(writes in prop::collection::vec(write(), 0..60), capacity in 1..100_usize) {
+    fn random_writes_follow_a_vector(writes in prop::collection::vec(write(), 0..60), capacity in 1..100_usize) {
         let backend = backend();
         backend.set_faults(&Faults::new());
         let mut table = table(&backend, 64, capacity);

@@ -7,7 +7,7 @@ use ringmem::memory::PinnedBuffer;
 use super::{backend, pinned, zeros};
 
 #[test]
-fn lengths_are_padded_to_whole_units() {
+fn padded_rounds_lengths_up_to_whole_units() {
     for n in (0..5000).chain([1 << 20, (1 << 20) + 1]) {
         assert_eq!(padded::<f32>(n, 4096), Some((n + 1023) & !1023));
         assert_eq!(padded::<f32>(n, 256), Some((n + 63) & !63));
@@ -27,7 +27,7 @@ fn lengths_are_padded_to_whole_units() {
 }
 
 #[test]
-fn what_crosses_no_boundary_is_all_head() {
+fn a_range_within_one_unit_is_all_head() {
     let whole = |range: std::ops::Range<usize>| Some(Parts { head: range.clone(), body: range.end..range.end, tail: range.end..range.end });
     assert_eq!(split::<u8>(5..200, 256), whole(5..200));
     let end = usize::MAX - 3..usize::MAX;
@@ -51,7 +51,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_range_is_its_parts_and_the_body_is_all_that_is_whole(start in 0..20_000_usize, len in 0..20_000_usize, bit in 0..14_u32) {
+    fn parts_cover_the_range_and_the_body_is_maximal(start in 0..20_000_usize, len in 0..20_000_usize, bit in 0..14_u32) {
         check::<u8>(start, len, 1 << bit)?;
         check::<f32>(start, len, 1 << bit)?;
         check::<[f32; 3]>(start, len, 1 << bit)?;
@@ -60,7 +60,7 @@ proptest! {
 }
 
 #[test]
-fn a_transfer_in_parts_moves_every_byte_at_every_misalignment() {
+fn a_copy_in_parts_works_at_every_misalignment() {
     let backend = backend();
     let elements: Vec<u32> = (1..=2048).collect();
     let from = PinnedBuffer::from_slice(pinned(&backend), &elements).expect("room");

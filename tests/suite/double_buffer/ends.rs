@@ -42,7 +42,7 @@ fn forgets_slots(backend: &Clean, most: u64) {
 }
 
 #[test]
-fn halves_are_dropped_at_any_moment_in_any_order_and_leave_nothing() {
+fn halves_can_be_dropped_in_any_order_without_leaks() {
     for policy in [Policy::Newest, EVERY] {
         for moment in MOMENTS {
             for reader_first in [false, true] {
@@ -65,7 +65,7 @@ fn halves_are_dropped_at_any_moment_in_any_order_and_leave_nothing() {
 }
 
 #[test]
-fn what_was_started_is_read_after_the_writer_has_gone() {
+fn started_frames_are_readable_after_the_writer_ended() {
     for forgets in [false, true] {
         for moment in MOMENTS {
             let (Rig { writer, mut reader, source, work, backend }, held) = at(moment, Policy::Newest);
@@ -94,7 +94,7 @@ fn what_was_started_is_read_after_the_writer_has_gone() {
 }
 
 #[test]
-fn a_writer_goes_on_as_far_as_slots_reach_when_its_reader_is_forgotten() {
+fn a_writer_with_a_forgotten_reader_continues_within_its_slots() {
     for policy in [Policy::Newest, EVERY] {
         for moment in MOMENTS {
             let (mut rig, held) = at(moment, policy);
@@ -120,7 +120,7 @@ fn a_writer_goes_on_as_far_as_slots_reach_when_its_reader_is_forgotten() {
 }
 
 #[test]
-fn a_frame_that_is_forgotten_costs_nothing() {
+fn a_forgotten_frame_keeps_no_slot() {
     let mut rig = Rig::new(2, EVERY);
     for value in 1..20 {
         rig.arrive(value);
@@ -130,7 +130,7 @@ fn a_frame_that_is_forgotten_costs_nothing() {
 }
 
 #[test]
-fn halves_may_be_sent_to_other_threads() {
+fn writers_and_readers_are_send() {
     fn is_send<T: Send>(_: &T) {}
     let rig = Rig::new(1, EVERY);
     is_send(&rig.writer);

@@ -65,7 +65,7 @@ fn run(faults: &Faults) -> (Rig, Outcome) {
 }
 
 #[test]
-fn whichever_call_fails_nothing_is_lost_but_the_frame_that_is_named() {
+fn a_failed_call_loses_only_the_reported_frame() {
     let verbs = [Verb::Allocate, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Fill];
     let calls = {
         let (before, ..) = (Rig::new(2, EVERY), ());
@@ -100,7 +100,7 @@ fn whichever_call_fails_nothing_is_lost_but_the_frame_that_is_named() {
 }
 
 #[test]
-fn whoever_has_the_source_next_is_not_told_in_the_reader_s_place() {
+fn a_transfer_error_is_reported_to_the_reader_only() {
     for latest in [false, true] {
         let mut rig = Rig::new(2, EVERY);
         rig.arrive(1);
@@ -128,7 +128,7 @@ fn whoever_has_the_source_next_is_not_told_in_the_reader_s_place() {
 }
 
 #[test]
-fn a_frame_that_failed_gives_way_as_one_that_nobody_read() {
+fn a_failed_frame_is_overwritten_like_an_unread_one() {
     let mut rig = Rig::new(2, Policy::Newest);
     rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
     rig.start(1).expect("it fails later");
@@ -140,7 +140,7 @@ fn a_frame_that_failed_gives_way_as_one_that_nobody_read() {
 }
 
 #[test]
-fn where_every_fifth_transfer_fails_what_is_read_is_whole_and_in_order() {
+fn frames_stay_whole_and_ordered_with_random_failures() {
     for (seed, slots) in [(1, 2), (2, 3), (3, 4)] {
         let mut rig = Rig::new(slots, Policy::Newest);
         rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::random(0.2, seed).when_executed()));
@@ -169,7 +169,7 @@ fn where_every_fifth_transfer_fails_what_is_read_is_whole_and_in_order() {
 }
 
 #[test]
-fn a_failure_is_told_however_many_frames_arrive_while_the_reader_looks() {
+fn every_failure_is_reported_during_concurrent_arrivals() {
     for round in 0..100 {
         let mut rig = Rig::new(64, EVERY);
         rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::random(0.5, round).when_executed()));

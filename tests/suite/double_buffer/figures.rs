@@ -84,7 +84,7 @@ impl Model {
 }
 
 #[test]
-fn a_frame_takes_what_the_slower_of_computing_and_transfer_takes() {
+fn a_frame_takes_the_longer_of_compute_and_transfer() {
     for compute in [20_000, 80_000, TRANSFER, 130_000, 500_000] {
         let slower = compute.max(TRANSFER);
         let [takes, _] = Model::new().frames(compute, 0);
@@ -93,7 +93,7 @@ fn a_frame_takes_what_the_slower_of_computing_and_transfer_takes() {
 }
 
 #[test]
-fn a_reader_that_has_work_of_its_own_is_blocked_for_a_third_of_the_time_or_less() {
+fn overlap_cuts_the_blocked_time_of_a_busy_reader() {
     let looks = TRANSFER / 2;
     let mut model = Model::new();
     let mut slot = Buffer::<u32, _>::new(Pinned::new(&model.backend, 0), MANY).expect("room");
@@ -106,7 +106,7 @@ fn a_reader_that_has_work_of_its_own_is_blocked_for_a_third_of_the_time_or_less(
 }
 
 #[test]
-fn pinned_slots_and_overlap_are_nearly_three_times_as_quick_as_pageable_memory_and_none() {
+fn pinned_overlapped_frames_are_2_8_times_faster() {
     let mut model = Model::new();
     let mut slot = Buffer::<u32, _>::new(Host::new(&model.backend, 0), MANY).expect("room");
     let [sync, _] = model.blocking(&mut slot, TRANSFER, 0);
@@ -116,7 +116,7 @@ fn pinned_slots_and_overlap_are_nearly_three_times_as_quick_as_pageable_memory_a
 }
 
 #[test]
-fn filling_one_buffer_while_the_last_is_uploaded_and_worked_on_takes_what_the_slowest_takes() {
+fn overlapped_uploads_take_the_slowest_stage() {
     for (fill, compute) in [(TRANSFER, TRANSFER), (150_000, 60_000), (10_000, 10_000), (30_000, 200_000)] {
         let mut model = Model::new();
         let mut uploads = Uploads::<u32, _>::new(Pinned::new(&model.backend, 0), 2, LIMIT).expect("a stream");

@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_reader_sees_what_a_queue_of_so_many_slots_holds(
+    fn a_reader_sees_the_frames_of_a_bounded_queue(
         slots in 1..5_usize,
         policy in prop_oneof![Just(Policy::Newest), Just(EVERY)],
         ops in prop::collection::vec(op(), 0..80),

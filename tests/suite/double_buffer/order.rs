@@ -38,7 +38,7 @@ fn address(source: &GpuBuffer<u32>) -> u64 {
 }
 
 #[test]
-fn a_transfer_waits_for_the_kernel_that_its_source_lists() {
+fn a_transfer_waits_for_the_uses_of_its_source() {
     let mut rig = Rig::new(2, EVERY);
     let source = rig.source.as_mut().expect("it is there");
     let held = Held::new(&rig.backend, &rig.work);
@@ -59,7 +59,7 @@ fn a_transfer_waits_for_the_kernel_that_its_source_lists() {
 }
 
 #[test]
-fn frames_and_what_writes_their_sources_are_executed_in_the_order_of_their_calls() {
+fn frames_and_source_writes_execute_in_call_order() {
     for slots in 1..=3 {
         let mut rig = Rig::new(slots, Policy::Newest);
         let mut others = [(); 2].map(|()| Some(GpuBuffer::new(Device::new(&rig.backend, 0), LEN).expect("room")));
@@ -90,7 +90,7 @@ fn frames_and_what_writes_their_sources_are_executed_in_the_order_of_their_calls
 }
 
 #[test]
-fn each_transfer_is_one_copy_of_its_own_and_waits_once() {
+fn each_transfer_is_one_copy_with_one_wait() {
     let mut rig = Rig::new(3, EVERY);
     for value in 1..=30 {
         rig.arrive(value);
@@ -103,7 +103,7 @@ fn each_transfer_is_one_copy_of_its_own_and_waits_once() {
 }
 
 #[test]
-fn a_launch_that_is_made_to_wait_leaves_the_frame_as_it_was() {
+fn a_launch_after_a_transfer_does_not_change_the_frame() {
     let mut rig = Rig::new(2, EVERY);
     let module = Module::load(&rig.backend, &KERNELS, &Abi::of(LAYOUTS)).expect("our ABI");
     let other = Stream::new(&rig.backend, 0).expect("a stream");
@@ -123,7 +123,7 @@ fn a_launch_that_is_made_to_wait_leaves_the_frame_as_it_was() {
 }
 
 #[test]
-fn a_source_that_is_dropped_is_freed_after_its_transfer() {
+fn a_dropped_source_is_freed_after_its_transfer() {
     let mut rig = Rig::new(2, EVERY);
     let held = Held::new(&rig.backend, &rig.work);
     rig.start(6).expect("a slot");
@@ -140,7 +140,7 @@ fn a_source_that_is_dropped_is_freed_after_its_transfer() {
 }
 
 #[test]
-fn slots_that_are_dropped_are_freed_after_their_transfers() {
+fn dropped_slots_are_freed_after_their_transfers() {
     let mut rig = Rig::new(2, EVERY);
     let held = Held::new(&rig.backend, &rig.work);
     rig.start(1).expect("a slot");
@@ -161,7 +161,7 @@ fn slots_that_are_dropped_are_freed_after_their_transfers() {
 }
 
 #[test]
-fn a_named_buffer_grows_after_its_transfer() {
+fn a_managed_buffer_grows_after_its_transfer() {
     let mut rig = Rig::new(2, EVERY);
     let manager = MemoryManager::new(Device::new(&rig.backend, 0));
     let named = manager.create::<u32>("a", LEN, BufferConfig::new().with_async(true)).expect("room");

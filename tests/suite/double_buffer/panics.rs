@@ -19,7 +19,7 @@ fn each_call(mut run: impl FnMut(u64) -> bool) -> u64 {
 }
 
 #[test]
-fn a_slot_outlives_its_transfer_wherever_its_start_panics() {
+fn a_slot_outlives_its_transfer_if_start_panics() {
     let panicked = each_call(|number| {
         let mut rig = Rig::on(HostBackend::builder().clock(clock()), 2, EVERY);
         let held = Held::new(&rig.backend, &rig.work);
@@ -45,7 +45,7 @@ fn a_slot_outlives_its_transfer_wherever_its_start_panics() {
 }
 
 #[test]
-fn an_upload_s_slot_outlives_it_wherever_its_start_panics() {
+fn an_upload_slot_outlives_its_transfer_if_send_panics() {
     let panicked = each_call(|number| {
         let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true).clock(clock()));
         let mut uploads = Uploads::<u32, _>::new(Pinned::new(&backend, 0), 2, LIMIT).expect("a stream");
@@ -95,13 +95,13 @@ fn looks(slots: u32, frames: u32, mut look: impl FnMut(&mut Rig)) -> u64 {
 }
 
 #[test]
-fn frames_stay_in_order_wherever_a_look_at_the_latest_panics() {
+fn a_panic_in_latest_keeps_the_frame_order() {
     let panicked = looks(4, 3, |rig| assert!(rig.latest().is_some()));
     assert!(panicked >= 3, "{panicked}: each frame is asked for");
 }
 
 #[test]
-fn no_slot_is_lost_wherever_a_wait_for_the_next_panics() {
+fn a_panic_in_next_loses_no_slot() {
     let panicked = looks(1, 1, |rig| assert!(rig.next().is_some()));
     assert!(panicked >= 1, "{panicked}: the frame is asked for");
 }
@@ -113,7 +113,7 @@ thread_local! {
 type Question = Arc<Mutex<Option<Box<dyn Fn() + Send>>>>;
 
 #[test]
-fn who_asks_for_outcomes_keeps_the_other_half_from_nothing() {
+fn waiting_for_outcomes_does_not_block_the_other_half() {
     let (over, is_over) = mpsc::channel();
     thread::spawn(move || {
         for writes in [false, true] {

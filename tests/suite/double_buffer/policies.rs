@@ -6,7 +6,7 @@ use ringmem::memory::Buffer;
 use super::*;
 
 #[test]
-fn there_is_nothing_to_read_before_the_first_frame_is_whole() {
+fn nothing_is_readable_before_the_first_whole_frame() {
     for policy in [Policy::Newest, EVERY] {
         let mut rig = Rig::new(2, policy);
         assert_eq!((rig.latest(), rig.next()), (None, None), "none was started");
@@ -19,7 +19,7 @@ fn there_is_nothing_to_read_before_the_first_frame_is_whole() {
 }
 
 #[test]
-fn the_latest_frame_is_the_newest_whole_one_until_there_is_a_newer_or_it_is_released() {
+fn latest_returns_the_newest_whole_frame_until_released() {
     let mut rig = Rig::new(3, Policy::Newest);
     for value in 1..=10 {
         rig.arrive(value);
@@ -36,7 +36,7 @@ fn the_latest_frame_is_the_newest_whole_one_until_there_is_a_newer_or_it_is_rele
 }
 
 #[test]
-fn a_frame_that_is_held_stays_as_it_is_however_many_come_after_it() {
+fn a_held_frame_stays_unchanged() {
     let mut rig = Rig::new(3, Policy::Newest);
     rig.arrive(1);
     let Rig { writer, reader, source, work, .. } = &mut rig;
@@ -51,7 +51,7 @@ fn a_frame_that_is_held_stays_as_it_is_however_many_come_after_it() {
 }
 
 #[test]
-fn a_second_frame_goes_to_the_other_slot_while_the_first_is_in_flight() {
+fn a_second_transfer_uses_the_other_slot() {
     for policy in [Policy::Newest, EVERY] {
         let mut rig = Rig::new(2, policy);
         let held = Held::new(&rig.backend, &rig.work);
@@ -67,7 +67,7 @@ fn a_second_frame_goes_to_the_other_slot_while_the_first_is_in_flight() {
 }
 
 #[test]
-fn the_newest_whole_frame_gives_way_to_none() {
+fn the_newest_whole_frame_is_never_overwritten() {
     let mut rig = Rig::new(2, Policy::Newest);
     rig.arrive(1);
     rig.arrive(2);
@@ -81,7 +81,7 @@ fn the_newest_whole_frame_gives_way_to_none() {
 }
 
 #[test]
-fn frames_that_are_all_read_come_in_order_and_none_is_left_out() {
+fn next_returns_frames_in_order_without_gaps() {
     for slots in 1..=4 {
         let mut rig = Rig::new(slots, EVERY);
         let mut read = Vec::new();
@@ -101,7 +101,7 @@ fn frames_that_are_all_read_come_in_order_and_none_is_left_out() {
 }
 
 #[test]
-fn a_reader_that_is_through_with_a_frame_makes_room_for_one() {
+fn a_released_frame_makes_room_for_a_transfer() {
     let mut rig = Rig::new(1, EVERY);
     rig.arrive(1);
     assert_eq!(rig.next(), Some((1, 1)));
@@ -114,7 +114,7 @@ fn a_reader_that_is_through_with_a_frame_makes_room_for_one() {
 }
 
 #[test]
-fn a_writer_that_is_told_to_waits_for_its_reader() {
+fn start_waits_for_the_reader_when_configured() {
     let Rig { mut writer, mut reader, source, work, backend } = Rig::new(2, Policy::Every { wait: LIMIT });
     let mut source = work.fill(source.expect("it is there"), .., 5).expect("queued").ordered();
     writer.start(&mut source, ..).expect("a slot");
@@ -134,7 +134,7 @@ fn a_writer_that_is_told_to_waits_for_its_reader() {
 }
 
 #[test]
-fn a_writer_that_waits_in_vain_is_refused_and_goes_on_later() {
+fn start_returns_busy_after_its_wait_and_works_later() {
     let mut rig = Rig::new(1, Policy::Every { wait: Duration::from_millis(20) });
     rig.arrive(1);
     let refused = rig.start(2).expect_err("nobody reads");
@@ -145,7 +145,7 @@ fn a_writer_that_waits_in_vain_is_refused_and_goes_on_later() {
 }
 
 #[test]
-fn a_reader_that_waits_is_woken_by_the_start_of_a_frame_and_by_the_writer_s_end() {
+fn a_frame_start_or_the_writer_s_drop_wakes_a_reader() {
     let Rig { mut writer, mut reader, source, work: _work, backend } = Rig::new(2, EVERY);
     let reads = thread::spawn(move || {
         let first = whole(reader.next(Duration::MAX));
@@ -163,7 +163,7 @@ fn a_reader_that_waits_is_woken_by_the_start_of_a_frame_and_by_the_writer_s_end(
 }
 
 #[test]
-fn a_reader_that_gives_up_waiting_has_lost_nothing() {
+fn a_reader_that_times_out_loses_no_frame() {
     let mut rig = Rig::new(2, EVERY);
     let held = Held::new(&rig.backend, &rig.work);
     rig.start(1).expect("a slot");
@@ -177,7 +177,7 @@ fn a_reader_that_gives_up_waiting_has_lost_nothing() {
 }
 
 #[test]
-fn a_part_of_a_buffer_is_a_frame_of_its_own_length() {
+fn a_frame_has_the_length_of_its_source_range() {
     let mut rig = Rig::new(2, EVERY);
     let mut source = rig.source.take().expect("it is there");
     source.copy_from(&std::array::from_fn::<u32, LEN, _>(|index| index as u32)).expect("as many");
@@ -189,7 +189,7 @@ fn a_part_of_a_buffer_is_a_frame_of_its_own_length() {
 }
 
 #[test]
-fn frames_allocate_each_slot_once_and_copy_nothing_but_the_transfers() {
+fn frames_allocate_each_slot_once() {
     let mut rig = Rig::new(3, Policy::Newest);
     for value in 1..=100 {
         rig.arrive(value);
@@ -202,7 +202,7 @@ fn frames_allocate_each_slot_once_and_copy_nothing_but_the_transfers() {
 }
 
 #[test]
-fn a_buffer_that_has_grown_is_the_next_frame_s_length() {
+fn a_frame_follows_the_length_of_a_new_source() {
     let mut rig = Rig::new(2, Policy::Newest);
     for len in [1, 100, 1000, 10] {
         let grown = Buffer::new(Device::new(&rig.backend, 0), len).expect("room");

@@ -9,7 +9,7 @@ use ringmem::memory::{HostReadable, Limited, Memory, Unified};
 use super::*;
 
 #[test]
-fn no_slots_and_no_device_are_refused() {
+fn zero_slots_and_a_missing_device_are_errors() {
     let backend = Clean::build(HostBackend::builder());
     let pinned = |device| Pinned::new(&backend, device);
     let refused = double_buffer::pair::<u32, _>(pinned(0), 0, EVERY).map(drop).expect_err("no slots");
@@ -21,7 +21,7 @@ fn no_slots_and_no_device_are_refused() {
 }
 
 #[test]
-fn what_is_refused_takes_no_number_and_no_slot() {
+fn a_rejected_transfer_takes_no_number_and_no_slot() {
     let other = Clean::build(HostBackend::builder());
     let mut theirs = GpuBuffer::<u32>::new(Device::new(&other, 0), LEN).expect("room");
     let mut rig = Rig::new(1, EVERY);
@@ -45,7 +45,7 @@ fn what_is_refused_takes_no_number_and_no_slot() {
 }
 
 #[test]
-fn memory_that_has_no_room_for_a_slot_is_an_error_and_the_others_go_on() {
+fn a_failed_slot_allocation_is_an_error_and_others_continue() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
     let short = Limited::new(Pinned::new(&backend, 0), BYTES);
     let (mut writer, mut reader) = double_buffer::pair::<u32, _>(std::sync::Arc::new(short), 2, EVERY).expect("a stream");
@@ -61,7 +61,7 @@ fn memory_that_has_no_room_for_a_slot_is_an_error_and_the_others_go_on() {
 }
 
 #[test]
-fn nothing_is_transferred_for_a_reader_that_has_gone() {
+fn starting_a_transfer_without_a_reader_returns_closed() {
     let mut rig = Rig::new(2, Policy::Newest);
     rig.arrive(1);
     assert!(rig.writer.has_reader());
@@ -83,14 +83,14 @@ fn reads_all<H: Memory<Visibility: HostReadable> + Clone>(backend: &Clean, memor
 }
 
 #[test]
-fn slots_are_of_any_memory_that_the_host_sees() {
+fn slots_can_be_in_managed_or_pageable_memory() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
     reads_all(&backend, Unified::new(&backend, 0));
     reads_all(&backend, ringmem::memory::Host::new(&backend, 0));
 }
 
 #[test]
-fn a_frame_in_managed_memory_is_there_when_the_host_may_touch_it_again() {
+fn a_frame_in_managed_memory_is_busy_while_a_kernel_runs() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));
     let work = Stream::new(&backend, 0).expect("a stream");
     let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Unified::new(&backend, 0), 2, EVERY).expect("a stream");

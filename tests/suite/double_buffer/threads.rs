@@ -55,7 +55,7 @@ fn run(slots: usize, policy: Policy, look: impl FnMut(&mut Reader) -> Option<(u6
 }
 
 #[test]
-fn whoever_looks_for_the_newest_sees_whole_frames_in_order_and_the_last_one() {
+fn latest_returns_whole_frames_in_order_and_the_last_one() {
     for slots in 2..=4 {
         let [started, seen] = run(slots, Policy::Newest, |reader| whole(reader.latest()));
         assert!(seen.iter().all(|frame| started.contains(frame)), "{slots} slots");
@@ -64,7 +64,7 @@ fn whoever_looks_for_the_newest_sees_whole_frames_in_order_and_the_last_one() {
 }
 
 #[test]
-fn whoever_reads_every_frame_sees_each_once_and_whole() {
+fn next_returns_every_frame_once_and_whole() {
     for (slots, wait) in [(2, Duration::ZERO), (2, LIMIT), (3, LIMIT)] {
         let [started, seen] = run(slots, Policy::Every { wait }, |reader| whole(reader.next(Duration::from_millis(1))));
         assert_eq!(seen, started, "{slots} slots, a wait of {wait:?}");

@@ -23,7 +23,7 @@ fn uploads(wait: Duration) -> (Clean, Stream, [Target; 2], Sends) {
 }
 
 #[test]
-fn each_frame_arrives_as_it_was_filled_though_slots_are_filled_again_at_once() {
+fn uploads_arrive_intact_while_slots_are_reused() {
     let (backend, work, mut targets, mut uploads) = uploads(LIMIT);
     let mut results = Vec::new();
     for number in 0..100 {
@@ -45,7 +45,7 @@ fn each_frame_arrives_as_it_was_filled_though_slots_are_filled_again_at_once() {
 }
 
 #[test]
-fn a_part_of_a_buffer_is_written_and_no_more() {
+fn an_upload_writes_only_its_range() {
     let (_backend, _work, [mut target, _other], mut uploads) = uploads(LIMIT);
     target.fill(1).expect("live");
     uploads.send(&mut target, 10..20, |elements| elements.fill(2)).expect("in time");
@@ -56,7 +56,7 @@ fn a_part_of_a_buffer_is_written_and_no_more() {
 }
 
 #[test]
-fn an_upload_comes_after_what_its_target_lists_and_no_slot_is_filled_that_is_in_flight() {
+fn an_upload_follows_the_uses_of_its_target() {
     let (backend, work, [mut target, mut other], mut uploads) = uploads(Duration::from_millis(20));
     let held = Held::new(&backend, &work);
     target.used_by(&work).expect("a live stream");
@@ -79,7 +79,7 @@ fn an_upload_comes_after_what_its_target_lists_and_no_slot_is_filled_that_is_in_
 }
 
 #[test]
-fn an_upload_that_fails_is_named_and_the_others_arrive() {
+fn a_failed_upload_is_reported_once_and_others_arrive() {
     for number in 1..=6 {
         let (backend, _work, mut targets, mut uploads) = uploads(LIMIT);
         backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(number).when_executed()));
@@ -107,7 +107,7 @@ fn an_upload_that_fails_is_named_and_the_others_arrive() {
 }
 
 #[test]
-fn whichever_call_is_refused_the_next_try_succeeds() {
+fn after_any_failed_call_the_next_attempt_succeeds() {
     for verb in [Verb::Allocate, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait] {
         let (mut struck, mut number) = (true, 0);
         while struck {
@@ -138,7 +138,7 @@ fn whichever_call_is_refused_the_next_try_succeeds() {
 }
 
 #[test]
-fn what_is_refused_fills_no_slot() {
+fn a_rejected_upload_fills_no_slot() {
     let (backend, _work, [mut target, _other], mut uploads) = uploads(LIMIT);
     let elsewhere = Clean::build(HostBackend::builder());
     let mut theirs = Target::new(Device::new(&elsewhere, 0), LEN).expect("room");
@@ -155,7 +155,7 @@ fn what_is_refused_fills_no_slot() {
 }
 
 #[test]
-fn a_fill_that_panics_sends_nothing_and_the_next_goes_on() {
+fn a_panicking_fill_uploads_nothing() {
     let (_backend, _work, [mut target, _other], mut uploads) = uploads(LIMIT);
     target.fill(7).expect("live");
     for _ in 0..5 {
@@ -168,7 +168,7 @@ fn a_fill_that_panics_sends_nothing_and_the_next_goes_on() {
 }
 
 #[test]
-fn what_goes_or_is_forgotten_with_transfers_in_flight_hurts_nobody() {
+fn dropped_or_forgotten_uploads_complete_safely() {
     for forgets in [false, true] {
         let (backend, work, [mut target, other], mut uploads) = uploads(LIMIT);
         let held = Held::new(&backend, &work);
@@ -189,7 +189,7 @@ fn what_goes_or_is_forgotten_with_transfers_in_flight_hurts_nobody() {
 }
 
 #[test]
-fn a_target_that_is_dropped_is_freed_after_its_transfer() {
+fn a_dropped_target_is_freed_after_its_upload() {
     let (backend, work, [mut target, other], mut uploads) = uploads(LIMIT);
     drop(other);
     let held = Held::new(&backend, &work);

@@ -12,7 +12,7 @@ use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Memory, Pinned, Pinned
 use crate::host_backend::setup::*;
 
 #[test]
-fn memory_is_poisoned_when_it_is_allocated_and_again_when_it_is_freed() {
+fn memory_is_poisoned_on_allocation_and_free() {
     let setup = setup(1 << 20);
     let mut memory = setup.device(5000);
     assert_eq!(memory.to_vec().expect("a copy"), [POISON; 5000], "fresh");
@@ -33,7 +33,7 @@ fn memory_is_poisoned_when_it_is_allocated_and_again_when_it_is_freed() {
 }
 
 #[test]
-fn out_of_memory_says_what_was_requested_free_and_largest_and_is_over_after_frees() {
+fn out_of_memory_has_requested_free_and_largest() {
     let setup = setup(4096);
     let refused = |bytes| setup.allocate(MemoryLocation::Device, bytes, 1).expect_err("no room");
     let blocks: Vec<_> = (0..4).map(|_| setup.device(1024)).collect();
@@ -56,7 +56,7 @@ fn out_of_memory_says_what_was_requested_free_and_largest_and_is_over_after_free
 }
 
 #[test]
-fn ten_million_floats_take_forty_million_bytes_of_what_is_free() {
+fn an_allocation_reduces_the_free_bytes_of_its_device() {
     let backend = HostBackend::builder().devices(2).build().expect("a backend");
     let free = |device| backend.memory_info(device).expect("a device").expect("a simulation knows").free;
     let before = [0, 1].map(free);
@@ -67,7 +67,7 @@ fn ten_million_floats_take_forty_million_bytes_of_what_is_free() {
 }
 
 #[test]
-fn a_simulated_device_says_that_it_is_none_and_nothing_else_takes_its_place() {
+fn a_simulated_device_is_reported_as_simulated() {
     let setup = setup(4096);
     let (backend, memory) = (&setup.backend, Device::new(&setup.backend, 0));
     assert!(backend.is_simulated() && !setup.device(64).is_device_backed());
@@ -80,7 +80,7 @@ fn a_simulated_device_says_that_it_is_none_and_nothing_else_takes_its_place() {
 }
 
 #[test]
-fn addresses_are_aligned_and_so_are_their_places() {
+fn addresses_and_places_are_aligned() {
     for odd in 1..=4 {
         let setup = setup((16 << 20) + odd * 4096);
         let (mut kept, mut blocks) = (Vec::new(), Vec::new());
@@ -104,7 +104,7 @@ fn addresses_are_aligned_and_so_are_their_places() {
 }
 
 #[test]
-fn sizes_that_cannot_be_had_are_errors_that_name_them() {
+fn impossible_sizes_are_errors_with_the_limits() {
     for bytes in [0, (1 << 40) + 1, u64::MAX] {
         let error = HostBackend::builder().device_memory(bytes).build().expect_err("absurd");
         assert!(matches!(error, Error::Size { asked, least: 1, most, .. } if asked == bytes && most <= 1 << 40), "{error}");
@@ -126,7 +126,7 @@ fn sizes_that_cannot_be_had_are_errors_that_name_them() {
 }
 
 #[test]
-fn a_kernel_reaches_live_memory_of_its_backend_and_nothing_else() {
+fn a_kernel_accesses_only_live_memory_of_its_backend() {
     let (setup, other) = (setup(1 << 20), setup(1 << 20));
     let (pinned, memory, foreign) = (setup.pinned(&[0; 100]), setup.device(100), other.device(100));
     let (device, host) = (address(&memory), address(&pinned));
@@ -151,7 +151,7 @@ fn a_kernel_reaches_live_memory_of_its_backend_and_nothing_else() {
 }
 
 #[test]
-fn an_address_in_no_live_memory_is_an_error_at_the_call_that_names_it() {
+fn addresses_outside_live_memory_are_errors_at_the_call() {
     let setup = setup(1 << 20);
     let (backend, memory) = (&*setup.backend, setup.device(100));
     let (live, mut host) = (memory.device_address().expect("bytes"), [0_u8; 200]);

@@ -19,7 +19,7 @@ use ringmem::{Abi, Error, Image};
 use setup::*;
 
 #[test]
-fn a_kernel_that_panics_is_an_error_and_the_stream_goes_on() {
+fn a_panicking_kernel_is_an_error_and_the_stream_continues() {
     let setup = setup(4096);
     for kernel in ["panic", "panic_twice"] {
         let error = setup.launch(kernel, &[]).wait_timeout(LIMIT).expect("in time").expect_err("it panicked");
@@ -41,7 +41,7 @@ fn a_kernel_that_panics_is_an_error_and_the_stream_goes_on() {
 }
 
 #[test]
-fn an_error_that_nobody_asks_for_is_counted() {
+fn an_unobserved_error_is_counted_as_unreported() {
     let setup = setup(4096);
     drop(setup.launch("panic", &[]));
     let Setup { backend, stream, .. } = setup;
@@ -50,7 +50,7 @@ fn an_error_that_nobody_asks_for_is_counted() {
 }
 
 #[test]
-fn a_kernel_s_clock_never_goes_back() {
+fn the_kernel_clock_is_monotonic() {
     let setup = setup(4096);
     let result = PinnedBuffer::<u64>::new(Pinned::new(&setup.backend, 0), 1).expect("pinned memory");
     done(setup.launch("clock", &[address(&result)]));
@@ -58,7 +58,7 @@ fn a_kernel_s_clock_never_goes_back() {
 }
 
 #[test]
-fn an_image_of_another_abi_is_refused_with_both_tables() {
+fn loading_an_image_of_another_abi_prints_both_layouts() {
     mod ours {
         #[derive(ringmem::SharedLayout)]
         #[repr(C)]
@@ -108,7 +108,7 @@ fn an_image_of_another_abi_is_refused_with_both_tables() {
 }
 
 #[test]
-fn a_stream_that_is_closed_takes_nothing_more() {
+fn a_closed_stream_rejects_further_operations() {
     let setup = setup(4096);
     let id = setup.backend.open_stream(0).expect("a stream");
     let ticket = setup.backend.mark(id).expect("it is open");
@@ -136,7 +136,7 @@ fn a_device_outlives_its_backend_while_a_kernel_runs() {
 }
 
 #[test]
-fn memory_that_a_kernel_was_given_goes_when_the_kernel_has_left() {
+fn memory_used_by_a_kernel_is_freed_after_it() {
     let setup = setup(1 << 20);
     let held = setup.hold();
     let mut memory = setup.device(4096);
@@ -150,7 +150,7 @@ fn memory_that_a_kernel_was_given_goes_when_the_kernel_has_left() {
 }
 
 #[test]
-fn counters_are_exact_after_a_script_and_nothing_is_live_at_the_end() {
+fn counters_are_exact_after_a_script() {
     let setup = setup(1 << 20);
     let (mut a, mut b) = (setup.device(1000), setup.device(500));
     let mut pinned = PinnedBuffer::new(Pinned::new(&setup.backend, 0), 2000).expect("pinned memory");
@@ -180,7 +180,7 @@ fn counters_are_exact_after_a_script_and_nothing_is_live_at_the_end() {
 }
 
 #[test]
-fn eight_threads_allocate_free_and_copy_without_meeting() {
+fn eight_threads_allocate_and_copy_without_interference() {
     const { assert_shared::<(HostBackend, Stream, Module, GpuBuffer<u8>, Pending<PinnedBuffer<u8>>, Error)>() };
     let backend = &backend(8 << 20);
     let (device, pinned) = (&Device::new(backend, 0), &Pinned::new(backend, 0));

@@ -26,7 +26,7 @@ fn mapping(address: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_device_address_is_in_no_mapping_of_the_process() {
+fn a_device_address_is_not_mapped_in_the_process() {
     let setup = setup(1 << 20);
     let memory = setup.device(1 << 20);
     let pinned = setup.pinned(&[0]);
@@ -39,7 +39,7 @@ fn a_device_address_is_in_no_mapping_of_the_process() {
 }
 
 #[test]
-fn following_a_device_address_ends_the_process() {
+fn dereferencing_a_device_address_ends_the_process() {
     const CHILD: &str = "RINGMEM_TEST_FOLLOWS_A_DEVICE_ADDRESS";
     if std::env::var_os(CHILD).is_some() {
         let setup = setup(1 << 20);
@@ -49,7 +49,7 @@ fn following_a_device_address_ends_the_process() {
         println!("read {byte}");
         return;
     }
-    let test = "host_backend::proc::following_a_device_address_ends_the_process";
+    let test = "host_backend::proc::dereferencing_a_device_address_ends_the_process";
     let this = std::env::current_exe().expect("this test");
     let child = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output().expect("a process");
     const SIGSEGV: i32 = 11;
@@ -57,9 +57,9 @@ fn following_a_device_address_ends_the_process() {
 }
 
 #[test]
-fn a_stream_that_gets_no_thread_is_an_error_and_leaves_nothing() {
+fn opening_a_stream_without_a_thread_is_an_error() {
     const CHILD: &str = "RINGMEM_TEST_GETS_NO_THREAD";
-    let test = "host_backend::proc::a_stream_that_gets_no_thread_is_an_error_and_leaves_nothing";
+    let test = "host_backend::proc::opening_a_stream_without_a_thread_is_an_error";
     if std::env::var_os(CHILD).is_some() {
         let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
         for _ in 0..3 {
@@ -77,7 +77,7 @@ fn a_stream_that_gets_no_thread_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
-fn is_pinned_says_what_the_system_says() {
+fn is_pinned_agrees_with_the_system() {
     let setup = setup(4096);
     for bytes in [4096, 64 << 20] {
         let pinned = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), bytes).expect("pinned memory");
@@ -88,8 +88,8 @@ fn is_pinned_says_what_the_system_says() {
 }
 
 #[test]
-fn is_pinned_says_what_the_system_says_to_a_user_with_a_limit() {
-    passes_again("host_backend::proc::is_pinned_says_what_the_system_says", "ulimit -l 1024 || exit 127;", &["ipc_lock"]);
+fn is_pinned_agrees_with_the_system_under_a_limit() {
+    passes_again("host_backend::proc::is_pinned_agrees_with_the_system", "ulimit -l 1024 || exit 127;", &["ipc_lock"]);
 }
 
 #[test]

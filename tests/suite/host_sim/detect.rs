@@ -15,7 +15,7 @@ fn other(block: &Block, location: MemoryLocation, bytes: usize, align: usize) ->
 }
 
 #[test]
-fn freed_memory_is_gone_for_every_verb() {
+fn every_operation_rejects_freed_memory() {
     let backend = build(HostBackend::builder());
     let stream = backend.open_stream(0).expect("a stream");
     for location in [MemoryLocation::Device, MemoryLocation::Unified] {
@@ -42,7 +42,7 @@ fn freed_memory_is_gone_for_every_verb() {
 }
 
 #[test]
-fn a_block_of_another_backend_is_refused_and_stays() {
+fn freeing_a_block_of_another_backend_is_an_error() {
     let (ours, theirs) = (build(HostBackend::builder()), build(HostBackend::builder()));
     for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host] {
         let block = give(&theirs, location, 0, 64).expect("room");
@@ -52,7 +52,7 @@ fn a_block_of_another_backend_is_refused_and_stays() {
 }
 
 #[test]
-fn a_block_that_is_not_what_was_allocated_is_refused_and_stays() {
+fn freeing_a_block_with_a_wrong_layout_is_an_error() {
     let backend = build(HostBackend::builder());
     let block = give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     for wrong in [
@@ -75,7 +75,7 @@ fn a_block_that_is_not_what_was_allocated_is_refused_and_stays() {
 }
 
 #[test]
-fn what_leaves_its_block_is_refused_with_both_sizes() {
+fn an_access_past_its_block_is_an_error_with_both_sizes() {
     let backend = build(HostBackend::builder());
     let large = give(&backend, MemoryLocation::Device, 0, 128).expect("room");
     for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host] {
@@ -90,7 +90,7 @@ fn what_leaves_its_block_is_refused_with_both_sizes() {
 }
 
 #[test]
-fn a_fill_of_elements_that_are_not_aligned_or_of_no_size_is_refused() {
+fn a_fill_with_a_bad_alignment_or_size_is_an_error() {
     let backend = build(HostBackend::builder());
     let stream = backend.open_stream(0).expect("a stream");
     let block = give(&backend, MemoryLocation::Device, 0, 64).expect("room");
@@ -123,7 +123,7 @@ fn a_fill_of_elements_that_are_not_aligned_or_of_no_size_is_refused() {
 }
 
 #[test]
-fn a_kernel_does_not_see_pageable_memory() {
+fn a_kernel_cannot_access_pageable_memory() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");

@@ -21,7 +21,7 @@ fn devices_have_memories_of_their_own_size() {
 }
 
 #[test]
-fn what_a_buffer_takes_is_what_its_device_has_less() {
+fn a_buffer_reduces_the_free_memory_by_its_size() {
     let backend = build(HostBackend::builder());
     let info = || backend.memory_info(0).expect("a device").expect("known");
     let before = info();
@@ -32,14 +32,14 @@ fn what_a_buffer_takes_is_what_its_device_has_less() {
 }
 
 #[test]
-fn memory_that_nobody_knows_is_none_and_not_zero() {
+fn unknown_memory_info_is_none() {
     let backend = build(HostBackend::builder().unknown_memory_info(true));
     assert_eq!(backend.memory_info(0).expect("a device"), None);
     assert!(matches!(backend.memory_info(1), Err(Error::NoDevice { .. })));
 }
 
 #[test]
-fn capabilities_are_what_the_builder_was_told_and_managed_memory_goes_by_them() {
+fn capabilities_are_those_of_the_builder() {
     let all = build(HostBackend::builder()).capabilities(0).expect("a device");
     assert!(all.unified && all.concurrent_managed_access && all.system_scope && all.host_native_atomics && !all.shared_memory);
     let builder = HostBackend::builder().unified(false).concurrent_managed_access(false).system_scope(false);
@@ -52,7 +52,7 @@ fn capabilities_are_what_the_builder_was_told_and_managed_memory_goes_by_them() 
 }
 
 #[test]
-fn a_peer_is_enabled_in_one_direction_once() {
+fn a_peer_is_enabled_once_per_direction() {
     let backend = build(HostBackend::builder().devices(3).peer(0, 1).peer(2, 0).peer(2, 1));
     let peers = |device| backend.capabilities(device).expect("a device").peers;
     assert_eq!((peers(0), peers(1), peers(2)), (vec![1], vec![], vec![0, 1]));
@@ -76,7 +76,7 @@ fn a_peer_is_enabled_in_one_direction_once() {
 }
 
 #[test]
-fn a_copy_between_devices_goes_over_the_host_unless_one_reaches_the_other() {
+fn copies_between_devices_use_the_host_without_a_peer() {
     const BYTES: usize = 50_001;
     let backend = build(HostBackend::builder().devices(2).peer(0, 1));
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -110,7 +110,7 @@ fn a_copy_between_devices_goes_over_the_host_unless_one_reaches_the_other() {
 }
 
 #[test]
-fn a_kernel_sees_another_device_s_memory_while_its_own_reaches_it() {
+fn a_kernel_accesses_peer_memory_only_while_enabled() {
     let backend = build(HostBackend::builder().devices(2).peer(0, 1).peer(1, 0));
     let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
     let blocks = [0, 1].map(|device| give(&backend, MemoryLocation::Device, device, 64).expect("room"));
@@ -129,7 +129,7 @@ fn a_kernel_sees_another_device_s_memory_while_its_own_reaches_it() {
 }
 
 #[test]
-fn a_pageable_transfer_is_staged_and_a_pinned_one_is_not() {
+fn pageable_transfers_are_staged_and_pinned_ones_are_not() {
     let backend = build(HostBackend::builder());
     let device = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
     let pinned = give(&backend, MemoryLocation::Pinned, 0, 4096).expect("room");
@@ -147,7 +147,7 @@ fn a_pageable_transfer_is_staged_and_a_pinned_one_is_not() {
 }
 
 #[test]
-fn bytes_arrive_between_any_two_of_four_devices_whichever_way() {
+fn bytes_arrive_between_any_two_of_four_devices() {
     let builder =
         (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).fold(HostBackend::builder().devices(4), |b, (from, to)| b.peer(from, to));
     let backend = build(builder.device_memory(4096));

@@ -27,7 +27,7 @@ fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8> {
 }
 
 #[test]
-fn a_stream_that_goes_on_another_s_thread_is_not_waited_for_there() {
+fn a_stream_dropped_on_another_stream_s_thread_does_not_block() {
     let backend = build(HostBackend::builder());
     within(move || {
         let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
@@ -42,7 +42,7 @@ fn a_stream_that_goes_on_another_s_thread_is_not_waited_for_there() {
 }
 
 #[test]
-fn a_kept_value_that_panics_ends_neither_its_stream_nor_what_goes_with_it() {
+fn a_kept_value_that_panics_on_drop_is_counted() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
@@ -59,7 +59,7 @@ fn a_kept_value_that_panics_ends_neither_its_stream_nor_what_goes_with_it() {
 }
 
 #[test]
-fn a_clock_that_panics_on_a_stream_fails_what_is_left_there_and_loses_no_bytes() {
+fn a_panicking_clock_fails_the_rest_of_its_stream() {
     let armed = Arc::new(AtomicBool::new(false));
     let clock = {
         let armed = Arc::clone(&armed);
@@ -87,7 +87,7 @@ fn a_clock_that_panics_on_a_stream_fails_what_is_left_there_and_loses_no_bytes()
 }
 
 #[test]
-fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
+fn a_panicking_clock_in_the_call_log_loses_no_block() {
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let clock = {
         let left = Arc::clone(&left);
@@ -122,7 +122,7 @@ fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
 }
 
 #[test]
-fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go() {
+fn a_panicking_clock_does_not_abort_a_drop_of_many_buffers() {
     let (clock, is_broken) = broken();
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -137,7 +137,7 @@ fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go
 }
 
 #[test]
-fn a_clock_that_panics_as_a_stream_is_opened_leaves_none() {
+fn a_panicking_clock_while_opening_a_stream_leaves_none() {
     let (clock, is_broken) = broken();
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
     is_broken.store(true, Relaxed);
@@ -149,7 +149,7 @@ fn a_clock_that_panics_as_a_stream_is_opened_leaves_none() {
 }
 
 #[test]
-fn a_stream_that_waits_for_another_s_kernel_is_not_waited_for() {
+fn dropping_a_stream_does_not_wait_for_another_s_kernel() {
     let backend = build(HostBackend::builder());
     let [first, second, third] = [0; 3].map(|device| Stream::new(&backend, device).expect("a stream"));
     let held = Held::new(&backend, &first);
@@ -163,7 +163,7 @@ fn a_stream_that_waits_for_another_s_kernel_is_not_waited_for() {
 }
 
 #[test]
-fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
+fn counters_exclude_memory_that_a_stream_is_freeing() {
     let clock = || {
         if thread::current().name().is_some_and(|name| name.starts_with("ringmem-")) {
             thread::sleep(Duration::from_millis(20));
@@ -185,7 +185,7 @@ fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn figures_that_a_fork_reads_wait_for_no_thread() {
+fn counters_can_be_read_in_a_fork() {
     // The stream waits for the clock at its second line: it has executed a kernel, and frees memory.
     let gate = Arc::new(Mutex::new(()));
     let lines = Arc::new(AtomicUsize::new(0));

@@ -7,7 +7,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use super::*;
 
 #[test]
-fn the_nth_call_fails_and_no_other() {
+fn only_the_nth_call_fails() {
     let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::Copy, Fault::nth(2))));
     let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
     write(&backend, &[1; 16], &block).expect("the first");
@@ -20,7 +20,7 @@ fn the_nth_call_fails_and_no_other() {
 }
 
 #[test]
-fn a_plan_that_is_changed_counts_from_then_on() {
+fn a_new_fault_plan_counts_from_its_start() {
     let backend = build(HostBackend::builder().faults(Faults::new()));
     let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
     write(&backend, &[1; 16], &block).expect("a plan of nothing");
@@ -34,7 +34,7 @@ fn a_plan_that_is_changed_counts_from_then_on() {
 }
 
 #[test]
-fn calls_are_counted_where_somebody_watches_and_nowhere_else() {
+fn calls_are_counted_only_when_watched() {
     let backend = build(HostBackend::builder());
     let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
     write(&backend, &[1; 16], &block).expect("nobody watches");
@@ -52,7 +52,7 @@ fn calls_are_counted_where_somebody_watches_and_nowhere_else() {
 }
 
 #[test]
-fn what_strikes_by_chance_is_the_same_for_the_same_seed() {
+fn random_faults_are_reproducible_from_the_seed() {
     let run = |seed, probability| {
         let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::Mark, Fault::random(probability, seed))));
         let stream = backend.open_stream(0).expect("a stream");
@@ -67,7 +67,7 @@ fn what_strikes_by_chance_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn an_allocation_that_fails_says_what_is_really_free() {
+fn an_injected_out_of_memory_reports_the_real_free_bytes() {
     let backend = build(HostBackend::builder().device_memory(4096));
     let _first = give(&backend, MemoryLocation::Device, 0, 1024).expect("room");
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
@@ -80,7 +80,7 @@ fn an_allocation_that_fails_says_what_is_really_free() {
 }
 
 #[test]
-fn a_free_that_fails_frees_all_the_same() {
+fn a_failed_free_still_frees_the_memory() {
     let backend = build(HostBackend::builder().device_memory(4096).faults(Faults::new().on(Verb::Free, Fault::from(1))));
     let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
     // SAFETY: unused.
@@ -92,7 +92,7 @@ fn a_free_that_fails_frees_all_the_same() {
 }
 
 #[test]
-fn a_fault_at_execution_is_told_to_whoever_waits_and_the_stream_goes_on() {
+fn a_fault_at_execution_is_reported_to_the_waiter() {
     let plan = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()).on(Verb::Launch, Fault::nth(1).when_executed());
     let backend = build(HostBackend::builder().faults(plan));
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -114,7 +114,7 @@ fn a_fault_at_execution_is_told_to_whoever_waits_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_wait_that_fails_has_waited() {
+fn a_failed_wait_has_waited() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20).expect("room");
@@ -138,7 +138,7 @@ fn a_wait_that_fails_has_waited() {
 }
 
 #[test]
-fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
+fn a_fault_at_any_call_is_an_error_and_leaks_nothing() {
     let program = |backend: &Arc<HostBackend>| -> Result<Vec<u8>, Error> {
         let (stream, other) = (Stream::new(backend, 0)?, Stream::new(backend, 0)?);
         let module = Module::load(backend, &IMAGE, &Abi::of(LAYOUTS))?;
@@ -190,7 +190,7 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
 }
 
 #[test]
-fn a_stream_keeps_its_order_also_when_its_wait_for_another_fails() {
+fn a_failed_stream_wait_still_keeps_the_order() {
     let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::After, Fault::nth(1).when_executed())));
     let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let held = Held::new(&backend, &first);

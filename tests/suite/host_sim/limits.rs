@@ -7,7 +7,7 @@ use ringmem::memory::{Device, GpuBuffer};
 use super::*;
 
 #[test]
-fn a_page_has_a_byte_and_at_most_a_tebibyte() {
+fn page_sizes_range_from_a_byte_to_a_tebibyte() {
     for asked in [0, (1 << 40) + 1, u64::MAX] {
         let error = HostBackend::builder().device_memory(1 << 20).page_size(asked).build().expect_err("no such page");
         assert!(matches!(error, Error::Size { asked: a, least: 1, most: 0x100_0000_0000, .. } if a == asked), "{error}");
@@ -16,7 +16,7 @@ fn a_page_has_a_byte_and_at_most_a_tebibyte() {
 }
 
 #[test]
-fn there_are_at_most_sixty_four_devices() {
+fn at_most_64_devices_are_supported() {
     assert_eq!(build(HostBackend::builder().devices(64).device_memory(1)).devices(), 64);
     for asked in [65, 100_000] {
         let error = HostBackend::builder().devices(asked).device_memory(1).build().expect_err("too many");
@@ -27,7 +27,7 @@ fn there_are_at_most_sixty_four_devices() {
 }
 
 #[test]
-fn the_largest_alignment_is_one_for_every_kind_of_memory() {
+fn the_largest_alignment_applies_to_every_memory() {
     let backend = build(HostBackend::builder());
     let largest = backend.capabilities(0).expect("a device").largest_align;
     for location in [MemoryLocation::Pinned, MemoryLocation::Host, MemoryLocation::Unified, MemoryLocation::Device] {
@@ -50,7 +50,7 @@ fn the_largest_alignment_is_one_for_every_kind_of_memory() {
 }
 
 #[test]
-fn what_vanished_before_it_was_copied_or_filled_is_foreign_and_not_pageable() {
+fn memory_freed_before_its_queued_copy_is_foreign() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
@@ -74,7 +74,7 @@ fn what_vanished_before_it_was_copied_or_filled_is_foreign_and_not_pageable() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
+fn a_launch_that_cannot_start_all_threads_is_an_error() {
     const CHILD: &str = "RINGMEM_TEST_HAS_NO_ROOM_FOR_GROUPS";
     if std::env::var_os(CHILD).is_some() {
         let backend = build(HostBackend::builder().device_memory(1 << 20));
@@ -95,7 +95,7 @@ fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
         assert_eq!((buffer.to_vec().expect("a download"), backend.counters().launches), (vec![1; 64], 1));
         return;
     }
-    let test = "host_sim::limits::a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere";
+    let test = "host_sim::limits::a_launch_that_cannot_start_all_threads_is_an_error";
     let run = || {
         let mut child = std::process::Command::new("sh");
         child.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().expect("this test"));

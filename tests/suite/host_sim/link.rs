@@ -58,7 +58,7 @@ impl Setup {
 }
 
 #[test]
-fn a_blocking_copy_takes_its_latency_and_its_bytes() {
+fn a_blocking_copy_takes_its_latency_and_transfer_time() {
     let setup = setup(HostBackend::builder());
     let [device, other] = [0; 2].map(|_| setup.block(MemoryLocation::Device, 0, 10_000));
     let [pinned, more] = [0; 2].map(|_| setup.block(MemoryLocation::Pinned, 0, 10_000));
@@ -81,7 +81,7 @@ fn a_blocking_copy_takes_its_latency_and_its_bytes() {
 }
 
 #[test]
-fn what_is_queued_costs_the_host_nothing_until_it_waits() {
+fn queued_copies_take_no_host_time_until_the_wait() {
     let setup = setup(HostBackend::builder());
     let (stream, device, pinned) =
         (setup.stream(0), setup.block(MemoryLocation::Device, 0, 10_000), setup.block(MemoryLocation::Pinned, 0, 10_000));
@@ -106,7 +106,7 @@ fn what_is_queued_costs_the_host_nothing_until_it_waits() {
 }
 
 #[test]
-fn each_direction_has_one_engine_and_they_work_beside_each_other() {
+fn each_direction_has_one_engine_and_both_overlap() {
     let setup = setup(HostBackend::builder());
     let streams = [0; 3].map(|_| setup.stream(0));
     let devices = [0; 3].map(|_| setup.block(MemoryLocation::Device, 0, 10_000));
@@ -124,7 +124,7 @@ fn each_direction_has_one_engine_and_they_work_beside_each_other() {
 }
 
 #[test]
-fn a_stream_that_waits_for_another_begins_after_it_however_fast_the_machine_is() {
+fn a_stream_wait_orders_virtual_time() {
     for slow in [false, true] {
         let setup = setup(HostBackend::builder());
         let (first, second) = (setup.stream(0), setup.stream(0));
@@ -141,7 +141,7 @@ fn a_stream_that_waits_for_another_begins_after_it_however_fast_the_machine_is()
 }
 
 #[test]
-fn figures_are_the_same_in_every_run() {
+fn virtual_times_are_reproducible() {
     let run = || {
         let setup = setup(HostBackend::builder());
         let streams = [0; 3].map(|_| setup.stream(0));
@@ -161,7 +161,7 @@ fn figures_are_the_same_in_every_run() {
 }
 
 #[test]
-fn one_transfer_is_six_times_quicker_than_a_thousand() {
+fn one_large_transfer_is_six_times_faster_than_a_thousand() {
     let setup = setup(HostBackend::builder());
     let (pinned, device) = (setup.block(MemoryLocation::Pinned, 0, 1_000_000), setup.block(MemoryLocation::Device, 0, 1_000_000));
     let single = setup.takes(|| (0..1000).for_each(|_| copy(&setup.backend, &pinned, &device, 1000).expect("a copy")));
@@ -171,7 +171,7 @@ fn one_transfer_is_six_times_quicker_than_a_thousand() {
 }
 
 #[test]
-fn data_that_stays_on_the_device_between_two_kernels_saves_their_transfers() {
+fn data_kept_on_the_device_saves_transfers() {
     const BYTES: u64 = 140_000;
     let setup = setup(HostBackend::builder());
     let (stream, pinned) = (setup.stream(0), setup.block(MemoryLocation::Pinned, 0, BYTES as usize));
@@ -193,7 +193,7 @@ fn data_that_stays_on_the_device_between_two_kernels_saves_their_transfers() {
 }
 
 #[test]
-fn zero_copy_saves_the_transfers_where_memory_is_shared() {
+fn zero_copy_saves_transfers_on_shared_memory() {
     const BYTES: u64 = 20_000;
     let setup = setup(HostBackend::builder().shared_memory(true));
     let (stream, pinned) = (setup.stream(0), setup.block(MemoryLocation::Pinned, 0, BYTES as usize));
@@ -213,7 +213,7 @@ fn zero_copy_saves_the_transfers_where_memory_is_shared() {
 }
 
 #[test]
-fn a_copy_between_peers_is_one_hop_and_over_the_host_two() {
+fn a_peer_copy_takes_one_transfer_and_a_staged_copy_two() {
     let setup = setup(HostBackend::builder().devices(2).peer(1, 0));
     let blocks = [0, 1].map(|device| setup.block(MemoryLocation::Device, device, 10_000));
     let staged = setup.takes(|| copy(&setup.backend, &blocks[0], &blocks[1], 10_000).expect("a copy"));
@@ -223,7 +223,7 @@ fn a_copy_between_peers_is_one_hop_and_over_the_host_two() {
 }
 
 #[test]
-fn transfers_of_pageable_memory_take_longer_than_of_pinned() {
+fn pageable_transfers_take_longer_than_pinned_ones() {
     let setup = setup(HostBackend::builder());
     let device = GpuBuffer::<u8>::new(Device::new(&setup.backend, 0), 1 << 20).expect("room");
     let stream = setup.stream(0);
@@ -246,7 +246,7 @@ fn transfers_of_pageable_memory_take_longer_than_of_pinned() {
 }
 
 #[test]
-fn a_copy_that_is_refused_takes_no_time() {
+fn a_rejected_copy_takes_no_time() {
     let setup = setup(HostBackend::builder());
     let (pinned, device) = (setup.block(MemoryLocation::Pinned, 0, 64), setup.block(MemoryLocation::Device, 0, 64));
     let stream = setup.stream(0);
@@ -260,7 +260,7 @@ fn a_copy_that_is_refused_takes_no_time() {
 }
 
 #[test]
-fn a_rate_that_is_not_positive_is_refused_with_its_name_and_value() {
+fn a_non_positive_rate_is_an_error_with_name_and_value() {
     for (link, expected) in [
         (Link { pinned: 0.0, ..link() }, "invalid link.pinned: got 0 GB/s, expected more than 0"),
         (Link { pageable: -1.5, ..link() }, "invalid link.pageable: got -1.5 GB/s, expected more than 0"),

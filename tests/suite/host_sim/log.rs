@@ -10,7 +10,7 @@ fn happened(calls: &[Call]) -> Vec<(Verb, Phase)> {
 }
 
 #[test]
-fn a_script_is_written_down_in_the_order_in_which_it_happened() {
+fn the_log_lists_calls_in_execution_order() {
     let ticks = Arc::new(AtomicU64::new(0));
     let clock = Arc::new({
         let ticks = Arc::clone(&ticks);
@@ -51,7 +51,7 @@ fn a_script_is_written_down_in_the_order_in_which_it_happened() {
 }
 
 #[test]
-fn the_memory_of_what_is_dropped_goes_after_its_last_use_whatever_that_is() {
+fn dropped_memory_is_freed_after_its_last_use() {
     let backend = build(HostBackend::builder().log(true));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let gpu = || GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[3; 256]).expect("room");
@@ -84,7 +84,7 @@ fn the_memory_of_what_is_dropped_goes_after_its_last_use_whatever_that_is() {
 }
 
 #[test]
-fn what_is_refused_is_written_down_as_refused() {
+fn rejected_calls_are_logged_as_failed() {
     let backend = build(HostBackend::builder().device_memory(4096).log(true));
     give(&backend, MemoryLocation::Device, 0, 8192).expect_err("too much");
     let [call] = backend.call_log().try_into().expect("one call");
@@ -92,14 +92,14 @@ fn what_is_refused_is_written_down_as_refused() {
 }
 
 #[test]
-fn nothing_is_written_down_unless_it_is_asked_for() {
+fn nothing_is_logged_by_default() {
     let backend = build(HostBackend::builder());
     give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     assert_eq!((backend.call_log().len(), backend.calls(Verb::Allocate)), (0, None));
 }
 
 #[test]
-fn a_kernel_reads_the_clock_that_was_given() {
+fn a_kernel_reads_the_configured_clock() {
     let backend = build(HostBackend::builder().clock(Arc::new(|| 1234)));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");

@@ -51,7 +51,7 @@ fn address(buffer: &UnifiedBuffer<u8>) -> u64 {
 }
 
 #[test]
-fn managed_memory_is_the_same_on_both_sides_without_a_copy() {
+fn managed_memory_is_shared_without_copies() {
     let setup = setup(16);
     let mut buffer = setup.managed(3 * PAGE);
     buffer.as_mut_slice().expect("idle").fill(5);
@@ -64,7 +64,7 @@ fn managed_memory_is_the_same_on_both_sides_without_a_copy() {
 }
 
 #[test]
-fn twice_what_the_device_holds_is_worked_on_and_never_more_is_resident() {
+fn oversubscribed_managed_memory_stays_within_the_device() {
     const ROOM: u64 = 8;
     let setup = setup(ROOM);
     let mut buffer = setup.managed(2 * ROOM * PAGE);
@@ -86,7 +86,7 @@ fn twice_what_the_device_holds_is_worked_on_and_never_more_is_resident() {
 }
 
 #[test]
-fn the_least_recently_touched_page_gives_way() {
+fn the_least_recently_used_page_is_evicted() {
     let setup = setup(3);
     let buffer = setup.managed(6 * PAGE);
     for page in [0, 1, 2, 0, 3, 0, 1, 4] {
@@ -99,7 +99,7 @@ fn the_least_recently_touched_page_gives_way() {
 }
 
 #[test]
-fn allocations_and_pages_share_the_device_and_pages_give_way() {
+fn allocations_evict_pages_of_managed_memory() {
     let setup = setup(4);
     let Setup { backend, .. } = &setup;
     let buffer = setup.managed(4 * PAGE);
@@ -121,7 +121,7 @@ fn allocations_and_pages_share_the_device_and_pages_give_way() {
 }
 
 #[test]
-fn a_copy_brings_pages_to_where_its_other_end_is() {
+fn a_copy_moves_pages_to_the_side_of_its_other_end() {
     let setup = setup(8);
     let (buffer, device) = (setup.managed(4 * PAGE), give(&setup.backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("room"));
     // SAFETY: offset `PAGE` is within the buffer.
@@ -137,7 +137,7 @@ fn a_copy_brings_pages_to_where_its_other_end_is() {
 }
 
 #[test]
-fn a_prefetch_moves_the_bytes_that_it_names() {
+fn a_prefetch_moves_the_pages_of_its_range() {
     let setup = setup(8);
     let Setup { backend, stream, .. } = &setup;
     let buffer = UnifiedBuffer::<f32>::new(Unified::new(backend, 0), 3000).expect("managed memory");
@@ -160,7 +160,7 @@ fn a_prefetch_moves_the_bytes_that_it_names() {
 }
 
 #[test]
-fn a_page_is_on_one_device_at_a_time() {
+fn a_page_is_resident_on_one_device_at_a_time() {
     let backend = build(HostBackend::builder().devices(2).device_memory(1 << 20).page_size(PAGE));
     let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
     let (module, buffer) =
@@ -175,7 +175,7 @@ fn a_page_is_on_one_device_at_a_time() {
 }
 
 #[test]
-fn where_host_and_device_share_one_memory_nothing_moves() {
+fn no_page_moves_when_host_and_device_share_memory() {
     let backend = build(HostBackend::builder().device_memory(PAGE).shared_memory(true));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
@@ -189,7 +189,7 @@ fn where_host_and_device_share_one_memory_nothing_moves() {
 }
 
 #[test]
-fn the_host_stays_away_from_managed_memory_while_a_kernel_runs_where_it_must() {
+fn managed_memory_is_busy_during_kernels_without_concurrency() {
     for concurrent in [true, false] {
         let backend = build(HostBackend::builder().concurrent_managed_access(concurrent));
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -207,7 +207,7 @@ fn the_host_stays_away_from_managed_memory_while_a_kernel_runs_where_it_must() {
 }
 
 #[test]
-fn the_device_never_holds_more_than_it_has_whoever_asks() {
+fn concurrent_paging_never_exceeds_the_device_memory() {
     const ROOM: u64 = 16;
     let setup = &setup(ROOM);
     thread::scope(|scope| {
@@ -239,7 +239,7 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
 }
 
 #[test]
-fn the_books_hold_line_by_line_whoever_moves_pages() {
+fn page_accounting_holds_at_every_log_entry() {
     const ROOM: u64 = 16;
     // Called under the log's lock: other threads wait in any order.
     let slow = Arc::new(|| {
@@ -300,7 +300,7 @@ fn the_books_hold_line_by_line_whoever_moves_pages() {
 }
 
 #[test]
-fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
+fn a_panicking_clock_keeps_the_page_accounting() {
     const ROOM: u64 = 6;
     let left = Arc::new(AtomicUsize::new(usize::MAX));
     let clock = {
@@ -346,7 +346,7 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
 }
 
 #[test]
-fn pages_leave_the_books_with_their_memory_whoever_moves_others() {
+fn pages_are_released_with_their_memory_under_concurrency() {
     const ROOM: u64 = 4;
     let backend = &build(HostBackend::builder().devices(2).device_memory(ROOM * PAGE).page_size(PAGE));
     let module = &load(backend);

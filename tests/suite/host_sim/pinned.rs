@@ -13,7 +13,7 @@ fn free(backend: &Arc<HostBackend>, block: &Block) {
 }
 
 #[test]
-fn no_more_is_pinned_than_the_budget() {
+fn pinned_allocations_stop_at_the_budget() {
     let backend = build(HostBackend::builder().pinned_budget(10_000));
     let first = pinned(&backend, 6000, Options::empty()).expect("within");
     let error = pinned(&backend, 4001, Options::empty()).expect_err("above");
@@ -30,7 +30,7 @@ fn no_more_is_pinned_than_the_budget() {
 }
 
 #[test]
-fn the_budget_is_a_quarter_of_the_host_s_memory_unless_it_is_set() {
+fn the_default_pinned_budget_is_a_quarter_of_host_memory() {
     let backend = build(HostBackend::builder().host_memory(40_000));
     assert!(matches!(
         pinned(&backend, 10_001, Options::empty()),
@@ -41,7 +41,7 @@ fn the_budget_is_a_quarter_of_the_host_s_memory_unless_it_is_set() {
 }
 
 #[test]
-fn memory_that_waits_for_its_uses_is_pinned_until_they_are_over() {
+fn memory_with_pending_uses_counts_as_pinned() {
     let backend = build(HostBackend::builder().pinned_budget(8192));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
@@ -58,7 +58,7 @@ fn memory_that_waits_for_its_uses_is_pinned_until_they_are_over() {
 }
 
 #[test]
-fn options_are_kept_and_those_of_another_location_are_refused() {
+fn pinned_options_are_kept_and_unsupported_elsewhere() {
     let backend = build(HostBackend::builder());
     for options in [Options::empty(), Options::ZEROED, Options::WRITE_COMBINED, Options::WRITE_COMBINED | Options::ZEROED] {
         let block = pinned(&backend, 64, options).expect("pinned memory has it");
@@ -97,7 +97,7 @@ mod proc {
     }
 
     #[test]
-    fn is_pinned_says_what_the_system_says() {
+    fn is_pinned_agrees_with_the_system() {
         let backend = build(HostBackend::builder().pinned_budget(2 << 20));
         let block = pinned(&backend, 1 << 20, Options::empty()).expect("pinned or not");
         assert_eq!(block.is_pinned, is_locked(block.device_address.expect("a device sees it").get()));
@@ -110,11 +110,11 @@ mod proc {
     }
 
     #[test]
-    fn is_pinned_is_honest_under_any_limit() {
+    fn is_pinned_agrees_with_the_system_under_any_limit() {
         for (kilobytes, expected) in [("64", "no"), ("4096", "yes")] {
             // Root may raise the limit before it loses the capability to ignore it.
             let setup = format!("ulimit -l {kilobytes} || exit 127; export {EXPECTED}={expected};");
-            passes_again("host_sim::pinned::proc::is_pinned_says_what_the_system_says", &setup, &["ipc_lock"]);
+            passes_again("host_sim::pinned::proc::is_pinned_agrees_with_the_system", &setup, &["ipc_lock"]);
         }
     }
 }

@@ -19,7 +19,7 @@ fn failing() -> Clean {
 }
 
 #[test]
-fn synchronize_leaves_the_failures_of_what_was_queued_after_it() {
+fn synchronize_does_not_report_failures_queued_after_it() {
     let backend = failing();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
@@ -37,7 +37,7 @@ fn synchronize_leaves_the_failures_of_what_was_queued_after_it() {
 }
 
 #[test]
-fn a_mark_takes_nobody_s_failure() {
+fn a_mark_does_not_consume_a_failure() {
     let backend = failing();
     let stream = Stream::new(&backend, 0).expect("a stream");
     let pending = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
@@ -48,7 +48,7 @@ fn a_mark_takes_nobody_s_failure() {
 }
 
 #[test]
-fn a_mark_is_reached_with_what_is_before_it() {
+fn a_mark_is_reached_with_the_operations_before_it() {
     let backend = build(HostBackend::builder().link(Link::default()));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = gpu(&backend, 500_000);
@@ -63,7 +63,7 @@ fn a_mark_is_reached_with_what_is_before_it() {
 }
 
 #[test]
-fn a_launch_that_panics_at_its_call_is_not_counted_as_queued() {
+fn a_launch_that_panics_at_the_call_is_not_queued() {
     let link = Link { kernel_ns: Arc::new(|_, _| panic!("a model that a test asked for")), ..Link::default() };
     let backend = build(HostBackend::builder().concurrent_managed_access(false).link(link));
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -76,7 +76,7 @@ fn a_launch_that_panics_at_its_call_is_not_counted_as_queued() {
 }
 
 #[test]
-fn an_operation_that_panics_at_its_call_leaves_the_model_s_times_to_the_next() {
+fn a_panic_at_the_call_does_not_change_later_virtual_times() {
     let armed = Arc::new(AtomicBool::new(false));
     let clock = {
         let armed = Arc::clone(&armed);
@@ -108,7 +108,7 @@ impl Drop for Slow {
 }
 
 #[test]
-fn memory_whose_uses_are_over_does_not_wait_for_a_kept_value() {
+fn memory_is_freed_without_waiting_for_a_kept_value() {
     let backend = build(HostBackend::builder().device_memory(1 << 20));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let buffer = gpu(&backend, 1 << 20);
@@ -128,7 +128,7 @@ fn memory_whose_uses_are_over_does_not_wait_for_a_kept_value() {
 }
 
 #[test]
-fn a_mark_behind_an_operation_does_not_wait_for_what_goes_after_that() {
+fn a_mark_does_not_wait_for_values_kept_after_it() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let held = Held::new(&backend, &stream);
@@ -146,7 +146,7 @@ fn a_mark_behind_an_operation_does_not_wait_for_what_goes_after_that() {
 }
 
 #[test]
-fn what_was_freed_before_a_synchronize_is_there_after_it() {
+fn synchronize_returns_memory_freed_before_it() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).pinned_budget(1 << 20));
     let stream = Stream::new(&backend, 0).expect("a stream");
     for round in 0..2000 {
@@ -168,7 +168,7 @@ impl Drop for Greedy {
 }
 
 #[test]
-fn a_kept_value_that_asks_for_memory_waits_for_nobody() {
+fn a_kept_value_that_allocates_on_drop_does_not_deadlock() {
     let backend = build(HostBackend::builder().device_memory(1 << 20));
     let streams = [0; 2].map(|device| Stream::new(&backend, device).expect("a stream"));
     for _ in 0..100 {
@@ -191,7 +191,7 @@ impl Drop for Asks {
 }
 
 #[test]
-fn a_kept_value_that_asks_what_is_used_of_a_limit_waits_for_nobody() {
+fn a_kept_value_that_reads_a_limit_does_not_deadlock() {
     within(|| {
         let backend = build(HostBackend::builder().device_memory(1 << 20));
         let stream = Stream::new(&backend, 0).expect("a stream");

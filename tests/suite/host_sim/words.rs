@@ -22,7 +22,7 @@ fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
 }
 
 #[test]
-fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
+fn a_word_is_published_unless_an_operation_since_failed() {
     let backend = build(HostBackend::builder());
     let word = AtomicU64::new(0);
     let blocks = blocks(&backend);
@@ -57,7 +57,7 @@ fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
 }
 
 #[test]
-fn what_is_no_word_of_live_memory_is_refused() {
+fn publishing_outside_live_memory_is_an_error() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");

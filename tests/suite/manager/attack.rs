@@ -90,7 +90,7 @@ fn work(manager: &Manager, streams: &[Stream; 2], ids: &[BufferId<u32>], seed: u
 }
 
 #[test]
-fn eight_threads_and_calls_that_fail_lose_nothing_and_count_nothing_twice() {
+fn concurrent_calls_with_faults_keep_the_accounting_exact() {
     for seed in 1..=6_u64 {
         let backend = Clean::build(HostBackend::builder().device_memory(LIMIT * 2).faults(Faults::new()));
         let manager = Manager::with_limit(Device::new(&backend, 0), LIMIT);

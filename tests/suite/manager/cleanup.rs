@@ -57,7 +57,7 @@ fn cleaned(manager: &Manager, idle: Duration) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn what_is_idle_for_so_long_is_freed_and_what_is_not_stays() {
+fn cleanup_frees_only_buffers_idle_for_the_interval() {
     let backend = backend();
     let (manager, clock) = clocked(&backend);
     let old = holding(&manager, "old", &numbers(0, 100));
@@ -79,7 +79,7 @@ enum At {
 }
 
 #[test]
-fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
+fn cleanup_does_not_free_a_buffer_twice() {
     let backend = backend();
     for gives_up_at in [At::Clock, At::Closure] {
         let (manager, hook) = hooked(&backend);
@@ -103,7 +103,7 @@ fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
 }
 
 #[test]
-fn only_who_decides_by_the_figures_decides_by_the_utilisation() {
+fn cleanup_can_select_by_utilisation() {
     let (manager, clock) = clocked(&backend());
     let full = manager.create::<u32>("full", 100, plain()).expect("room");
     let empty = manager.create::<u32>("empty", 0, plain().with_bytes(400, 400)).expect("room");
@@ -114,7 +114,7 @@ fn only_who_decides_by_the_figures_decides_by_the_utilisation() {
 }
 
 #[test]
-fn what_is_leased_stays_however_old() {
+fn cleanup_keeps_leased_buffers() {
     let backend = backend();
     let (manager, clock) = clocked(&backend);
     let ids = ["a", "b"].map(|name| holding(&manager, name, &numbers(0, 100)));
@@ -130,7 +130,7 @@ fn what_is_leased_stays_however_old() {
 }
 
 #[test]
-fn what_is_used_after_the_look_stays() {
+fn cleanup_keeps_a_buffer_used_during_the_selection() {
     let (manager, clock) = clocked(&backend());
     let id = holding(&manager, "a", &numbers(0, 100));
     clock.store(seconds(60), Relaxed);
@@ -142,7 +142,7 @@ fn what_is_used_after_the_look_stays() {
 }
 
 #[test]
-fn what_something_queued_uses_stays_until_that_is_over() {
+fn cleanup_keeps_buffers_used_by_queued_work() {
     let backend = backend();
     let (manager, clock) = clocked(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -157,7 +157,7 @@ fn what_something_queued_uses_stays_until_that_is_over() {
 }
 
 #[test]
-fn a_read_is_dated_by_the_next_look_and_a_write_by_its_end() {
+fn a_read_is_dated_by_the_next_tick_and_a_write_by_its_end() {
     let (manager, clock) = clocked(&backend());
     let id = holding(&manager, "a", &numbers(0, 10));
     let idle = || manager.statistics().buffers[0].idle.as_secs();
@@ -180,7 +180,7 @@ fn a_read_is_dated_by_the_next_look_and_a_write_by_its_end() {
 }
 
 #[test]
-fn a_use_while_the_clock_is_read_is_not_dated_before_it() {
+fn a_use_during_a_clock_read_is_not_dated_before_it() {
     let looks: [fn(&Manager); 3] =
         [Manager::tick, |manager| drop(manager.statistics()), |manager| assert_eq!(cleaned(manager, Duration::from_nanos(1)), [])];
     let backend = backend();
@@ -201,7 +201,7 @@ fn a_use_while_the_clock_is_read_is_not_dated_before_it() {
 }
 
 #[test]
-fn a_look_dates_no_use_that_a_later_look_has_begun_to_date() {
+fn an_earlier_tick_does_not_date_a_later_use() {
     let backend = backend();
     let (manager, clock, hook) = hooked_and_clocked(&backend);
     let id = holding(&manager, "a", &numbers(0, 10));
@@ -227,7 +227,7 @@ fn a_look_dates_no_use_that_a_later_look_has_begun_to_date() {
 }
 
 #[test]
-fn a_look_whose_clock_panics_leaves_the_use_to_the_next() {
+fn a_panicking_clock_leaves_the_use_to_the_next_tick() {
     let backend = backend();
     let (manager, clock, hook) = hooked_and_clocked(&backend);
     let id = holding(&manager, "a", &numbers(0, 10));
@@ -241,7 +241,7 @@ fn a_look_whose_clock_panics_leaves_the_use_to_the_next() {
 }
 
 #[test]
-fn a_cleanup_is_in_nobody_s_way() {
+fn cleanup_does_not_block_other_threads() {
     let backend = backend();
     let manager = Manager::new(Device::new(&backend, 0));
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -263,7 +263,7 @@ fn a_cleanup_is_in_nobody_s_way() {
 }
 
 #[test]
-fn a_buffer_can_be_had_while_a_cleanup_is_at_the_clock_or_asks() {
+fn a_buffer_can_be_leased_during_a_cleanup() {
     let backend = backend();
     let found = Arc::new(OnceLock::<(Manager, BufferId<u32>)>::new());
     let (asked, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

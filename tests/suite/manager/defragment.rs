@@ -36,7 +36,7 @@ fn are_intact(manager: &Pooled, buffers: &[(u32, BufferId<u32>)]) -> bool {
 }
 
 #[test]
-fn a_manager_over_a_fragmented_pool_creates_after_it_has_defragmented() {
+fn defragment_makes_room_for_a_large_buffer() {
     let backend = backend();
     let (pool, manager, left) = fragmented(&backend);
     let create = || manager.create::<u8>("large", 2 << 20, plain());
@@ -61,7 +61,7 @@ fn a_manager_over_a_fragmented_pool_creates_after_it_has_defragmented() {
 }
 
 #[test]
-fn leased_and_queued_buffers_stay_where_they_are() {
+fn defragment_keeps_leased_and_used_buffers_in_place() {
     let backend = backend();
     let (_, manager, left) = fragmented(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -81,7 +81,7 @@ fn leased_and_queued_buffers_stay_where_they_are() {
 }
 
 #[test]
-fn a_copy_that_fails_leaves_every_buffer_whole_and_the_budget_as_it_was() {
+fn a_failed_defragment_keeps_buffers_and_budget() {
     let backend = backend();
     let (_, manager, left) = fragmented(&backend);
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(2)));
@@ -94,7 +94,7 @@ fn a_copy_that_fails_leaves_every_buffer_whole_and_the_budget_as_it_was() {
 }
 
 #[test]
-fn a_buffer_that_was_moved_is_resized_and_freed_like_any_other() {
+fn a_moved_buffer_can_be_resized_and_freed() {
     let backend = backend();
     let (pool, manager, left) = fragmented(&backend);
     manager.defragment().expect("no failure");

@@ -9,7 +9,7 @@ use super::cleanup::{clocked, seconds};
 use super::{MIB, Manager, backend, holding, manager, numbers, plain};
 
 #[test]
-fn the_figures_are_exact_after_a_script() {
+fn statistics_are_exact_after_a_script() {
     let (manager, clock) = clocked(&backend());
     let a = holding(&manager, "a", &numbers(0, 100));
     clock.store(seconds(1), Relaxed);
@@ -41,7 +41,7 @@ fn the_figures_are_exact_after_a_script() {
 }
 
 #[test]
-fn there_are_as_many_figures_as_buffers() {
+fn statistics_list_every_buffer_sorted_by_name() {
     let manager = manager(&backend());
     let ids: Vec<_> = (0..100).map(|k| holding(&manager, &format!("buffer {k:02}"), &numbers(0, k + 1))).collect();
     let figures = manager.statistics();
@@ -54,7 +54,7 @@ fn there_are_as_many_figures_as_buffers() {
 }
 
 #[test]
-fn what_somebody_has_alone_has_figures_too() {
+fn statistics_include_exclusively_leased_buffers() {
     let manager = manager(&backend());
     let id = holding(&manager, "a", &numbers(0, 10));
     let _alone = manager.lease_mut(id).expect("nobody else");

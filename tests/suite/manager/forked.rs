@@ -14,7 +14,7 @@ use super::held::Held;
 use super::*;
 
 #[test]
-fn a_fork_is_refused_everything_and_waits_for_no_lock() {
+fn manager_calls_fail_in_a_fork_without_blocking() {
     let backend = backend();
     let manager = manager(&backend);
     let id = holding(&manager, "numbers", &[1, 2, 3]);
@@ -68,7 +68,7 @@ impl Drop for Tells {
 }
 
 #[test]
-fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
+fn dropping_a_manager_in_a_fork_frees_nothing() {
     static IS_DROPPED: AtomicBool = AtomicBool::new(false);
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -107,7 +107,7 @@ fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
 }
 
 #[test]
-fn a_lease_that_is_held_over_a_fork_changes_nothing_there() {
+fn a_lease_changes_nothing_in_a_fork() {
     let backend = backend();
     let manager = manager(&backend);
     let id = manager.create::<u32>("numbers", 3, plain().with_bytes(400, MIB)).expect("room");

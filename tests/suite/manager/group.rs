@@ -26,7 +26,7 @@ fn all(ids: &[BufferId<u32>], len: usize) -> Vec<(AnyBufferId, usize)> {
     ids.iter().map(|&id| (id.into(), len)).collect()
 }
 
-fn is_as_it_was(manager: &Manager, backend: &HostBackend, ids: &[BufferId<u32>], len: usize) {
+fn assert_unchanged(manager: &Manager, backend: &HostBackend, ids: &[BufferId<u32>], len: usize) {
     for (k, &id) in ids.iter().enumerate() {
         assert_eq!(manager.lease(id).expect("nobody else").capacity(), len, "{k}");
         assert_eq!(read(manager, id), numbers(k as u32 * 1000, len), "{k}");
@@ -36,14 +36,14 @@ fn is_as_it_was(manager: &Manager, backend: &HostBackend, ids: &[BufferId<u32>],
 }
 
 #[test]
-fn where_memory_runs_out_at_the_45th_of_67_no_buffer_has_grown() {
+fn a_failed_45th_allocation_grows_none_of_67_buffers() {
     const BUFFERS: usize = 67;
     let backend = backend();
     let manager = manager(&backend);
     let ids = group(&manager, BUFFERS, 100);
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(45)));
     assert!(matches!(manager.resize_group(all(&ids, 200)), Err(Error::OutOfMemory { requested: 800, .. })));
-    is_as_it_was(&manager, &backend, &ids, 100);
+    assert_unchanged(&manager, &backend, &ids, 100);
     backend.set_faults(&Faults::new());
     manager.resize_group(all(&ids, 200)).expect("room");
     assert!(ids.iter().all(|&id| manager.lease(id).is_ok_and(|lease| (lease.len(), lease.capacity()) == (200, 200))));
@@ -52,29 +52,29 @@ fn where_memory_runs_out_at_the_45th_of_67_no_buffer_has_grown() {
 }
 
 #[test]
-fn where_the_device_is_full_no_buffer_has_grown() {
+fn a_full_device_leaves_buffers_unchanged() {
     let backend = Clean::build(HostBackend::builder().device_memory(MIB));
     let manager = Manager::new(Device::new(&backend, 0));
     let ids = group(&manager, 8, 16 << 10);
     assert!(matches!(manager.resize_group(all(&ids, 32 << 10)), Err(Error::OutOfMemory { .. })));
-    is_as_it_was(&manager, &backend, &ids, 16 << 10);
+    assert_unchanged(&manager, &backend, &ids, 16 << 10);
 }
 
 #[test]
-fn where_the_limit_is_short_nothing_is_asked_of_the_memory() {
+fn a_group_beyond_the_limit_allocates_nothing() {
     let backend = backend();
     let manager = Manager::with_limit(Device::new(&backend, 0), 10_000);
     let ids = group(&manager, 5, 100);
     let allocations = backend.counters().device_allocations;
     assert!(matches!(manager.resize_group(all(&ids, 401)), Err(Error::Limit { requested: 8020, used: 2000, limit: 10_000, .. })));
     assert_eq!(backend.counters().device_allocations, allocations);
-    is_as_it_was(&manager, &backend, &ids, 100);
+    assert_unchanged(&manager, &backend, &ids, 100);
     manager.resize_group(all(&ids, 400)).expect("just enough");
     assert_eq!((manager.budget().used(), manager.budget().peak()), (8000, 10_000));
 }
 
 #[test]
-fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
+fn any_failure_in_a_group_leaves_all_buffers_unchanged() {
     const BUFFERS: usize = 5;
     let mut failed = 0;
     for on_stream in [false, true] {
@@ -93,7 +93,7 @@ fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
                     backend.set_faults(&Faults::new());
                     if outcome.is_err() {
                         failed += 1;
-                        is_as_it_was(&manager, &backend, &ids, 100);
+                        assert_unchanged(&manager, &backend, &ids, 100);
                         manager.resize_group(all(&ids, 200)).expect("no fault is left");
                     }
                     for (k, &id) in ids.iter().enumerate() {
@@ -114,7 +114,7 @@ fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
 }
 
 #[test]
-fn buffers_of_several_types_grow_each_by_its_own_growth_and_those_that_need_not_stay() {
+fn each_buffer_of_a_group_grows_by_its_own_factor() {
     let backend = backend();
     let manager = manager(&backend);
     let positions = manager.create::<[f32; 3]>("positions", 1000, BufferConfig::positions()).expect("room");
@@ -131,19 +131,19 @@ fn buffers_of_several_types_grow_each_by_its_own_growth_and_those_that_need_not_
 }
 
 #[test]
-fn a_group_with_a_buffer_that_cannot_be_had_changes_none() {
+fn a_group_with_an_unavailable_buffer_changes_none() {
     let backend = backend();
     let manager = manager(&backend);
     let ids = group(&manager, 3, 100);
     let lease = manager.lease(ids[2]).expect("nobody else");
     assert!(matches!(manager.resize_group(all(&ids, 200)), Err(Error::Busy { .. })));
     drop(lease);
-    is_as_it_was(&manager, &backend, &ids, 100);
+    assert_unchanged(&manager, &backend, &ids, 100);
     let twice = [ids[0], ids[1], ids[0]];
     assert!(matches!(manager.resize_group(all(&twice, 200)), Err(Error::Busy { .. })));
-    is_as_it_was(&manager, &backend, &ids, 100);
+    assert_unchanged(&manager, &backend, &ids, 100);
     manager.resize_group([(ids[0].into(), 200), (ids[1].into(), 1 << 40)]).expect_err("more than it may have");
-    is_as_it_was(&manager, &backend, &ids, 100);
+    assert_unchanged(&manager, &backend, &ids, 100);
     manager.free(ids[1]).expect("nobody has it");
     assert!(matches!(manager.resize_group(all(&ids, 200)), Err(Error::Id(_))));
     assert_eq!(read(&manager, ids[0]), numbers(0, 100));
@@ -151,7 +151,7 @@ fn a_group_with_a_buffer_that_cannot_be_had_changes_none() {
 }
 
 #[test]
-fn a_group_on_a_stream_is_copied_in_one_go_without_a_round_trip() {
+fn a_group_on_a_stream_is_copied_without_synchronizing() {
     let backend = backend();
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -168,7 +168,7 @@ fn a_group_on_a_stream_is_copied_in_one_go_without_a_round_trip() {
 }
 
 #[test]
-fn a_group_that_panics_has_grown_or_not_and_was_used_just_now() {
+fn a_panicking_group_grows_all_buffers_or_none() {
     let mut grown = 0;
     for number in 1.. {
         let backend = Clean::build(HostBackend::builder().device_memory(MIB).log(true).clock(clock()));

@@ -10,7 +10,7 @@ use super::broken::broken;
 use super::{KIB, MIB, backend, holding, manager, numbers, plain, read};
 
 #[test]
-fn least_and_most_are_honoured_at_the_first_allocation() {
+fn size_bounds_apply_to_the_first_allocation() {
     let backend = backend();
     let manager = manager(&backend);
     for (name, config, size) in [("positions", BufferConfig::positions(), 4104), ("forces", BufferConfig::forces(), 4104)] {
@@ -28,7 +28,7 @@ fn least_and_most_are_honoured_at_the_first_allocation() {
 }
 
 #[test]
-fn a_buffer_without_elements_asks_for_no_memory_until_it_has_some() {
+fn an_empty_buffer_allocates_on_first_growth() {
     let backend = backend();
     let manager = manager(&backend);
     let id = manager.create::<u32>("a", 0, plain()).expect("no memory");
@@ -41,7 +41,7 @@ fn a_buffer_without_elements_asks_for_no_memory_until_it_has_some() {
 }
 
 #[test]
-fn growth_stops_at_the_most_and_says_so() {
+fn growth_stops_at_the_maximum_with_an_error() {
     let manager = manager(&backend());
     let id = manager.create::<u32>("a", 8, plain().with_bytes(0, 40)).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
@@ -54,7 +54,7 @@ fn growth_stops_at_the_most_and_says_so() {
 }
 
 #[test]
-fn a_million_pushes_resize_no_more_often_than_the_logarithm_and_move_less_than_twice_and_a_half_what_a_vec_moves() {
+fn a_million_pushes_resize_logarithmically_often() {
     const MANY: u32 = 1_000_000;
     let backend = backend();
     for (factor, growth) in [(1.3_f64, Growth::new(13, 10)), (1.5, Growth::new(3, 2)), (2.0, Growth::new(2, 1))] {
@@ -97,7 +97,7 @@ fn of_a_vec(count: u32) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_appended_one_by_one_is_copied_many_at_a_time() {
+fn extend_copies_many_elements_per_upload() {
     let backend = backend();
     let manager = manager(&backend);
     let id = manager.create::<u32>("a", 0, plain()).expect("room");
@@ -109,7 +109,7 @@ fn what_is_appended_one_by_one_is_copied_many_at_a_time() {
 }
 
 #[test]
-fn an_append_that_fails_or_panics_leaves_as_many_elements_as_before() {
+fn a_failed_or_panicking_append_keeps_the_length() {
     let manager = manager(&backend());
     let id = manager.create::<u32>("a", 0, plain()).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
@@ -131,7 +131,7 @@ fn an_append_that_fails_or_panics_leaves_as_many_elements_as_before() {
 
 /// The clock is read when a lease is returned, also while panicking, where another panic would abort.
 #[test]
-fn a_clock_that_panics_ends_nobody_s_lease_early() {
+fn a_panicking_clock_does_not_interrupt_the_end_of_a_lease() {
     let (clock, is_broken) = broken();
     let manager = MemoryManager::builder(Device::new(&backend(), 0)).clock(clock).build();
     let id = holding(&manager, "a", &numbers(0, 10));
@@ -147,7 +147,7 @@ fn a_clock_that_panics_ends_nobody_s_lease_early() {
 }
 
 #[test]
-fn shrinking_gives_back_what_is_neither_live_nor_the_least() {
+fn shrink_to_fit_keeps_live_elements_and_the_minimum() {
     let backend = backend();
     let manager = manager(&backend);
     let id = manager.create::<u32>("a", 0, plain().with_bytes(40, MIB)).expect("room");

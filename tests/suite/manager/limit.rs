@@ -16,7 +16,7 @@ use super::clocks::{clock, has_struck, strike};
 use super::{Manager, backend, holding, is_empty, manager, numbers, plain};
 
 #[test]
-fn what_is_reserved_is_nobody_else_s() {
+fn reserved_bytes_are_unavailable_to_others() {
     let manager = Manager::with_limit(Device::new(&backend(), 0), 1000);
     assert!(manager.can_allocate(1000) && !manager.can_allocate(1001));
     let elsewhere = manager.reserve(700).expect("room");
@@ -30,7 +30,7 @@ fn what_is_reserved_is_nobody_else_s() {
 }
 
 #[test]
-fn a_buffer_is_created_in_what_was_reserved_for_it() {
+fn create_in_uses_reserved_bytes() {
     let backend = backend();
     let manager = Manager::with_limit(Device::new(&backend, 0), 1000);
     let mut reserved = manager.reserve(1000).expect("room");
@@ -52,7 +52,7 @@ fn a_buffer_is_created_in_what_was_reserved_for_it() {
 }
 
 #[test]
-fn a_reservation_is_parted_and_never_more_than_it_was() {
+fn split_divides_a_reservation() {
     let budget = Budget::new(100);
     let mut whole = budget.reserve(60).expect("room");
     let part = whole.split(60).expect("all of it");
@@ -66,7 +66,7 @@ fn a_reservation_is_parted_and_never_more_than_it_was() {
 }
 
 #[test]
-fn eight_threads_never_have_more_than_the_limit_old_and_new_together() {
+fn eight_threads_never_exceed_the_limit() {
     const LIMIT: u64 = 100_000;
     const ROUNDS: u32 = 400;
     let backend = backend();
@@ -138,7 +138,7 @@ fn eight_threads_never_have_more_than_the_limit_old_and_new_together() {
 }
 
 #[test]
-fn what_is_refused_below_counts_nowhere() {
+fn a_failed_allocation_is_not_counted() {
     let backend = backend();
     let manager = manager(&backend);
     let id = holding(&manager, "a", &numbers(0, 10));
@@ -153,7 +153,7 @@ fn what_is_refused_below_counts_nowhere() {
 }
 
 #[test]
-fn a_creation_that_panics_takes_nothing_of_its_reservation() {
+fn a_panicking_creation_keeps_its_reservation() {
     let own = clock();
     let panicked = (1..).find(|&number| {
         let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));

@@ -236,7 +236,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_does_what_a_map_of_vecs_does(ops in prop::collection::vec(ops(), 1..60)) {
+    fn random_operations_follow_a_map_of_vectors(ops in prop::collection::vec(ops(), 1..60)) {
         let mut twin = Twin::new();
         for op in &ops {
             twin.step(op);

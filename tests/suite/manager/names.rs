@@ -8,7 +8,7 @@ use ringmem::registry::IdError;
 use super::{backend, holding, is_empty, manager, numbers, plain, read};
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_its_buffer_is_as_it_was() {
+fn a_duplicate_name_is_an_error_and_keeps_the_buffer() {
     let backend = backend();
     let manager = manager(&backend);
     let id = holding(&manager, "positions", &numbers(0, 10));
@@ -26,7 +26,7 @@ fn a_name_that_is_taken_is_refused_and_its_buffer_is_as_it_was() {
 }
 
 #[test]
-fn another_type_is_refused_with_both_names() {
+fn another_element_type_is_an_error_with_both_names() {
     let manager = manager(&backend());
     manager.create::<f32>("masses", 4, plain()).expect("room");
     match manager.find::<i32>("masses") {
@@ -38,7 +38,7 @@ fn another_type_is_refused_with_both_names() {
 }
 
 #[test]
-fn a_name_that_nothing_has_is_not_found() {
+fn an_unknown_name_is_not_found() {
     let manager = manager(&backend());
     match manager.find::<u32>("forces") {
         Err(Error::NotFound { what: "buffer", name, .. }) => assert_eq!(&*name, "forces"),
@@ -51,7 +51,7 @@ fn a_name_that_nothing_has_is_not_found() {
 }
 
 #[test]
-fn what_is_there_is_got_if_it_is_what_was_asked_for() {
+fn get_or_create_returns_only_a_matching_buffer() {
     let manager = manager(&backend());
     let first = manager.get_or_create::<u32>("grid", 10, plain()).expect("room");
     assert_eq!(manager.get_or_create::<u32>("grid", 99, plain()).expect("it is there"), first);
@@ -66,7 +66,7 @@ fn what_is_there_is_got_if_it_is_what_was_asked_for() {
 }
 
 #[test]
-fn a_configuration_that_makes_no_sense_creates_nothing() {
+fn an_invalid_configuration_creates_nothing() {
     let backend = backend();
     let manager = manager(&backend);
     let growth = plain().with_growth(Growth::new(1, 2));
@@ -83,7 +83,7 @@ fn a_configuration_that_makes_no_sense_creates_nothing() {
 }
 
 #[test]
-fn an_id_is_good_in_its_manager_until_its_buffer_is_freed() {
+fn an_id_is_valid_in_its_manager_until_its_free() {
     let backend = backend();
     let (one, other) = (manager(&backend), manager(&backend));
     let id = one.create::<u32>("a", 1, plain()).expect("room");
@@ -99,7 +99,7 @@ fn an_id_is_good_in_its_manager_until_its_buffer_is_freed() {
 }
 
 #[test]
-fn what_is_freed_under_a_lease_loses_its_name_at_once_and_goes_with_the_lease() {
+fn a_buffer_freed_under_a_lease_loses_its_name_at_once() {
     let backend = backend();
     let manager = manager(&backend);
     let old = holding(&manager, "a", &numbers(0, 100));
@@ -121,7 +121,7 @@ fn what_is_freed_under_a_lease_loses_its_name_at_once_and_goes_with_the_lease() 
 }
 
 #[test]
-fn all_are_freed_and_their_names() {
+fn clear_frees_all_buffers_and_names() {
     let backend = backend();
     let manager = manager(&backend);
     let ids = ["a", "b", "c"].map(|name| holding(&manager, name, &numbers(0, 100)));
@@ -131,7 +131,7 @@ fn all_are_freed_and_their_names() {
 }
 
 #[test]
-fn nobody_gets_a_buffer_that_somebody_writes_to() {
+fn lease_mut_excludes_all_other_leases() {
     let manager = manager(&backend());
     let id = holding(&manager, "a", &numbers(0, 10));
     {

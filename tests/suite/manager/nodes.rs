@@ -55,7 +55,7 @@ fn field<T: DeviceBytes + PartialEq + std::fmt::Debug>(
 }
 
 #[test]
-fn thirteen_buffers_grow_from_a_thousand_to_a_million_nodes_and_lose_nothing() {
+fn thirteen_buffers_grow_to_a_million_nodes_without_loss() {
     let backend = Clean::build(HostBackend::builder().device_memory(512 * MIB));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let manager = Manager::builder(Device::new(&backend, 0)).limit_of_device().expect("a device").build();

@@ -14,7 +14,7 @@ use super::clean::Clean;
 use super::{backend, holding, is_empty, manager, numbers, plain};
 
 #[test]
-fn what_is_queued_is_done_in_order_and_counted() {
+fn queued_operations_run_in_order_and_are_counted() {
     let backend = backend();
     let manager = manager(&backend);
     let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
@@ -34,7 +34,7 @@ fn what_is_queued_is_done_in_order_and_counted() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_given_back() {
+fn out_of_range_transfers_are_errors_and_return_buffers() {
     let backend = backend();
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -52,7 +52,7 @@ fn what_does_not_fit_is_refused_and_given_back() {
 }
 
 #[test]
-fn nothing_is_queued_on_a_buffer_that_is_not_configured_for_it() {
+fn queued_operations_need_an_asynchronous_configuration() {
     let backend = backend();
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -66,7 +66,7 @@ fn nothing_is_queued_on_a_buffer_that_is_not_configured_for_it() {
 }
 
 #[test]
-fn a_transfer_that_is_forgotten_keeps_its_memory_and_the_next_use_comes_after_it() {
+fn a_forgotten_upload_keeps_its_memory_and_order() {
     let backend = backend();
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -83,7 +83,7 @@ fn a_transfer_that_is_forgotten_keeps_its_memory_and_the_next_use_comes_after_it
 }
 
 #[test]
-fn what_is_freed_with_work_queued_counts_until_the_work_is_over() {
+fn a_freed_buffer_counts_until_its_queued_work_completes() {
     let backend = backend();
     let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -100,7 +100,7 @@ fn what_is_freed_with_work_queued_counts_until_the_work_is_over() {
 }
 
 #[test]
-fn what_a_stream_is_about_to_give_back_does_not_stand_in_the_way_of_the_next() {
+fn pending_frees_do_not_block_the_next_allocation() {
     let clock = || {
         if thread::current().name().is_some_and(|name| name.starts_with("ringmem-")) {
             thread::sleep(Duration::from_millis(20));

@@ -15,7 +15,7 @@ use super::clean::Clean;
 use super::{MIB, Manager, VERBS, backend, holding, is_empty, manager, numbers, plain, read};
 
 #[test]
-fn what_is_live_is_copied_on_the_device_and_nothing_else() {
+fn a_resize_copies_live_elements_on_the_device() {
     let backend = backend();
     let manager = manager(&backend);
     for on in [None, Some(Stream::new(&backend, 0).expect("a stream"))] {
@@ -44,7 +44,7 @@ fn what_is_live_is_copied_on_the_device_and_nothing_else() {
 }
 
 #[test]
-fn everything_is_live_that_was_asked_for_also_where_nobody_said_how_much_is_used() {
+fn all_requested_elements_are_live() {
     let backend = backend();
     let manager = manager(&backend);
     let id = manager.create::<u32>("a", 100, plain()).expect("room");
@@ -54,7 +54,7 @@ fn everything_is_live_that_was_asked_for_also_where_nobody_said_how_much_is_used
 }
 
 #[test]
-fn room_that_is_there_is_used_and_nothing_is_copied() {
+fn a_resize_within_the_capacity_copies_nothing() {
     let backend = backend();
     let manager = manager(&backend);
     let id = holding(&manager, "a", &numbers(0, 1000));
@@ -72,7 +72,7 @@ fn room_that_is_there_is_used_and_nothing_is_copied() {
 }
 
 #[test]
-fn whatever_fails_the_buffer_is_as_it_was_and_grows_the_next_time() {
+fn a_failed_resize_leaves_the_buffer_unchanged() {
     let mut failed = 0;
     for on_stream in [false, true] {
         for verb in VERBS {
@@ -119,7 +119,7 @@ fn resize_with(on_stream: bool, verb: Verb, fault: Fault) -> (ringmem::Result<()
 }
 
 #[test]
-fn on_a_stream_the_copy_comes_after_what_is_queued_and_the_old_block_goes_after_the_copy() {
+fn a_queued_resize_follows_queued_work_and_frees_after_it() {
     let backend = Clean::build(HostBackend::builder().device_memory(MIB).log(true));
     let manager = Manager::new(Device::new(&backend, 0));
     let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
@@ -140,7 +140,7 @@ fn on_a_stream_the_copy_comes_after_what_is_queued_and_the_old_block_goes_after_
 }
 
 #[test]
-fn old_and_new_count_together_and_what_does_not_fit_together_is_refused() {
+fn old_and_new_block_both_count_towards_the_limit() {
     let backend = backend();
     let manager = Manager::with_limit(Device::new(&backend, 0), 10_000);
     let id = holding(&manager, "a", &numbers(0, 1000));
@@ -158,7 +158,7 @@ fn old_and_new_count_together_and_what_does_not_fit_together_is_refused() {
 
 /// Another waiter of the stream may get the error first.
 #[test]
-fn a_copy_that_failed_on_a_stream_replaces_nothing_whoever_was_told() {
+fn a_failed_queued_resize_keeps_the_old_block() {
     let backend = backend();
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");

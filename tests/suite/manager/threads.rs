@@ -16,14 +16,14 @@ use ringmem::{Error, Result};
 use super::{LIMIT, backend, holding, is_empty, manager, numbers, plain, read};
 
 #[test]
-fn it_is_shared() {
+fn managers_and_leases_are_send_and_sync() {
     fn shared<T: Send + Sync + 'static>() {}
     shared::<MemoryManager<Device>>();
     shared::<ringmem::manager::Lease<'static, u32, Device>>();
 }
 
 #[test]
-fn ten_threads_create_resize_and_free_and_each_finds_its_own() {
+fn ten_threads_create_resize_and_free_their_own_buffers() {
     let backend = backend();
     let manager = Arc::new(manager(&backend));
     let shared = holding(&manager, "shared", &numbers(0, 100));
@@ -58,7 +58,7 @@ fn ten_threads_create_resize_and_free_and_each_finds_its_own() {
 }
 
 #[test]
-fn of_threads_that_create_one_name_one_does() {
+fn one_of_eight_threads_creates_a_name() {
     let manager = Arc::new(manager(&backend()));
     for round in 0..50 {
         let name = format!("{round}");
@@ -109,7 +109,7 @@ unsafe impl Memory for Halting {
 
 /// One thread is stopped within the memory while it creates, another while it resizes.
 #[test]
-fn nobody_waits_for_who_waits_for_the_memory() {
+fn a_blocked_allocation_does_not_block_other_buffers() {
     let backend = backend();
     let halt = Arc::new(Mutex::new(None));
     let manager = MemoryManager::new(Halting { below: Device::new(&backend, 0), halt: Arc::clone(&halt) });
@@ -143,7 +143,7 @@ fn nobody_waits_for_who_waits_for_the_memory() {
 }
 
 #[test]
-fn what_another_thread_is_creating_is_found_when_it_is_there_and_not_before() {
+fn a_name_is_found_only_after_its_creation_completes() {
     let backend = backend();
     let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
     let halt = Arc::new(Mutex::new(Some((begun, may_go_on))));
@@ -164,7 +164,7 @@ fn what_another_thread_is_creating_is_found_when_it_is_there_and_not_before() {
 }
 
 #[test]
-fn a_lease_that_is_owned_goes_to_another_thread_and_outlives_the_manager() {
+fn an_owned_lease_outlives_the_manager_on_another_thread() {
     let backend = backend();
     let manager = manager(&backend);
     let id = holding(&manager, "a", &numbers(0, 100));
@@ -176,7 +176,7 @@ fn a_lease_that_is_owned_goes_to_another_thread_and_outlives_the_manager() {
 }
 
 #[test]
-fn a_memory_that_panics_leaves_every_buffer_and_name_and_byte_as_it_was() {
+fn a_panicking_memory_leaves_the_manager_unchanged() {
     let backend = backend();
     let halt = Arc::new(Mutex::new(None));
     let manager = MemoryManager::new(Halting { below: Device::new(&backend, 0), halt: Arc::clone(&halt) });
@@ -207,7 +207,7 @@ fn a_memory_that_panics_leaves_every_buffer_and_name_and_byte_as_it_was() {
 }
 
 #[test]
-fn a_lease_that_is_forgotten_keeps_its_buffer_and_nothing_else() {
+fn a_forgotten_lease_keeps_only_its_buffer() {
     let backend = backend();
     let manager = manager(&backend);
     let ids = ["a", "b"].map(|name| holding(&manager, name, &numbers(0, 10)));

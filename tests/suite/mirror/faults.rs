@@ -11,7 +11,7 @@ use super::table::{LAST, OLDER, bring, call, cells, check_elements};
 use super::{LEN, backend, eventually, live, pageable, pinned, stream, through};
 
 #[test]
-fn whichever_call_of_the_backend_fails_nothing_has_changed_and_the_next_try_succeeds() {
+fn any_failed_call_leaves_the_mirror_unchanged() {
     let mut struck = 0;
     for cell in cells().filter(|cell| !cell.is_error() && cell.call != "free") {
         for verb in [Verb::Allocate, Verb::Copy, Verb::Fill] {
@@ -44,7 +44,7 @@ fn whichever_call_of_the_backend_fails_nothing_has_changed_and_the_next_try_succ
 }
 
 #[test]
-fn a_queued_copy_that_fails_on_its_stream_is_told_once_and_taken_back() {
+fn a_failed_queued_copy_is_reported_once_and_reverted() {
     for cell in cells().filter(|cell| cell.call.starts_with("sync_to_") && cell.call.ends_with("_on") && cell.copies() != [0, 0]) {
         let backend = backend();
         let (stream, mut mirror) = (stream(&backend), pageable(&backend));
@@ -63,7 +63,7 @@ fn a_queued_copy_that_fails_on_its_stream_is_told_once_and_taken_back() {
 }
 
 #[test]
-fn a_copy_that_failed_half_way_is_nobody_s_way_out_of_a_conflict() {
+fn a_failed_copy_cannot_resolve_a_conflict() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     bring(&mut mirror, "HD").expect("room");
@@ -91,7 +91,7 @@ fn a_copy_that_failed_half_way_is_nobody_s_way_out_of_a_conflict() {
 }
 
 #[test]
-fn a_free_that_fails_is_told_and_the_memory_is_gone_all_the_same() {
+fn a_failed_free_is_reported_and_releases_the_memory() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     bring(&mut mirror, "S").expect("room");
@@ -107,7 +107,7 @@ fn a_free_that_fails_is_told_and_the_memory_is_gone_all_the_same() {
 }
 
 #[test]
-fn a_kernel_that_cannot_come_after_the_memory_leaves_the_mirror_as_it_was() {
+fn a_failed_stream_wait_leaves_the_mirror_unchanged() {
     for (before, access) in [("U", Access::Read), ("U", Access::Update), ("U", Access::Write), ("HO", Access::Write)] {
         let backend = backend();
         let (own, kernels) = (stream(&backend), stream(&backend));

@@ -17,7 +17,7 @@ use super::rights;
 use super::{BYTES, LEN, LIMIT, backend, pageable, pinned};
 
 #[test]
-fn transfers_are_counted_exactly_and_their_time_is_in_nanoseconds() {
+fn transfers_are_counted_with_their_time_in_nanoseconds() {
     let backend = backend();
     let mut mirror = MirroredBuffer::<u8, _, _>::new(Host::new(&backend, 0), Device::new(&backend, 0), 500_000).expect("one backend");
     let begun = Instant::now();
@@ -38,7 +38,7 @@ fn transfers_are_counted_exactly_and_their_time_is_in_nanoseconds() {
 }
 
 #[test]
-fn pinned_is_said_of_what_is_really_locked_and_nothing_else() {
+fn is_pinned_is_true_only_for_locked_memory() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     assert!(!mirror.is_pinned(), "nothing is there");
@@ -67,13 +67,9 @@ fn a_host_copy_above_the_pinned_budget_is_an_error() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_host_copy_that_must_be_pinned_and_cannot_be_is_an_error() {
+fn must_pin_without_the_right_to_lock_is_an_error() {
     if !rights::is_again() {
-        return rights::passes_again(
-            "mirror::figures::a_host_copy_that_must_be_pinned_and_cannot_be_is_an_error",
-            "ulimit -l 0;",
-            &["ipc_lock"],
-        );
+        return rights::passes_again("mirror::figures::must_pin_without_the_right_to_lock_is_an_error", "ulimit -l 0;", &["ipc_lock"]);
     }
     for (options, is_there) in [(Options::empty(), true), (Options::MUST_PIN, false)] {
         let backend = backend();
@@ -90,7 +86,7 @@ fn a_host_copy_that_must_be_pinned_and_cannot_be_is_an_error() {
 }
 
 #[test]
-fn it_says_what_it_is() {
+fn a_mirror_reports_its_size_and_state() {
     let backend = backend();
     let mirror = pinned(&backend);
     assert_eq!((mirror.len(), mirror.size_bytes() as u64, mirror.is_empty(), mirror.is_shared()), (LEN, BYTES, false, false));
@@ -100,7 +96,7 @@ fn it_says_what_it_is() {
 }
 
 #[test]
-fn elements_without_bytes_are_filled_however_many_there_are() {
+fn filling_elements_without_bytes_ends() {
     let backend = backend();
     let mut mirror = MirroredBuffer::<[u32; 0], _, _>::new(Host::new(&backend, 0), Device::new(&backend, 0), usize::MAX).expect("no bytes");
     let (sender, receiver) = mpsc::channel();

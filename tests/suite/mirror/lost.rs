@@ -30,7 +30,7 @@ fn panics<R>(left: &AtomicUsize, looks: usize, call: impl FnOnce() -> R) {
 }
 
 #[test]
-fn where_the_device_s_copy_was_lost_the_host_s_is_kept_and_brought_there_anew() {
+fn a_lost_device_copy_is_restored_from_the_host() {
     let calls: [fn(&mut PinnedMirror) -> ringmem::Result<()>; 4] = [
         PinnedMirror::sync_to_device,
         PinnedMirror::synchronize,
@@ -51,7 +51,7 @@ fn where_the_device_s_copy_was_lost_the_host_s_is_kept_and_brought_there_anew() 
 }
 
 #[test]
-fn where_the_only_valid_copy_was_lost_nothing_is_said_to_be_in_step_and_nothing_freed() {
+fn a_lost_only_copy_is_an_error_until_discarded() {
     let backend = backend();
     let stream = stream(&backend);
     let mut mirror = pinned(&backend);
@@ -73,7 +73,7 @@ fn where_the_only_valid_copy_was_lost_nothing_is_said_to_be_in_step_and_nothing_
 }
 
 #[test]
-fn memory_that_nobody_has_written_is_never_the_valid_copy() {
+fn unwritten_memory_is_never_a_valid_copy() {
     let backend = backend();
     let stream = stream(&backend);
     let mut mirror = pinned(&backend);
@@ -99,7 +99,7 @@ fn memory_that_nobody_has_written_is_never_the_valid_copy() {
 }
 
 #[test]
-fn a_backend_that_panics_while_it_queues_takes_neither_copy() {
+fn a_panic_while_queueing_loses_neither_copy() {
     let (backend, left) = armed();
     let stream = stream(&backend);
     for (before, to) in [("HD", Side::Device), ("DD", Side::Host)] {
@@ -115,7 +115,7 @@ fn a_backend_that_panics_while_it_queues_takes_neither_copy() {
 }
 
 #[test]
-fn an_upload_that_failed_is_told_also_where_the_next_wait_panics() {
+fn a_failed_upload_is_reported_after_a_panicked_wait() {
     let (backend, left) = armed();
     let stream = stream(&backend);
     let mut mirror = pinned(&backend);

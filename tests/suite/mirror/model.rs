@@ -206,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_read_returns_the_last_write_also_where_copies_fail(ops in prop::collection::vec((op(), strike()), 0..60)) {
+    fn reads_return_the_last_write_even_with_failed_copies(ops in prop::collection::vec((op(), strike()), 0..60)) {
         let backend = backend();
         let (streams, mut mirror) = ([stream(&backend), stream(&backend)], pinned(&backend));
         let (mut model, mut read) = (Model::default(), 0);

@@ -7,7 +7,7 @@ use ringmem::pool::Pool;
 use super::{LEN, backend};
 
 #[test]
-fn the_second_mirror_of_a_shape_is_the_same_memory_without_an_allocation() {
+fn a_second_mirror_of_a_shape_reuses_pooled_memory() {
     let backend = backend();
     let (host, device) = (Pool::builder(Pinned::new(&backend, 0)), Pool::builder(Device::new(&backend, 0)));
     let host = host.slab(1 << 16).build().expect("a pool");

@@ -16,7 +16,7 @@ use super::table::{LAST, NEW, OLDER, bring, transfers};
 use super::{BYTES, Held, LEN, backend, eventually, launch, live, pinned, stream, through};
 
 #[test]
-fn read_modify_write_takes_one_copy_each_way() {
+fn a_device_update_needs_one_copy_per_direction() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&[7; LEN]).expect("room");
@@ -28,7 +28,7 @@ fn read_modify_write_takes_one_copy_each_way() {
 }
 
 #[test]
-fn reading_the_same_side_again_copies_nothing_and_each_change_is_copied_once() {
+fn only_a_dirty_side_is_copied_and_only_once() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     for round in 1..=5 {
@@ -65,7 +65,7 @@ fn a_copy_to_the_host_waits_for_writers_on_every_stream() {
 }
 
 #[test]
-fn copies_and_kernels_are_queued_without_waiting_and_in_order() {
+fn copies_and_kernels_are_queued_in_order_without_blocking() {
     let backend = backend();
     let [up, work, down] = [0; 3].map(|_| stream(&backend));
     let mut mirror = pinned(&backend);
@@ -85,7 +85,7 @@ fn copies_and_kernels_are_queued_without_waiting_and_in_order() {
 }
 
 #[test]
-fn what_was_computed_from_a_copy_that_failed_is_not_taken_for_the_host_s() {
+fn a_result_of_a_failed_upload_is_not_synchronized() {
     let backend = backend();
     let stream = stream(&backend);
     for read_back in [false, true] {
@@ -122,7 +122,7 @@ fn what_was_computed_from_a_copy_that_failed_is_not_taken_for_the_host_s() {
 }
 
 #[test]
-fn a_kernel_that_fails_half_way_leaves_the_device_dirty() {
+fn a_panicking_kernel_leaves_the_device_dirty() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&OLDER).expect("room");
@@ -135,7 +135,7 @@ fn a_kernel_that_fails_half_way_leaves_the_device_dirty() {
 }
 
 #[test]
-fn the_host_s_copy_is_not_written_while_a_queued_copy_reads_it() {
+fn host_mut_waits_for_a_queued_upload() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&OLDER).expect("room");
@@ -155,7 +155,7 @@ fn the_host_s_copy_is_not_written_while_a_queued_copy_reads_it() {
 }
 
 #[test]
-fn a_mirror_that_is_dropped_with_work_queued_is_freed_after_it() {
+fn a_dropped_mirror_is_freed_after_its_queued_work() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&OLDER).expect("room");
@@ -174,7 +174,7 @@ fn a_mirror_that_is_dropped_with_work_queued_is_freed_after_it() {
 }
 
 #[test]
-fn a_mirror_that_is_forgotten_with_work_queued_hurts_nobody() {
+fn a_forgotten_mirror_is_never_freed_under_queued_work() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&OLDER).expect("room");
@@ -191,7 +191,7 @@ fn a_mirror_that_is_forgotten_with_work_queued_hurts_nobody() {
 }
 
 #[test]
-fn views_that_are_forgotten_leave_the_mirror_as_it_was_marked() {
+fn forgotten_views_leave_the_marked_state() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     let _ = mirror.host_mut().expect("room");
@@ -207,7 +207,7 @@ fn views_that_are_forgotten_leave_the_mirror_as_it_was_marked() {
 }
 
 #[test]
-fn the_device_s_copy_goes_through_what_is_queued_and_comes_back() {
+fn through_lends_the_device_copy_to_queued_work() {
     let backend = backend();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     let held = Held::new(&backend, &stream);
@@ -229,7 +229,7 @@ fn the_device_s_copy_goes_through_what_is_queued_and_comes_back() {
 }
 
 #[test]
-fn a_copy_that_does_not_come_back_is_missed_and_can_be_given_up() {
+fn a_lost_device_copy_is_an_error_until_discarded() {
     let backend = backend();
     for panics in [false, true] {
         let mut mirror = pinned(&backend);
@@ -252,7 +252,7 @@ fn a_copy_that_does_not_come_back_is_missed_and_can_be_given_up() {
 }
 
 #[test]
-fn a_buffer_that_only_looks_like_the_copy_is_not_taken_for_it() {
+fn through_rejects_a_different_buffer_of_equal_length() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     bring(&mut mirror, "S").expect("room");
@@ -268,7 +268,7 @@ fn a_buffer_that_only_looks_like_the_copy_is_not_taken_for_it() {
 }
 
 #[test]
-fn managed_host_memory_is_refused_while_a_kernel_runs_and_the_state_stays() {
+fn managed_host_memory_is_busy_while_a_kernel_runs() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));
     let stream = stream(&backend);
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Unified::new(&backend, 0), Device::new(&backend, 0), LEN).expect("one backend");

@@ -16,7 +16,7 @@ fn sharing() -> Clean {
 }
 
 #[test]
-fn the_states_are_the_table_s_and_nothing_is_copied() {
+fn a_shared_mirror_follows_the_table_and_copies_nothing() {
     for cell in cells().filter(|cell| !cell.call.starts_with("through") && !cell.before.ends_with('*')) {
         let backend = sharing();
         let (stream, mut mirror) = (stream(&backend), pinned(&backend));
@@ -35,7 +35,7 @@ fn the_states_are_the_table_s_and_nothing_is_copied() {
 }
 
 #[test]
-fn both_sides_have_one_address_and_a_kernel_s_writes_are_waited_for() {
+fn a_shared_mirror_has_one_address_and_waits_for_kernels() {
     let backend = sharing();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&[5; LEN]).expect("room");
@@ -65,7 +65,7 @@ fn both_sides_have_one_address_and_a_kernel_s_writes_are_waited_for() {
 type Bring = fn(&mut PinnedMirror) -> Result<(), Error>;
 
 #[test]
-fn what_fails_where_one_buffer_serves_both_leaves_the_device_dirty() {
+fn a_failed_wait_leaves_a_shared_mirror_device_dirty() {
     let bring: [Bring; 2] = [|mirror| mirror.host().map(drop), PinnedMirror::sync_to_host];
     for bring in bring {
         let backend = sharing();
@@ -83,7 +83,7 @@ fn what_fails_where_one_buffer_serves_both_leaves_the_device_dirty() {
 }
 
 #[test]
-fn what_serves_both_sides_is_the_host_s_after_the_kernel() {
+fn sync_to_host_of_a_shared_mirror_waits_for_the_kernel() {
     let backend = sharing();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     mirror.copy_from(&[5; LEN]).expect("room");
@@ -99,7 +99,7 @@ fn what_serves_both_sides_is_the_host_s_after_the_kernel() {
 }
 
 #[test]
-fn host_memory_that_no_device_sees_is_mirrored_there_as_well() {
+fn pageable_host_memory_is_copied_on_a_sharing_backend() {
     let backend = sharing();
     let mut mirror = pageable(&backend);
     assert!(!mirror.is_shared());

@@ -260,17 +260,17 @@ where
 }
 
 #[test]
-fn every_call_in_every_state_does_what_the_table_says() {
+fn every_call_in_every_state_follows_the_table() {
     follows_the_table(pinned);
 }
 
 #[test]
-fn pageable_host_memory_follows_the_table_too() {
+fn pageable_host_memory_follows_the_table() {
     follows_the_table(pageable);
 }
 
 #[test]
-fn the_table_has_every_state_and_names_every_error() {
+fn the_table_covers_every_error() {
     let cells: Vec<_> = cells().collect();
     assert_eq!(cells.len() % 8, 0);
     for error in ["NotAllocated", "NoHostCopy", "NoDeviceCopy", "DirtyConflict"] {
@@ -279,7 +279,7 @@ fn the_table_has_every_state_and_names_every_error() {
 }
 
 #[test]
-fn the_facts_of_a_refusal_are_in_its_error() {
+fn mirror_errors_contain_state_and_conflict() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     assert_eq!(mirror.sync_to_host().expect_err("nothing").to_string(), "no copy on either side: the mirrored buffer is Uninitialized");
@@ -299,7 +299,7 @@ fn the_facts_of_a_refusal_are_in_its_error() {
 }
 
 #[test]
-fn either_side_s_writes_can_be_given_up_after_a_conflict() {
+fn a_conflict_is_resolved_by_discarding_either_side() {
     for (give_up, left) in [(Side::Host, LAST), (Side::Device, OLDER)] {
         let backend = backend();
         let mut mirror = pinned(&backend);
@@ -317,7 +317,7 @@ fn either_side_s_writes_can_be_given_up_after_a_conflict() {
 }
 
 #[test]
-fn another_number_of_elements_is_refused_before_anything_is_done() {
+fn a_length_mismatch_is_an_error_and_changes_nothing() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     let error = mirror.copy_from(&[1]).expect_err("one element");
@@ -328,7 +328,7 @@ fn another_number_of_elements_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn sizes_that_no_address_spans_and_memories_of_two_backends_are_refused() {
+fn oversized_mirrors_and_mixed_backends_are_errors() {
     use ringmem::memory::{Device, Pinned};
     let (ours, theirs) = (backend(), backend());
     let huge = MirroredBuffer::<u64, _, _>::new(Pinned::new(&ours, 0), Device::new(&ours, 0), usize::MAX / 4);
@@ -344,7 +344,7 @@ fn sizes_that_no_address_spans_and_memories_of_two_backends_are_refused() {
 }
 
 #[test]
-fn a_mirror_without_bytes_asks_nobody_for_anything() {
+fn an_empty_mirror_allocates_and_copies_nothing() {
     use ringmem::memory::{Device, Pinned};
     let backend = backend();
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 0).expect("no bytes");

@@ -10,7 +10,7 @@ use super::{LEN, backend, launch, pinned, stream};
 const ROUNDS: u32 = 300;
 
 #[test]
-fn threads_that_block_and_threads_that_queue_lose_none_of_each_other_s_writes() {
+fn blocking_and_queueing_threads_lose_no_writes() {
     let backend = backend();
     let mirror = Arc::new(Mutex::new(pinned(&backend)));
     let start = Arc::new(Barrier::new(4));

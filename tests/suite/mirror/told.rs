@@ -27,7 +27,7 @@ fn tell(stream: &Stream, other: fn(&Stream) -> ringmem::Result<()>) {
 }
 
 #[test]
-fn a_queued_copy_is_taken_back_whoever_was_told_that_it_failed() {
+fn a_reported_failed_copy_is_still_reverted() {
     let mut taken_back = 0;
     for cell in cells().filter(|cell| cell.call.starts_with("sync_to_") && cell.call.ends_with("_on") && cell.copies() != [0, 0]) {
         for other in OTHERS {
@@ -57,7 +57,7 @@ fn a_queued_copy_is_taken_back_whoever_was_told_that_it_failed() {
 }
 
 #[test]
-fn whichever_side_is_read_next_it_is_not_what_was_there_before() {
+fn a_read_after_a_failed_copy_never_returns_stale_data() {
     for other in OTHERS {
         for (before, read) in
             [("HD", "device"), ("HD", "device_mut"), ("DD", "host"), ("DD", "host_mut"), ("DD", "to_vec"), ("DD", "copy_to")]
@@ -83,7 +83,7 @@ fn whichever_side_is_read_next_it_is_not_what_was_there_before() {
 }
 
 #[test]
-fn what_a_kernel_made_of_a_copy_that_failed_is_not_taken_for_the_host_s() {
+fn results_of_a_reported_failed_copy_are_not_synchronized() {
     for (read_back, other) in [false, true].into_iter().flat_map(|read_back| OTHERS.map(|other| (read_back, other))) {
         let backend = backend();
         let (stream, mut mirror) = (stream(&backend), pinned(&backend));
@@ -112,7 +112,7 @@ fn what_a_kernel_made_of_a_copy_that_failed_is_not_taken_for_the_host_s() {
 }
 
 #[test]
-fn a_copy_that_succeeded_is_not_taken_back_for_another_that_failed() {
+fn a_failed_copy_does_not_revert_a_successful_one() {
     for other in OTHERS {
         let backend = backend();
         let [up, down, mine] = [0; 3].map(|_| stream(&backend));
@@ -134,7 +134,7 @@ fn a_copy_that_succeeded_is_not_taken_back_for_another_that_failed() {
 }
 
 #[test]
-fn a_stream_that_its_caller_has_dropped_is_remembered_however_many_failed_since() {
+fn a_failure_on_a_dropped_stream_is_remembered() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     bring(&mut mirror, "DD").expect("room");
@@ -156,7 +156,7 @@ fn a_stream_that_its_caller_has_dropped_is_remembered_however_many_failed_since(
 }
 
 #[test]
-fn a_copy_whose_wait_panics_is_not_taken_for_done() {
+fn a_copy_with_a_panicked_wait_is_not_complete() {
     let (backend, left) = armed();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     bring(&mut mirror, "DD").expect("room");

@@ -12,7 +12,7 @@ use super::held::Held;
 use super::*;
 
 #[test]
-fn bytes_arrive_between_any_two_of_four_devices_and_touch_the_host_only_where_neither_reaches_the_other() {
+fn copies_between_four_devices_use_the_host_only_without_peers() {
     let pairs = || (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).filter(|(from, to)| from != to);
     let builder = HostBackend::builder().devices(4).device_memory(1 << 20);
     let backend = build(pairs().fold(builder, |builder, (from, to)| builder.peer(from, to)));
@@ -36,7 +36,7 @@ fn bytes_arrive_between_any_two_of_four_devices_and_touch_the_host_only_where_ne
 }
 
 #[test]
-fn every_strategy_carries_every_byte_in_its_number_of_copies() {
+fn every_strategy_copies_every_byte_in_its_number_of_copies() {
     let backend = build(two());
     let mut peers = peers(&backend);
     peers.enable(0, 1).expect("it can");
@@ -59,7 +59,7 @@ fn every_strategy_carries_every_byte_in_its_number_of_copies() {
 }
 
 #[test]
-fn without_a_way_between_them_every_strategy_carries_the_bytes_all_the_same() {
+fn every_strategy_works_without_peer_access() {
     let backend = build(two());
     let peers = peers(&backend);
     for strategy in STRATEGIES {
@@ -71,7 +71,7 @@ fn without_a_way_between_them_every_strategy_carries_the_bytes_all_the_same() {
 }
 
 #[test]
-fn a_copy_within_a_device_stays_there() {
+fn a_copy_within_a_device_uses_only_that_device() {
     let backend = build(two());
     let (source, mut target) = (gpu(&backend, 1, &pattern(1)), gpu(&backend, 1, &pattern(2)));
     let (counted, ()) = moves(&backend, || peers(&backend).copy(&source, &mut target).expect("a copy"));
@@ -80,7 +80,7 @@ fn a_copy_within_a_device_stays_there() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_before_any_call_and_comes_back() {
+fn an_invalid_peer_copy_returns_the_buffers_without_calls() {
     let (backend, strange) = (build(two().log(true)), build(two()));
     let peers = peers(&backend);
     let (mut source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
@@ -114,7 +114,7 @@ fn what_cannot_be_done_is_refused_before_any_call_and_comes_back() {
 }
 
 #[test]
-fn a_buffer_without_bytes_is_copied_without_a_call() {
+fn an_empty_buffer_is_copied_without_calls() {
     let backend = build(two().log(true));
     let peers = peers(&backend);
     let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("watched"));
@@ -130,7 +130,7 @@ fn a_buffer_without_bytes_is_copied_without_a_call() {
 }
 
 #[test]
-fn sixteen_copies_are_under_way_and_the_next_comes_back() {
+fn the_seventeenth_copy_in_flight_is_busy() {
     let backend = build(two());
     let (peers, stream) = (peers(&backend), Stream::new(&backend, 0).expect("a stream"));
     let held = Held::new(&backend, &stream);
@@ -151,7 +151,7 @@ fn sixteen_copies_are_under_way_and_the_next_comes_back() {
 }
 
 #[test]
-fn what_is_queued_on_either_end_comes_first_and_its_failure_is_told() {
+fn a_peer_copy_follows_queued_work_and_reports_its_failure() {
     let backend = build(two());
     let (peers, stream) = (peers(&backend), Stream::new(&backend, 0).expect("a stream"));
     for strategy in STRATEGIES {
@@ -172,7 +172,7 @@ fn what_is_queued_on_either_end_comes_first_and_its_failure_is_told() {
 }
 
 #[test]
-fn a_copy_that_is_dropped_or_forgotten_hurts_nobody() {
+fn a_dropped_or_forgotten_copy_still_completes_safely() {
     let backend = build(two().log(true));
     let (peers, stream) = (peers(&backend), Stream::new(&backend, 0).expect("a stream"));
     for strategy in STRATEGIES {
@@ -200,7 +200,7 @@ fn a_copy_that_is_dropped_or_forgotten_hurts_nobody() {
 }
 
 #[test]
-fn staging_is_allocated_for_a_copy_and_not_for_a_chunk_and_a_pool_keeps_it() {
+fn staging_is_allocated_once_per_copy_and_pooled() {
     let backend = build(two());
     let count = || backend.counters().pinned_allocations.count;
     let staged = with(Strategy::Staged { chunk: 100, depth: 3 });
@@ -221,7 +221,7 @@ fn staging_is_allocated_for_a_copy_and_not_for_a_chunk_and_a_pool_keeps_it() {
 }
 
 #[test]
-fn threads_copy_at_once_without_a_lock() {
+fn threads_copy_concurrently() {
     let backend = build(HostBackend::builder().devices(3).device_memory(1 << 20).peer(0, 1));
     let mut peers = peers(&backend);
     peers.enable(0, 1).expect("it can");
@@ -242,7 +242,7 @@ fn threads_copy_at_once_without_a_lock() {
 }
 
 #[test]
-fn a_blocking_copy_is_over_when_its_progress_panics() {
+fn a_blocking_copy_completes_when_its_progress_panics() {
     let backend = build(two().log(true));
     let peers = peers(&backend);
     for strategy in &STRATEGIES[1..] {
@@ -258,7 +258,7 @@ fn a_blocking_copy_is_over_when_its_progress_panics() {
 }
 
 #[test]
-fn leases_are_copied_as_buffers_are() {
+fn leases_can_be_copied_between_devices() {
     let backend = build(two());
     let registry = Registry::new();
     let ids = [0, 1].map(|device| registry.register(gpu(&backend, device, &pattern(device as usize))).expect("room"));
@@ -273,7 +273,7 @@ fn leases_are_copied_as_buffers_are() {
 }
 
 #[test]
-fn a_memory_over_device_memory_is_copied_too() {
+fn limited_device_memory_can_be_copied_between_devices() {
     let backend = build(two());
     let memories = [0, 1].map(|device| std::sync::Arc::new(ringmem::memory::Limited::new(Device::new(&backend, device), 1 << 16)));
     let [source, mut target] = memories.map(|memory| Buffer::<u16, _>::new(memory, 500).expect("room"));

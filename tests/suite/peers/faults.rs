@@ -19,7 +19,7 @@ fn is_planned(error: &Error, verb: Verb) -> bool {
 }
 
 #[test]
-fn a_blocking_copy_that_fails_has_touched_nothing_but_its_target() {
+fn a_failed_blocking_copy_changes_only_its_target() {
     for strategy in STRATEGIES {
         let mut struck = 0;
         for (verb, fault) in plans() {
@@ -48,7 +48,7 @@ fn a_blocking_copy_that_fails_has_touched_nothing_but_its_target() {
 }
 
 #[test]
-fn a_queued_copy_that_fails_gives_both_ends_back() {
+fn a_failed_queued_copy_returns_both_buffers() {
     for strategy in STRATEGIES {
         let mut struck = 0;
         for (verb, fault) in plans() {
@@ -77,7 +77,7 @@ fn a_queued_copy_that_fails_gives_both_ends_back() {
 }
 
 #[test]
-fn nothing_more_is_queued_after_a_failure() {
+fn a_failed_copy_queues_no_more_chunks() {
     let backend = build(two());
     let peers = peers(&backend);
     let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));

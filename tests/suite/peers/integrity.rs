@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn one_wrong_bit_on_any_way_of_any_chunk_is_noticed(strategy in 0_usize..4, copy in 1_u64..=22, at in 0_u64..10_100) {
+    fn verify_detects_one_flipped_bit_in_any_chunk(strategy in 0_usize..4, copy in 1_u64..=22, at in 0_u64..10_100) {
         let strategy = STRATEGIES[strategy];
         let copies = match strategy {
             Strategy::Direct => 1,
@@ -37,7 +37,7 @@ proptest! {
 }
 
 #[test]
-fn the_chunk_that_is_wrong_is_named_and_the_first_of_several() {
+fn verify_reports_the_first_corrupted_chunk() {
     const MIB: usize = 1 << 20;
     let backend = build(two().device_memory(32 << 20));
     let peers = peers(&backend);
@@ -54,7 +54,7 @@ fn the_chunk_that_is_wrong_is_named_and_the_first_of_several() {
 }
 
 #[test]
-fn every_byte_of_both_ends_is_read_back() {
+fn verify_reads_back_every_byte_of_both_buffers() {
     let backend = build(two());
     let peers = peers(&backend);
     let (source, target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(1)));
@@ -69,7 +69,7 @@ fn every_byte_of_both_ends_is_read_back() {
 }
 
 #[test]
-fn a_bit_is_flipped_in_that_copy_alone_and_nobody_is_told() {
+fn a_flipping_fault_flips_one_bit_of_one_copy() {
     let backend = build(two());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut device = gpu(&backend, 0, &[0; 10]);

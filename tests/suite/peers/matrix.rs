@@ -5,7 +5,7 @@ fn calls(backend: &HostBackend) -> [Option<u64>; 2] {
 }
 
 #[test]
-fn each_direction_is_what_the_backend_says_of_it_and_every_device_reaches_itself() {
+fn the_peer_matrix_is_that_of_the_backend() {
     let pairs = [(0, 1), (2, 0), (2, 1)];
     let backend = build(pairs.iter().fold(HostBackend::builder().devices(3), |builder, &(from, to)| builder.peer(from, to)));
     let peers = peers(&backend);
@@ -20,7 +20,7 @@ fn each_direction_is_what_the_backend_says_of_it_and_every_device_reaches_itself
 }
 
 #[test]
-fn a_direction_is_enabled_by_one_call_disabled_by_one_and_enabled_again() {
+fn each_direction_is_enabled_and_disabled_by_one_call() {
     let backend = build(two().faults(Faults::new()));
     let mut peers = peers(&backend);
     for (enabled, expected) in [(false, [0, 0]), (true, [1, 0]), (false, [1, 1]), (true, [2, 1])] {
@@ -35,7 +35,7 @@ fn a_direction_is_enabled_by_one_call_disabled_by_one_and_enabled_again() {
 }
 
 #[test]
-fn itself_takes_no_call_and_what_cannot_be_is_refused_without_one() {
+fn impossible_peers_are_errors_without_calls() {
     let backend = build(two().faults(Faults::new()));
     let mut peers = peers(&backend);
     for set in [Peers::enable, Peers::disable] {
@@ -50,7 +50,7 @@ fn itself_takes_no_call_and_what_cannot_be_is_refused_without_one() {
 }
 
 #[test]
-fn a_call_that_fails_leaves_all_as_it_was_and_is_made_again() {
+fn a_failed_peer_call_changes_nothing_and_is_retried() {
     let backend = build(two().faults(Faults::new().on(Verb::EnablePeer, Fault::nth(1)).on(Verb::DisablePeer, Fault::nth(1))));
     let mut peers = peers(&backend);
     assert!(matches!(peers.enable(0, 1), Err(Error::Injected { call: "enable_peer", number: 1 })));
@@ -63,7 +63,7 @@ fn a_call_that_fails_leaves_all_as_it_was_and_is_made_again() {
 }
 
 #[test]
-fn all_that_can_be_is_enabled_at_once() {
+fn enable_all_enables_every_possible_direction() {
     let backend = build(HostBackend::builder().devices(3).peer(0, 2).peer(2, 1));
     let mut peers = peers(&backend);
     peers.enable_all().expect("they can");

@@ -40,7 +40,7 @@ unsafe impl Memory for Late {
 }
 
 #[test]
-fn a_copy_that_is_staged_is_over_when_its_call_ends_wherever_that_panics() {
+fn a_panicking_staged_copy_completes_before_it_returns() {
     let mut number = 0;
     loop {
         number += 1;

@@ -12,7 +12,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_scattered_is_in_its_parts_and_gathered_is_whole(parts in prop::collection::vec((0_u32..3, 0_usize..700), 0..8), peer in any::<bool>()) {
+    fn scatter_and_gather_preserve_the_elements(parts in prop::collection::vec((0_u32..3, 0_usize..700), 0..8), peer in any::<bool>()) {
         let backend = build(HostBackend::builder().devices(3).device_memory(1 << 20).peer(0, 1));
         let mut peers = peers(&backend);
         if peer {
@@ -35,7 +35,7 @@ proptest! {
 }
 
 #[test]
-fn parts_that_are_not_as_long_together_are_refused_before_any_call() {
+fn parts_of_a_wrong_total_length_are_errors_without_calls() {
     let backend = build(two().log(true));
     let peers = peers(&backend);
     let mut whole = zeroes(&backend, 0, 10);
@@ -53,7 +53,7 @@ fn parts_that_are_not_as_long_together_are_refused_before_any_call() {
 }
 
 #[test]
-fn the_first_part_that_fails_is_told_and_those_after_it_are_left() {
+fn scatter_stops_at_the_first_failed_part() {
     let backend = build(two());
     let peers = peers(&backend);
     let whole = GpuBuffer::<u16>::from_slice(Device::new(&backend, 0), &[7; 30]).expect("room");

@@ -25,7 +25,7 @@ fn visits(log: &[Call], [source, target]: [u64; 2]) -> HashMap<u64, Vec<(bool, u
 }
 
 #[test]
-fn the_second_way_comes_after_the_first_and_nothing_is_overwritten_before_it_was_read() {
+fn staging_is_read_before_it_is_overwritten() {
     for depth in [1, 2, 3, 8] {
         let backend = build(two().log(true));
         let peers = peers(&backend);
@@ -46,7 +46,7 @@ fn the_second_way_comes_after_the_first_and_nothing_is_overwritten_before_it_was
 }
 
 #[test]
-fn no_more_chunks_are_under_way_than_the_depth() {
+fn at_most_depth_chunks_are_in_flight() {
     for strategy in STRATEGIES {
         let depth = match strategy {
             Strategy::Pipelined { depth, .. } | Strategy::Staged { depth, .. } => depth,
@@ -91,7 +91,7 @@ fn waits(backend: &Clean, peers: &Peers, first: Duration, timeout: Duration) -> 
 }
 
 #[test]
-fn both_ways_of_a_chunk_are_waited_for_by_one_time_limit() {
+fn one_deadline_covers_both_directions_of_a_chunk() {
     let timeout = Duration::from_millis(40);
     let backend = build(two());
     let peers = peers(&backend);
@@ -121,7 +121,7 @@ fn takes(strategy: Strategy, enabled: bool) -> u64 {
 }
 
 #[test]
-fn both_ways_over_the_host_are_taken_at_once() {
+fn both_directions_of_a_staged_copy_overlap() {
     let staged = |depth| takes(Strategy::Staged { chunk: 10_000, depth }, false);
     assert_eq!(staged(1), 8 * 4000, "one after the other");
     for depth in [2, 3, 4, 8] {
@@ -130,7 +130,7 @@ fn both_ways_over_the_host_are_taken_at_once() {
 }
 
 #[test]
-fn a_copy_between_peers_is_twice_as_quick_as_one_over_the_host_at_equal_links() {
+fn a_peer_copy_takes_half_the_time_of_a_staged_copy() {
     let direct = takes(Strategy::Direct, true);
     let staged = takes(Strategy::Staged { chunk: 80_000, depth: 1 }, false);
     assert_eq!((direct, staged), (9000, 18_000));
@@ -138,7 +138,7 @@ fn a_copy_between_peers_is_twice_as_quick_as_one_over_the_host_at_equal_links() 
 }
 
 #[test]
-fn pinned_memory_is_transferred_in_one_copy_and_twice_as_quickly_as_pageable() {
+fn a_pinned_upload_takes_half_the_time_of_a_pageable_one() {
     let backend = build(two().link(link()));
     let mut device = gpu(&backend, 0, &[0; 100_000]);
     let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100_000).expect("room");
@@ -162,7 +162,7 @@ fn pinned_memory_is_transferred_in_one_copy_and_twice_as_quickly_as_pageable() {
 }
 
 #[test]
-fn a_copy_that_was_dropped_counts_as_under_way_until_it_is_over() {
+fn a_dropped_copy_counts_until_it_completes() {
     let backend = build(two());
     let slow = Stream::new(&backend, 0).expect("a stream");
     let (held, peers) = (Held::new(&backend, &slow), peers(&backend));

@@ -4,7 +4,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn size_and_link_say_how_a_copy_goes() {
+fn choose_selects_the_strategy_by_size_and_link() {
     use Strategy::{Chunked, Direct, Pipelined, Staged};
     let mib = |chunk: u64| chunk * MIB;
     for (bytes, rate, direct, staged) in [
@@ -30,7 +30,7 @@ fn size_and_link_say_how_a_copy_goes() {
 }
 
 #[test]
-fn what_is_enabled_in_either_direction_and_the_rate_say_it_for_two_devices() {
+fn the_strategy_depends_on_enabled_peers_and_the_rate() {
     let backend = build(HostBackend::builder().devices(3).device_memory(64 * KIB).peer(0, 1));
     let mut peers = peers(&backend).rated(20.0);
     let (staged, chunked) = (Strategy::Staged { chunk: 16 * MIB, depth: 1 }, Strategy::Chunked { chunk: 16 * MIB });

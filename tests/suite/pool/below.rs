@@ -29,7 +29,7 @@ fn direct<M: Memory>(memory: impl Fn() -> M) -> [Pool<M>; 2] {
 }
 
 #[test]
-fn a_list_below_has_every_block_outside_the_slabs_taken_off() {
+fn direct_blocks_are_removed_from_a_tracker_below() {
     let backend = backend(64 * MIB);
     for hygiene in [Hygiene::Leave, Hygiene::Zero] {
         let tracked = Tracked::new(Device::new(&backend, 0));
@@ -50,7 +50,7 @@ fn a_list_below_has_every_block_outside_the_slabs_taken_off() {
 }
 
 #[test]
-fn a_pool_below_has_its_blocks_back_and_gives_none_twice() {
+fn a_pool_below_gets_its_blocks_back() {
     let backend = backend(64 * MIB);
     for below in [pool(&backend), builder(&backend).exact(true).build().unwrap()] {
         for above in direct(|| below.clone()) {
@@ -88,19 +88,19 @@ fn makes_room<M: Memory>(memory: impl Fn() -> M) {
 }
 
 #[test]
-fn what_a_limit_below_refuses_is_made_room_for() {
+fn a_pool_frees_slabs_for_a_limit_below() {
     let backend = backend(64 * MIB);
     makes_room(|| Limited::new(Device::new(&backend, 0), 4 * MIB));
 }
 
 #[test]
-fn what_a_budget_of_pinned_memory_refuses_is_made_room_for() {
+fn a_pool_frees_slabs_for_a_pinned_budget() {
     let backend = Clean::build(HostBackend::builder().pinned_budget(4 * MIB));
     makes_room(|| Pinned::new(&backend, 0));
 }
 
 #[test]
-fn a_pool_below_that_has_nothing_is_asked_so_often_and_no_more() {
+fn an_exhausted_pool_below_is_retried_a_bounded_number_of_times() {
     let backend = backend(64 * MIB);
     let below = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
     let counted = Statistics::new(below.clone());
@@ -122,7 +122,7 @@ impl Drop for Slow {
 }
 
 #[test]
-fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
+fn a_pool_waits_for_a_pending_free_of_a_limit_below() {
     let backend = backend(64 * MIB);
     let stream = Stream::new(&backend, 0).unwrap();
     let limited = Limited::new(Device::new(&backend, 0), MIB);
@@ -183,7 +183,7 @@ unsafe impl Memory for Late {
 }
 
 #[test]
-fn a_slab_that_cannot_be_waited_for_goes_back_after_it_is_ready() {
+fn a_slab_with_a_failed_wait_is_freed_after_it_is_ready() {
     let backend = backend(64 * MIB);
     let stream = Stream::new(&backend, 0).unwrap();
     let freed = Arc::new(Mutex::new(Vec::new()));
@@ -198,7 +198,7 @@ fn a_slab_that_cannot_be_waited_for_goes_back_after_it_is_ready() {
 }
 
 #[test]
-fn a_slab_whose_wait_panics_goes_back() {
+fn a_slab_with_a_panicked_wait_is_freed() {
     let has_given = Arc::new(AtomicBool::new(false));
     let clock = {
         let has_given = Arc::clone(&has_given);
@@ -240,7 +240,7 @@ unsafe impl Memory for Panicking {
 }
 
 #[test]
-fn what_a_memory_that_panics_was_to_give_is_not_counted() {
+fn a_panicking_allocation_is_not_counted() {
     let backend = backend(64 * MIB);
     let panics = Arc::new(AtomicBool::new(true));
     for pool in direct(|| Panicking(Device::new(&backend, 0), Arc::clone(&panics))) {
@@ -257,7 +257,7 @@ fn what_a_memory_that_panics_was_to_give_is_not_counted() {
 }
 
 #[test]
-fn a_memory_that_panics_at_every_free_loses_nothing() {
+fn a_memory_that_panics_at_every_free_leaks_nothing() {
     let backend = backend(64 * MIB);
     let panics = Arc::new(AtomicBool::new(false));
     let told = |panic: &dyn Fn()| {
@@ -321,7 +321,7 @@ unsafe impl Memory for Empty {
 }
 
 #[test]
-fn what_another_thread_does_in_vain_is_no_reason_to_look_again() {
+fn a_futile_trim_by_another_thread_does_not_extend_the_search() {
     let backend = backend(64 * MIB);
     let (meanwhile, asked) = mpsc::channel::<mpsc::Sender<()>>();
     let times = Arc::new(AtomicU64::new(0));

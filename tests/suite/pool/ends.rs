@@ -17,7 +17,7 @@ use super::broken::broken;
 use super::{Bytes, KIB, LIMIT, MIB, backend, builder, give, pool};
 
 #[test]
-fn blocks_hold_the_pool_and_the_last_of_them_frees_the_slabs() {
+fn the_last_block_of_a_dropped_pool_frees_the_slabs() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     let mut last = give(&pool, KIB);
@@ -31,7 +31,7 @@ fn blocks_hold_the_pool_and_the_last_of_them_frees_the_slabs() {
 }
 
 #[test]
-fn a_pool_may_go_before_its_threads_or_with_the_last_of_them() {
+fn a_pool_may_be_dropped_before_or_with_its_last_thread() {
     let backend = backend(64 * MIB);
     for threads_first in [false, true] {
         let pool = pool(&backend);
@@ -60,7 +60,7 @@ fn a_pool_may_go_before_its_threads_or_with_the_last_of_them() {
 }
 
 #[test]
-fn a_memory_that_fails_at_any_allocation_loses_nothing() {
+fn a_failure_of_any_allocation_leaks_nothing() {
     for hygiene in [Hygiene::Leave, Hygiene::Zero] {
         let script = |nth: u64| {
             let backend = backend(64 * MIB);
@@ -95,7 +95,7 @@ fn a_memory_that_fails_at_any_allocation_loses_nothing() {
 }
 
 #[test]
-fn a_memory_that_fails_at_every_allocation_is_reported_as_it_says() {
+fn out_of_memory_reports_the_free_bytes_of_the_memory() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
@@ -109,7 +109,7 @@ fn a_memory_that_fails_at_every_allocation_is_reported_as_it_says() {
 }
 
 #[test]
-fn a_clock_that_panics_loses_no_slab() {
+fn a_panicking_clock_loses_no_slab() {
     let backend = backend(64 * MIB);
     let (clock, is_broken) = broken();
     let pool = builder(&backend).clock(clock).build().unwrap();
@@ -124,7 +124,7 @@ fn a_clock_that_panics_loses_no_slab() {
 }
 
 #[test]
-fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go() {
+fn a_panicking_clock_does_not_abort_a_drop_of_two_buffers() {
     let backend = backend(64 * MIB);
     let (clock, is_broken) = broken();
     let pool = builder(&backend).exact(true).slab(64 * KIB).clock(clock).build().unwrap();
@@ -136,7 +136,7 @@ fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go
 }
 
 #[test]
-fn a_clock_that_panics_where_a_thread_ends_ends_no_process() {
+fn a_panicking_clock_does_not_abort_a_thread_exit() {
     let backend = backend(64 * MIB);
     let (clock, is_broken) = broken();
     let pool = builder(&backend).clock(clock).build().unwrap();
@@ -155,7 +155,7 @@ fn a_clock_that_panics_where_a_thread_ends_ends_no_process() {
 }
 
 #[test]
-fn a_free_that_fails_is_counted_and_the_bytes_are_gone() {
+fn a_failed_free_is_counted_and_releases_the_bytes() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     drop(give(&pool, KIB));
@@ -203,7 +203,7 @@ unsafe impl Memory for Nosy {
 }
 
 #[test]
-fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
+fn no_lock_is_held_during_calls_to_memory_clock_or_callback() {
     let backend = backend(64 * MIB);
     let dynamic: Arc<dyn Backend> = backend.clone();
     let (ask, asked) = mpsc::sync_channel::<mpsc::Sender<()>>(0);
@@ -246,7 +246,7 @@ fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
 }
 
 #[test]
-fn handles_that_any_thread_makes_and_drops_hold_the_pool_and_the_last_frees_it() {
+fn concurrent_handles_keep_the_pool_and_the_last_frees_it() {
     const THREADS: usize = 4;
     let backend = backend(64 * MIB);
     for round in 0..60 {
@@ -287,7 +287,7 @@ mod forked {
     use super::*;
 
     #[test]
-    fn a_stream_that_goes_in_a_fork_waits_for_no_thread() {
+    fn dropping_a_stream_in_a_fork_does_not_block() {
         let backend = backend(64 * MIB);
         let stream = Stream::new(&backend, 0).unwrap();
         stream.synchronize().unwrap();
@@ -302,7 +302,7 @@ mod forked {
     }
 
     #[test]
-    fn a_fork_is_refused_memory_and_frees_none() {
+    fn a_fork_gets_no_memory_and_frees_none() {
         let backend = backend(64 * MIB);
         let pool = pool(&backend);
         let mut mine = give(&pool, KIB);

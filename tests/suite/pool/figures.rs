@@ -6,7 +6,7 @@ use ringmem::pool::{Classes, PartState};
 use super::{KIB, MIB, allocations, backend, builder, give, pool};
 
 #[test]
-fn a_loop_of_known_requests_gives_the_known_figures() {
+fn known_requests_give_the_known_statistics() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     let kept: Vec<_> = (0..1051).map(|_| give(&pool, 4 * KIB)).collect();
@@ -29,7 +29,7 @@ fn a_loop_of_known_requests_gives_the_known_figures() {
 }
 
 #[test]
-fn fragmentation_is_of_free_pieces() {
+fn fragmentation_is_one_minus_the_largest_free_part() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
     assert_eq!((pool.statistics().fragmentation(), pool.statistics().utilisation()), (0.0, 0.0), "nothing is held");
@@ -62,7 +62,7 @@ fn fragmentation_is_of_free_pieces() {
 }
 
 #[test]
-fn the_high_water_mark_stays_when_slabs_are_freed() {
+fn the_high_water_mark_remains_when_slabs_are_freed() {
     let backend = backend(16 * MIB);
     let pool = builder(&backend).slab(2 * MIB).build().unwrap();
     drop([(); 2].map(|()| give(&pool, 2 * MIB)));
@@ -92,7 +92,7 @@ fn cached_bytes_count_as_fragmented() {
 }
 
 #[test]
-fn waste_is_what_nobody_asked_for_and_has_its_bound() {
+fn internal_waste_is_bounded_by_the_class_steps() {
     let backend = backend(64 * MIB);
     for (steps, most) in [(1, 0.5), (2, 1.0 / 3.0), (4, 0.2), (8, 1.0 / 9.0)] {
         let pool = builder(&backend).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
@@ -119,7 +119,7 @@ fn log_uniform() -> Trace {
 }
 
 #[test]
-fn the_waste_of_log_uniform_requests_has_a_known_mean() {
+fn log_uniform_requests_have_the_known_mean_waste() {
     let (backend, trace) = (backend(64 * MIB), log_uniform());
     for (steps, mean, most) in [(1, 0.28, 0.5), (2, 0.16, 1.0 / 3.0), (4, 0.08, 0.25)] {
         let pool = builder(&backend).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
@@ -136,7 +136,7 @@ fn the_waste_of_log_uniform_requests_has_a_known_mean() {
 }
 
 #[test]
-fn what_others_are_refused_although_enough_is_idle_they_get_after_defragmenting() {
+fn trimming_idle_slabs_makes_room_for_other_memories() {
     let backend = backend(4 * MIB);
     let pool = builder(&backend).slab(256 * KIB).build().unwrap();
     let mut blocks: Vec<_> = (0..16).map(|_| Some(give(&pool, 256 * KIB))).collect();

@@ -13,7 +13,7 @@ use super::clocks::{clock, has_struck, strike};
 use super::{Bytes, MIB, backend, builder, give};
 
 #[test]
-fn it_is_left_or_made_zero_or_poisoned_as_long_as_the_request() {
+fn reused_blocks_are_kept_zeroed_or_poisoned_up_to_the_request() {
     for (hygiene, expected) in [(Hygiene::Leave, 7), (Hygiene::Zero, 0), (Hygiene::Poison(0xA5), 0xA5)] {
         let backend = backend(64 * MIB);
         let pool = builder(&backend).hygiene(hygiene).build().unwrap();
@@ -30,7 +30,7 @@ fn it_is_left_or_made_zero_or_poisoned_as_long_as_the_request() {
 }
 
 #[test]
-fn blocks_outside_the_slabs_and_fresh_ones_are_clean_as_well() {
+fn direct_and_new_blocks_are_zeroed() {
     let backend = backend(64 * MIB);
     let mut dirty = Buffer::<u8, _>::new(ringmem::memory::Device::new(&backend, 0), 8 << 20).unwrap();
     dirty.fill(9).unwrap();
@@ -42,7 +42,7 @@ fn blocks_outside_the_slabs_and_fresh_ones_are_clean_as_well() {
 }
 
 #[test]
-fn on_a_stream_it_is_cleaned_there() {
+fn a_block_allocated_on_a_stream_is_zeroed() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).hygiene(Hygiene::Zero).build().unwrap();
     let stream = Stream::new(&backend, 0).unwrap();
@@ -55,7 +55,7 @@ fn on_a_stream_it_is_cleaned_there() {
 }
 
 #[test]
-fn a_block_that_cannot_be_cleaned_is_not_handed_out_and_not_lost() {
+fn a_block_with_failed_zeroing_is_neither_returned_nor_lost() {
     let classes = Classes::new(4096, 9, 1).unwrap();
     for bytes in [1000, 3 * MIB] {
         let backend = backend(64 * MIB);
@@ -73,7 +73,7 @@ fn a_block_that_cannot_be_cleaned_is_not_handed_out_and_not_lost() {
 }
 
 #[test]
-fn a_block_whose_cleaning_panics_is_not_lost() {
+fn a_block_with_panicked_zeroing_is_not_lost() {
     let classes = Classes::new(4096, 9, 1).expect("powers of two");
     for (bytes, is_queued) in [(1000, false), (1000, true), (3 * MIB, false), (3 * MIB, true)] {
         let panicked = (1..).find(|&number| {

@@ -24,7 +24,7 @@ fn full(slabs: u64) -> (Clean, DevicePool, Vec<Option<Bytes>>, Arc<AtomicU64>) {
 }
 
 #[test]
-fn figures_and_parts_have_it() {
+fn deferred_blocks_count_as_free_in_statistics_and_snapshots() {
     let (_backend, pool, mut blocks, _) = full(1);
     let held = pool.statistics().held_bytes;
     let mut at = 0;
@@ -44,7 +44,7 @@ fn figures_and_parts_have_it() {
 }
 
 #[test]
-fn a_request_that_fits_there_is_served_there_and_the_next_is_told_what_is_free() {
+fn a_fitting_request_is_served_from_deferred_blocks() {
     let (backend, pool, mut blocks, _) = full(2);
     for count in 1..=20 {
         let at = 1000 * count;
@@ -62,7 +62,7 @@ fn a_request_that_fits_there_is_served_there_and_the_next_is_told_what_is_free()
 }
 
 #[test]
-fn a_slab_that_it_empties_goes_and_is_idle_from_the_first_look() {
+fn a_slab_emptied_by_coalescing_is_trimmed_when_idle() {
     let (backend, pool, blocks, _) = full(1);
     drop(blocks);
     assert_eq!((pool.trim_to(0), backend.counters().device_live.bytes), (8 * MIB, 0));
@@ -77,7 +77,7 @@ fn a_slab_that_it_empties_goes_and_is_idle_from_the_first_look() {
 }
 
 #[test]
-fn registered_blocks_are_moved_there() {
+fn defragment_moves_blocks_into_deferred_space() {
     let (_backend, pool, mut blocks, _) = full(1);
     let registry = Registry::new();
     let last = blocks.pop().flatten().expect("live");

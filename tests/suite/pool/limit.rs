@@ -14,7 +14,7 @@ use super::reuse::frees;
 use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give, shortage};
 
 #[test]
-fn an_out_of_memory_error_counts_free_bytes_in_units_of_slabs() {
+fn out_of_memory_counts_free_bytes_in_whole_slabs() {
     let backend = backend(64 * MIB);
     for (limit, requested, free) in [(255, 1, 0), (255, 255, 0), (700, 600, 512), (1000, 800, 768)] {
         for is_exact in [false, true] {
@@ -28,7 +28,7 @@ fn an_out_of_memory_error_counts_free_bytes_in_units_of_slabs() {
 }
 
 #[test]
-fn eight_threads_never_make_it_hold_more_than_the_limit() {
+fn eight_threads_never_exceed_the_limit() {
     let backend = backend(256 * MIB);
     let pool = builder(&backend).limit(5 * MIB).slab(MIB).patience(Duration::ZERO).build().unwrap();
     thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn eight_threads_never_make_it_hold_more_than_the_limit() {
 }
 
 #[test]
-fn what_is_longer_than_the_limit_is_refused_and_empties_nothing() {
+fn a_request_beyond_the_limit_fails_and_frees_no_slab() {
     const FIVE: u64 = 5 * MIB;
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(2 * MIB).build().unwrap();
@@ -73,7 +73,7 @@ fn what_is_longer_than_the_limit_is_refused_and_empties_nothing() {
 }
 
 #[test]
-fn a_pool_that_is_disabled_passes_everything_through() {
+fn a_disabled_pool_forwards_every_request() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).enabled(false).limit(MIB).build().unwrap();
     for round in 1..=10 {
@@ -104,7 +104,7 @@ fn idle() -> (super::Clean, super::DevicePool, Arc<AtomicU64>, Vec<u64>) {
 }
 
 #[test]
-fn slabs_that_are_idle_for_long_enough_go_and_younger_ones_stay() {
+fn trim_older_than_frees_only_slabs_idle_for_the_interval() {
     let (backend, pool, now, at) = idle();
     now.store(1199, Relaxed);
     assert_eq!(pool.trim_older_than(Duration::from_nanos(1100)), 0);
@@ -116,7 +116,7 @@ fn slabs_that_are_idle_for_long_enough_go_and_younger_ones_stay() {
 }
 
 #[test]
-fn trimming_stops_at_the_bytes_that_may_stay() {
+fn trim_to_stops_at_the_bytes_to_keep() {
     let (backend, pool, _, at) = idle();
     assert_eq!(pool.trim_to(4 * MIB), 2 * MIB);
     assert_eq!(frees(&backend), at[..1]);
@@ -125,7 +125,7 @@ fn trimming_stops_at_the_bytes_that_may_stay() {
 }
 
 #[test]
-fn a_slab_with_a_live_block_stays() {
+fn trim_keeps_a_slab_with_a_live_block() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).slab(2 * MIB).build().unwrap();
     let (live, idle) = (give(&pool, KIB), give(&pool, 2 * MIB));
@@ -136,13 +136,13 @@ fn a_slab_with_a_live_block_stays() {
 }
 
 #[test]
-fn steps_that_there_are_not_are_named() {
+fn invalid_class_steps_are_named_in_the_error() {
     let error = Classes::new(4096, 10, 3).expect_err("no such steps").to_string();
     assert!(error.contains("1, 2, 4 or 8") && !error.contains("alignment"), "{error}");
 }
 
 #[test]
-fn a_least_block_that_cannot_be_is_named() {
+fn an_invalid_smallest_block_is_named_in_the_error() {
     for (least, said) in
         [(128, "invalid smallest block of size classes: got 128 bytes, expected 256 to 4294967296"), (5000, "not a power of two")]
     {

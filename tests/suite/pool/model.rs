@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_short_sequence_breaks_nothing(steps in 0..4_u32, is_exact: bool, numbers in prop::collection::vec(any::<u64>(), 0..300)) {
+    fn short_random_sequences_follow_the_model(steps in 0..4_u32, is_exact: bool, numbers in prop::collection::vec(any::<u64>(), 0..300)) {
         let mut shadow = Shadow::new(1 << steps, is_exact);
         for number in numbers {
             shadow.step(op(number));

@@ -11,7 +11,7 @@ use ringmem::pool::{Classes, Pool};
 use super::{KIB, MIB, address, allocations, backend, builder, give, pool};
 
 #[test]
-fn any_size_of_a_class_gets_the_block_that_was_released_without_an_allocation() {
+fn every_size_of_a_class_reuses_the_freed_block() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     let classes = Classes::default();
@@ -34,7 +34,7 @@ fn any_size_of_a_class_gets_the_block_that_was_released_without_an_allocation() 
 }
 
 #[test]
-fn a_larger_free_block_serves_before_the_memory_is_asked() {
+fn a_larger_free_block_is_used_before_a_new_slab() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
     let large = give(&pool, 3 * MIB);
@@ -49,7 +49,7 @@ fn a_larger_free_block_serves_before_the_memory_is_asked() {
 }
 
 #[test]
-fn where_the_limit_is_reached_the_slab_that_is_empty_for_the_longest_makes_room() {
+fn at_the_limit_the_longest_empty_slabs_are_freed() {
     let backend = backend(64 * MIB);
     let now = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let clock = std::sync::Arc::clone(&now);
@@ -94,7 +94,7 @@ fn a_request_above_the_largest_class_is_allocated_exactly() {
 }
 
 #[test]
-fn slabs_serve_every_alignment_up_to_two_mebibytes() {
+fn slabs_serve_every_alignment_up_to_2_mib() {
     for is_exact in [false, true] {
         let backend = backend(64 * MIB);
         let pool = builder(&backend).exact(is_exact).build().unwrap();
@@ -134,7 +134,7 @@ fn a_block_aligned_beyond_256_bytes_is_reused() {
 }
 
 #[test]
-fn an_alignment_above_two_mebibytes_is_refused_with_the_largest() {
+fn an_alignment_above_2_mib_is_an_error_with_the_maximum() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     drop(give(&pool, 1000));
@@ -143,7 +143,7 @@ fn an_alignment_above_two_mebibytes_is_refused_with_the_largest() {
 }
 
 #[test]
-fn a_memory_of_small_alignments_is_pooled_at_large_ones() {
+fn a_pool_over_small_alignments_serves_large_ones() {
     let backend = backend(64 * MIB);
     let arena = Arena::new(Device::new(&backend, 0), 16 << 20, 256).unwrap();
     let pool = Pool::builder(arena).slab(64 * KIB).limit(16 * MIB).build().unwrap();
@@ -156,7 +156,7 @@ fn a_memory_of_small_alignments_is_pooled_at_large_ones() {
 }
 
 #[test]
-fn a_pool_over_an_aligned_memory_keeps_its_alignment() {
+fn a_pool_over_aligned_memory_keeps_its_alignment() {
     let backend = backend(64 * MIB);
     let aligned = || Aligned::new(Device::new(&backend, 0), 4096).unwrap();
     for is_exact in [false, true] {
@@ -173,7 +173,7 @@ fn a_pool_over_an_aligned_memory_keeps_its_alignment() {
 }
 
 #[test]
-fn no_bytes_no_calls() {
+fn an_empty_request_makes_no_calls() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     drop(give_none(&pool));
@@ -185,7 +185,7 @@ fn give_none(pool: &super::DevicePool) -> super::Bytes {
 }
 
 #[test]
-fn a_prewarm_that_fails_takes_nothing() {
+fn a_failed_prewarm_reserves_nothing() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     assert!(matches!(pool.prewarm(MIB, 100), Err(Error::OutOfMemory { .. })));
@@ -203,7 +203,7 @@ fn a_prewarm_that_fails_takes_nothing() {
 }
 
 #[test]
-fn what_is_prewarmed_is_not_asked_for_again() {
+fn prewarmed_blocks_need_no_new_allocation() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     pool.prewarm(100 * KIB, 20).unwrap();
@@ -219,7 +219,7 @@ fn what_is_prewarmed_is_not_asked_for_again() {
 }
 
 #[test]
-fn batches_of_one_shape_take_one_allocation() {
+fn batches_of_one_shape_use_one_allocation() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).slab(256 * KIB).build().unwrap();
     for batch in 0..50_u32 {
@@ -232,7 +232,7 @@ fn batches_of_one_shape_take_one_allocation() {
 }
 
 #[test]
-fn managed_memory_is_pooled_as_well_and_says_what_it_is() {
+fn managed_memory_is_pooled() {
     let backend = backend(64 * MIB);
     let pool = Pool::builder(Unified::new(&backend, 0)).build().unwrap();
     let shape = || Buffer::<f32, _>::new(pool.clone(), 256 * 256).unwrap();
@@ -246,7 +246,7 @@ fn managed_memory_is_pooled_as_well_and_says_what_it_is() {
 }
 
 #[test]
-fn blocks_shorter_than_the_first_class_are_not_handed_out_as_one() {
+fn short_exact_blocks_are_not_reused_for_a_class() {
     let backend = backend(64 * MIB);
     let classes = Classes::new(4096, 21, 1).unwrap();
     let pool = builder(&backend).classes(classes).exact(true).build().unwrap();
@@ -261,7 +261,7 @@ fn blocks_shorter_than_the_first_class_are_not_handed_out_as_one() {
 }
 
 #[test]
-fn exact_blocks_are_not_cached_and_join_at_once() {
+fn exact_blocks_are_not_cached_and_coalesce_at_once() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(2 * MIB).slab(2 * MIB).exact(true).build().unwrap();
     let (odd, class) = ([give(&pool, 5 * KIB + 1), give(&pool, 9 * KIB + 300)], give(&pool, 5 * KIB));
@@ -277,7 +277,7 @@ fn exact_blocks_are_not_cached_and_join_at_once() {
 }
 
 #[test]
-fn a_stream_of_another_backend_is_refused() {
+fn a_stream_of_another_backend_is_an_error() {
     let (ours, theirs) = (backend(64 * MIB), backend(64 * MIB));
     let pool = pool(&ours);
     drop(give(&pool, KIB));

@@ -12,7 +12,7 @@ use super::{Bytes, Held, KIB, LIMIT, MIB, address, backend, builder, give};
 const CACHED: usize = 64;
 
 #[test]
-fn another_thread_is_served_by_it_as_by_its_own() {
+fn another_thread_reuses_blocks_of_the_central_free_list() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).slab(2 * MIB).build().unwrap();
     let (sender, receiver) = mpsc::channel::<Vec<Bytes>>();
@@ -40,7 +40,7 @@ fn another_thread_is_served_by_it_as_by_its_own() {
 }
 
 #[test]
-fn it_is_cached_until_there_is_too_much_of_it_or_somebody_needs_it() {
+fn the_central_free_list_is_bounded_and_emptied_on_demand() {
     let backend = backend(64 * MIB);
     for (block, count, kept) in [(64 * KIB, 128, 128), (64 * KIB, 256, 128), (4 * KIB, 2048, CACHED + 1024)] {
         let bytes = block * count;
@@ -58,7 +58,7 @@ fn it_is_cached_until_there_is_too_much_of_it_or_somebody_needs_it() {
 }
 
 #[test]
-fn what_is_in_use_is_not_among_it() {
+fn blocks_in_use_are_not_in_the_central_free_list() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).slab(2 * MIB).build().unwrap();
     let stream = Stream::new(&backend, 0).unwrap();

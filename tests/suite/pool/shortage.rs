@@ -21,7 +21,7 @@ fn quarters(pool: &DevicePool) -> Vec<Bytes> {
 }
 
 #[test]
-fn what_this_thread_has_cached() {
+fn a_shortage_reclaims_the_cache_of_this_thread() {
     let backend = backend(64 * MIB);
     let pool = one_slab(&backend).build().unwrap();
     let mut blocks = quarters(&pool);
@@ -33,7 +33,7 @@ fn what_this_thread_has_cached() {
 }
 
 #[test]
-fn a_free_piece_that_is_shorter_than_the_class_goes_before_what_is_cached() {
+fn a_shorter_free_block_is_used_before_caches_are_emptied() {
     let backend = backend(64 * MIB);
     let pool = one_slab(&backend).build().unwrap();
     let (whole, cached) = (give(&pool, 3 * MIB - 100), give(&pool, 64 * KIB));
@@ -49,7 +49,7 @@ fn a_free_piece_that_is_shorter_than_the_class_goes_before_what_is_cached() {
 }
 
 #[test]
-fn what_an_idle_thread_has_cached() {
+fn a_shortage_reclaims_the_cache_of_an_idle_thread() {
     let backend = backend(64 * MIB);
     let pool = one_slab(&backend).build().unwrap();
     let (sender, receiver) = mpsc::channel::<Vec<Bytes>>();
@@ -72,7 +72,7 @@ fn what_an_idle_thread_has_cached() {
 }
 
 #[test]
-fn empty_slabs_where_the_memory_below_is_short() {
+fn a_shortage_below_frees_empty_slabs() {
     let backend = backend(8 * MIB);
     let pool = builder(&backend).slab(2 * MIB).patience(Duration::ZERO).build().unwrap();
     let mut blocks: Vec<_> = (0..4).map(|_| give(&pool, 2 * MIB)).collect();
@@ -85,7 +85,7 @@ fn empty_slabs_where_the_memory_below_is_short() {
 }
 
 #[test]
-fn what_is_given_back_with_work_queued_on_it() {
+fn a_shortage_waits_for_pending_frees_up_to_the_patience() {
     let backend = backend(64 * MIB);
     let (short, long) = (one_slab(&backend).build().unwrap(), one_slab(&backend).patience(LIMIT).build().unwrap());
     for (pool, waits) in [(short, false), (long, true)] {
@@ -110,7 +110,7 @@ fn what_is_given_back_with_work_queued_on_it() {
 }
 
 #[test]
-fn what_the_callback_frees_also_into_the_pool_itself() {
+fn a_shortage_uses_blocks_freed_by_the_callback() {
     let backend = backend(64 * MIB);
     let kept = Arc::new(Mutex::new(Vec::new()));
     let (asked, theirs) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&kept));
@@ -132,7 +132,7 @@ fn what_the_callback_frees_also_into_the_pool_itself() {
 }
 
 #[test]
-fn what_is_refused_says_what_is_free_and_what_is_free_in_one_piece() {
+fn out_of_memory_reports_free_bytes_and_the_largest_block() {
     let backend = backend(64 * MIB);
     let pool = one_slab(&backend).build().unwrap();
     let mut blocks = quarters(&pool);
@@ -142,7 +142,7 @@ fn what_is_refused_says_what_is_free_and_what_is_free_in_one_piece() {
 }
 
 #[test]
-fn a_direct_request_takes_the_same_ways() {
+fn a_direct_request_frees_idle_slabs_and_waits_for_frees() {
     let backend = backend(64 * MIB);
     let classes = ringmem::pool::Classes::new(4096, 9, 1).unwrap();
     let pool = one_slab(&backend).classes(classes).slab(2 * MIB).build().unwrap();
@@ -163,7 +163,7 @@ fn a_direct_request_takes_the_same_ways() {
 }
 
 #[test]
-fn what_the_callback_frees_with_work_queued_on_it() {
+fn a_shortage_waits_for_frees_queued_by_the_callback() {
     let backend = backend(64 * MIB);
     let classes = ringmem::pool::Classes::new(4096, 9, 1).unwrap();
     for builder in [one_slab(&backend), one_slab(&backend).classes(classes)] {
@@ -188,7 +188,7 @@ fn what_the_callback_frees_with_work_queued_on_it() {
 }
 
 #[test]
-fn a_callback_that_asks_its_own_pool_is_not_asked_for_that() {
+fn the_callback_is_not_called_recursively() {
     let backend = backend(64 * MIB);
     let (built, asked) = (Arc::new(Mutex::new(None::<DevicePool>)), Arc::new(Mutex::new(Vec::new())));
     let (theirs, heard) = (Arc::clone(&built), Arc::clone(&asked));
@@ -210,7 +210,7 @@ fn a_callback_that_asks_its_own_pool_is_not_asked_for_that() {
 }
 
 #[test]
-fn who_is_refused_by_the_limit_is_told_what_it_leaves() {
+fn out_of_memory_reports_the_rest_of_the_limit() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(8 * MIB).slab(MIB).build().unwrap();
     let kept = give(&pool, 5 * MIB);

@@ -6,7 +6,7 @@ use ringmem::stream::Stream;
 use super::{Bytes, Held, KIB, MIB, address, backend, builder, give, pool};
 
 #[test]
-fn it_goes_to_its_own_stream_at_once_and_to_another_after_its_last_use() {
+fn a_freed_block_is_reused_at_once_only_on_its_stream() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     let (first, second) = (Stream::new(&backend, 0).unwrap(), Stream::new(&backend, 0).unwrap());
@@ -29,7 +29,7 @@ fn it_goes_to_its_own_stream_at_once_and_to_another_after_its_last_use() {
 }
 
 #[test]
-fn after_its_last_use_anybody_gets_it_without_an_allocation() {
+fn a_block_is_reused_on_the_host_after_its_last_use() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     let stream = Stream::new(&backend, 0).unwrap();
@@ -43,7 +43,7 @@ fn after_its_last_use_anybody_gets_it_without_an_allocation() {
 }
 
 #[test]
-fn a_block_that_several_streams_use_waits_for_all_of_them() {
+fn a_block_used_by_several_streams_waits_for_all_of_them() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(2 * MIB).slab(2 * MIB).patience(std::time::Duration::ZERO).build().unwrap();
     let streams: Vec<_> = (0..6).map(|_| Stream::new(&backend, 0).unwrap()).collect();
@@ -65,7 +65,7 @@ fn a_block_that_several_streams_use_waits_for_all_of_them() {
 }
 
 #[test]
-fn a_pool_that_is_dropped_leaves_its_slabs_until_what_is_queued_is_done() {
+fn a_dropped_pool_keeps_its_slabs_until_queued_work_completes() {
     let backend = backend(64 * MIB);
     let streams: Vec<_> = (0..6).map(|_| Stream::new(&backend, 0).unwrap()).collect();
     let pool = pool(&backend);
@@ -86,7 +86,7 @@ fn a_pool_that_is_dropped_leaves_its_slabs_until_what_is_queued_is_done() {
 }
 
 #[test]
-fn a_pool_that_is_dropped_waits_for_every_stream_of_a_block() {
+fn a_dropped_pool_waits_for_every_stream_of_a_block() {
     let backend = backend(64 * MIB);
     let streams = [(); 2].map(|()| Stream::new(&backend, 0).unwrap());
     let pool = pool(&backend);
@@ -107,7 +107,7 @@ fn a_pool_that_is_dropped_waits_for_every_stream_of_a_block() {
 }
 
 #[test]
-fn a_pool_that_is_dropped_makes_no_stream_wait_for_another() {
+fn a_dropped_pool_makes_no_stream_wait_for_another() {
     let backend = backend(64 * MIB);
     let streams: Vec<_> = (0..7).map(|_| Stream::new(&backend, 0).unwrap()).collect();
     let pool = pool(&backend);

@@ -11,7 +11,7 @@ use ringmem::pool::Pool;
 use super::{Bytes, KIB, MIB, allocations, backend, builder, give, pool};
 
 #[test]
-fn no_block_is_handed_out_twice_and_the_figures_add_up() {
+fn no_block_is_allocated_twice_and_statistics_add_up() {
     const THREADS: u64 = 8;
     const ROUNDS: u64 = 100_000;
     let backend = backend(64 * MIB);
@@ -53,7 +53,7 @@ fn no_block_is_handed_out_twice_and_the_figures_add_up() {
 }
 
 #[test]
-fn blocks_that_others_give_back_are_not_lost() {
+fn blocks_freed_by_another_thread_are_not_lost() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
     let (sender, receiver) = mpsc::sync_channel::<Bytes>(16);
@@ -68,7 +68,7 @@ fn blocks_that_others_give_back_are_not_lost() {
 }
 
 #[test]
-fn no_figure_is_impossible_while_one_thread_frees_what_another_took() {
+fn statistics_are_consistent_during_cross_thread_frees() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     let (sender, receiver) = mpsc::sync_channel::<Bytes>(16);
@@ -93,7 +93,7 @@ fn no_figure_is_impossible_while_one_thread_frees_what_another_took() {
 }
 
 #[test]
-fn a_thread_that_ends_leaves_its_blocks_and_its_figures_to_all() {
+fn a_finished_thread_leaves_its_blocks_and_counts() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
     for _ in 0..20 {
@@ -106,7 +106,7 @@ fn a_thread_that_ends_leaves_its_blocks_and_its_figures_to_all() {
 }
 
 #[test]
-fn a_thread_finds_its_own_cache_of_each_of_many_pools() {
+fn a_thread_finds_its_cache_in_each_of_forty_pools() {
     let backend = backend(64 * MIB);
     let mut pools: Vec<_> = (0..40).map(|_| builder(&backend).slab(64 * KIB).build().unwrap()).collect();
     let at: Vec<_> = pools.iter().map(|pool| super::address(&give(pool, KIB))).collect();
@@ -142,7 +142,7 @@ thread_local! {
 }
 
 #[test]
-fn what_a_thread_does_while_it_ends_is_counted_and_given_back() {
+fn allocations_during_a_thread_exit_are_counted_and_freed() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     for _ in 0..10 {
@@ -164,7 +164,7 @@ fn what_a_thread_does_while_it_ends_is_counted_and_given_back() {
 }
 
 #[test]
-fn figures_can_be_read_and_caches_emptied_while_threads_come_and_go() {
+fn statistics_and_trim_work_while_threads_start_and_exit() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(64 * MIB).patience(super::LIMIT).build().unwrap();
     let addresses = Mutex::new(HashSet::new());

@@ -36,7 +36,7 @@ fn given(counters: &Counters, location: MemoryLocation) -> (u64, u64) {
 }
 
 #[test]
-fn pooling_is_on_or_off_for_every_kind_of_memory() {
+fn pooling_is_on_or_off_for_every_memory_kind() {
     for enabled in [true, false] {
         let backend = backend();
         let pools = pools(&backend, &Config::host().with_managed(true).with_pooling(enabled));
@@ -79,7 +79,7 @@ fn settings_with_dotcompute_s_names_change_what_the_backend_allocates() {
 }
 
 #[test]
-fn what_is_off_limits_nothing_but_what_is_pinned() {
+fn disabled_pools_limit_only_pinned_memory() {
     for max_bytes in [0, MIB, u64::MAX] {
         let backend = backend();
         let pools =
@@ -93,7 +93,7 @@ fn what_is_off_limits_nothing_but_what_is_pinned() {
 }
 
 #[test]
-fn no_more_is_held_than_the_pool_s_bytes() {
+fn pools_hold_at_most_the_configured_bytes() {
     let backend = backend();
     let pools = pools(&backend, &Config::host().with_managed(true).with_pool_bytes(4 * MIB));
     for location in [MemoryLocation::Device, MemoryLocation::Unified] {
@@ -108,7 +108,7 @@ fn no_more_is_held_than_the_pool_s_bytes() {
 }
 
 #[test]
-fn managed_memory_is_there_or_not() {
+fn managed_memory_is_unsupported_unless_configured() {
     let backend = backend();
     assert!(pools(&backend, &Config::host()).pinned().budget() > 0);
     let without = pools(&backend, &Config::host());
@@ -121,7 +121,7 @@ fn managed_memory_is_there_or_not() {
 }
 
 #[test]
-fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
+fn a_buffer_has_the_configured_location_and_its_elements() {
     let backend = backend();
     for location in LOCATIONS {
         let pools = pools(&backend, &Config::host().with_managed(true).with_location(location));
@@ -139,7 +139,7 @@ fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
 }
 
 #[test]
-fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
+fn a_buffer_has_all_operations_in_every_location() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     for location in LOCATIONS {
@@ -185,7 +185,7 @@ fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
 }
 
 #[test]
-fn a_launch_takes_a_placed_buffer_unless_it_is_pageable() {
+fn a_launch_accepts_any_buffer_except_pageable_ones() {
     let backend = backend();
     let (stream, pools) = (Stream::new(&backend, 0).expect("a stream"), pools(&backend, &Config::host().with_managed(true)));
     // SAFETY: it accesses nothing.
@@ -203,7 +203,7 @@ fn a_launch_takes_a_placed_buffer_unless_it_is_pageable() {
 }
 
 #[test]
-fn a_configuration_that_makes_no_sense_or_a_device_that_is_not_there_makes_no_pools() {
+fn invalid_configurations_and_devices_are_errors() {
     let backend = backend();
     let refused = Pools::new(&backend, 0, &Config::host().with_pool_bytes(0)).map(drop);
     assert!(matches!(refused, Err(Error::Config(ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. }))), "{refused:?}");
@@ -214,7 +214,7 @@ fn a_configuration_that_makes_no_sense_or_a_device_that_is_not_there_makes_no_po
 }
 
 #[test]
-fn what_is_staged_often_is_pinned_but_never_more_than_the_budget() {
+fn staging_is_pinned_for_frequent_copies_within_the_budget() {
     let backend = backend();
     let pools = pools(&backend, &Config::host().with_pinned_bytes(MIB));
     let staged = |bytes: u64, transfers| pools.staging::<u8>(bytes as usize, transfers).expect("room somewhere");
@@ -234,7 +234,7 @@ fn what_is_staged_often_is_pinned_but_never_more_than_the_budget() {
 }
 
 #[test]
-fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
+fn batch_bytes_is_four_fifths_of_the_available_bytes() {
     let four_fifths = |bytes: u64| bytes / 5 * 4 + bytes % 5 * 4 / 5;
     let hint = |pools: &Pools, requested| pools.batch_bytes(requested).expect("known");
     let backend = backend();
@@ -258,7 +258,7 @@ fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
 }
 
 #[test]
-fn what_the_system_does_not_lock_is_staged_in_memory_that_is_pageable() {
+fn staging_falls_back_to_pageable_memory() {
     let backend = backend();
     let pools = pools(&backend, &Config::host());
     let is_refused = |outcome: Result<Buffer<f32, AnyMemory>, Error>| matches!(outcome, Err(Error::Map { .. }));

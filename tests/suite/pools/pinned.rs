@@ -39,7 +39,7 @@ fn refused(outcome: Result<Bytes, Error>) -> (u64, u64, u64) {
 }
 
 #[test]
-fn a_long_block_locks_an_eighth_more_than_was_asked_for_at_most_and_not_twice_as_much() {
+fn a_long_block_locks_at_most_an_eighth_more() {
     for bytes in [65_537, 100_000, 600 * KIB + 1, MIB + 1, 2 * MIB + 1, 3_000_000, 16 * MIB + 1, 33 * MIB] {
         let backend = backend();
         let pool = pool(&backend, 128 * MIB);
@@ -56,7 +56,7 @@ fn a_long_block_locks_an_eighth_more_than_was_asked_for_at_most_and_not_twice_as
 }
 
 #[test]
-fn a_block_aligned_beyond_256_bytes_is_reused_and_locks_no_more() {
+fn a_block_aligned_beyond_256_bytes_is_reused_in_one_slab() {
     for bytes in [1000, 100_000] {
         let backend = backend();
         let pool = pool(&backend, MIB);
@@ -73,7 +73,7 @@ fn a_block_aligned_beyond_256_bytes_is_reused_and_locks_no_more() {
 }
 
 #[test]
-fn short_blocks_share_what_is_locked() {
+fn short_blocks_share_locked_slabs() {
     for bytes in [1, 256, 4097, 8 * KIB + 1, 16 * KIB + 1, 33 * KIB, 64 * KIB] {
         let backend = backend();
         let pool = pool(&backend, 128 * MIB);
@@ -88,7 +88,7 @@ fn short_blocks_share_what_is_locked() {
 }
 
 #[test]
-fn what_was_given_back_is_locked_once_and_used_again() {
+fn freed_pinned_blocks_are_reused_without_locking() {
     let backend = backend();
     let pool = pool(&backend, 16 * MIB);
     for bytes in [3000, 3_000_000] {
@@ -105,7 +105,7 @@ fn what_was_given_back_is_locked_once_and_used_again() {
 }
 
 #[test]
-fn no_more_is_locked_than_the_budget_at_any_instant() {
+fn locked_bytes_never_exceed_the_budget() {
     let backend = backend();
     let pool = pool(&backend, 3 * MIB);
     thread::scope(|scope| {
@@ -139,7 +139,7 @@ fn no_more_is_locked_than_the_budget_at_any_instant() {
 }
 
 #[test]
-fn what_is_idle_of_one_kind_makes_room_for_the_other() {
+fn idle_memory_of_one_pool_makes_room_for_the_other() {
     let backend = backend();
     let pool = pool(&backend, 2 * MIB);
     drop(give(&pool, 1000));
@@ -153,7 +153,7 @@ fn what_is_idle_of_one_kind_makes_room_for_the_other() {
 }
 
 #[test]
-fn what_the_budget_has_not_is_refused_with_its_figures_and_empties_nothing() {
+fn a_request_beyond_the_budget_fails_and_unlocks_nothing() {
     let backend = backend();
     let pool = pool(&backend, 2 * MIB);
     drop(give(&pool, 1000));
@@ -166,7 +166,7 @@ fn what_the_budget_has_not_is_refused_with_its_figures_and_empties_nothing() {
 }
 
 #[test]
-fn a_backend_that_pins_less_is_taken_in_smaller_pieces() {
+fn a_smaller_backend_budget_is_used_in_smaller_slabs() {
     let backend = Clean::build(HostBackend::builder().pinned_budget(100_000));
     let pool = pool(&backend, 16 * MIB);
     let first = give(&pool, 5000);
@@ -180,7 +180,7 @@ fn a_backend_that_pins_less_is_taken_in_smaller_pieces() {
 }
 
 #[test]
-fn what_is_trimmed_is_unlocked() {
+fn trimmed_memory_is_unlocked() {
     let backend = backend();
     let pool = pool(&backend, 16 * MIB);
     let live = give(&pool, 100_000);
@@ -199,7 +199,7 @@ fn what_is_trimmed_is_unlocked() {
 }
 
 #[test]
-fn what_the_system_does_not_give_is_made_room_for() {
+fn a_failed_lock_frees_idle_memory_and_retries() {
     let backend = backend();
     let pool = pool(&backend, 16 * MIB);
     drop(give(&pool, 1000));

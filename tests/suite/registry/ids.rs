@@ -2,7 +2,7 @@ use super::*;
 use ringmem::memory::{Failing, When};
 
 #[test]
-fn an_id_leads_to_its_buffer_as_long_as_that_is_registered() {
+fn an_id_is_valid_until_its_release() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u32, 2, 3])).expect("room");
     let other = registry.register(buffer(&backend, &[4_u32])).expect("room");
@@ -19,7 +19,7 @@ fn an_id_leads_to_its_buffer_as_long_as_that_is_registered() {
 }
 
 #[test]
-fn the_next_buffer_in_a_place_has_another_id() {
+fn a_reused_slot_has_a_new_id() {
     let (backend, registry) = (backend(), Registry::new());
     let mut old = Vec::new();
     for round in 0..100_u32 {
@@ -36,7 +36,7 @@ fn the_next_buffer_in_a_place_has_another_id() {
 }
 
 #[test]
-fn an_id_of_another_registry_is_refused_with_both_numbers() {
+fn an_id_of_another_registry_is_an_error_with_both_numbers() {
     let backend = backend();
     let (registry, stranger) = (Registry::new(), Registry::new());
     assert_ne!(registry.number(), stranger.number());
@@ -49,7 +49,7 @@ fn an_id_of_another_registry_is_refused_with_both_numbers() {
 }
 
 #[test]
-fn what_was_registered_comes_back_as_it_was() {
+fn take_returns_the_registered_buffer() {
     let (backend, registry) = (backend(), Registry::new());
     let given = buffer(&backend, &[1.5_f64, 2.5]);
     let address = given.device_address();
@@ -66,7 +66,7 @@ fn what_was_registered_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_buffer_without_bytes_has_an_id_too() {
+fn an_empty_buffer_has_an_id() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer::<u64>(&backend, &[])).expect("room");
     let lease = registry.lease(id).expect("live");
@@ -74,7 +74,7 @@ fn a_buffer_without_bytes_has_an_id_too() {
 }
 
 #[test]
-fn everything_is_counted_exactly() {
+fn statistics_count_buffers_and_leases_exactly() {
     let (backend, registry) = (backend(), Registry::new());
     let ids: Vec<_> = (0..10).map(|_| registry.register(buffer(&backend, &[0_u32; 100])).expect("room")).collect();
     assert_eq!((registry.statistics().live(), registry.statistics().bytes), (10, 4000));
@@ -94,7 +94,7 @@ fn everything_is_counted_exactly() {
 }
 
 #[test]
-fn what_a_memory_says_of_a_release_is_said() {
+fn release_returns_the_error_of_the_memory() {
     let backend = backend();
     let memory = Failing::new(Device::new(&backend, 0)).frees(When::Call(1));
     let registry = Registry::new();
@@ -104,7 +104,7 @@ fn what_a_memory_says_of_a_release_is_said() {
 }
 
 #[test]
-fn a_registry_that_is_dropped_frees_its_buffers_when_the_last_lease_has_gone() {
+fn a_dropped_registry_frees_its_buffers_after_the_last_lease() {
     let (backend, registry) = (backend(), Registry::new());
     let ids = [1_u8, 2].map(|value| registry.register(buffer(&backend, &[value])).expect("room"));
     let lease = registry.lease(ids[0]).expect("live").into_owned();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_buffer_lives_as_long_as_its_last_lease() {
+fn a_released_buffer_lives_until_its_last_lease_ends() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u32, 2, 3, 4])).expect("room");
     let leases = [registry.lease(id).expect("live"), registry.lease(id).expect("live").into_owned()];
@@ -22,7 +22,7 @@ fn a_buffer_lives_as_long_as_its_last_lease() {
 }
 
 #[test]
-fn who_writes_is_alone() {
+fn lease_mut_is_exclusive() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[0_u32; 4])).expect("room");
     let mut alone = registry.lease_mut(id).expect("live");
@@ -37,7 +37,7 @@ fn who_writes_is_alone() {
 }
 
 #[test]
-fn what_is_released_while_somebody_writes_goes_when_he_has_done() {
+fn a_buffer_released_during_a_write_is_freed_after_the_write() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u32])).expect("room");
     let mut alone = registry.lease_mut(id).expect("live").into_owned();
@@ -53,7 +53,7 @@ fn what_is_released_while_somebody_writes_goes_when_he_has_done() {
 }
 
 #[test]
-fn a_lease_that_is_forgotten_keeps_its_buffer_and_hurts_nobody() {
+fn a_forgotten_lease_keeps_its_buffer_until_the_registry_ends() {
     let (backend, registry) = (backend(), Registry::new());
     let [id, other] = [1_u8, 2].map(|value| registry.register(buffer(&backend, &[value])).expect("room"));
     std::mem::forget(registry.lease(id).expect("live"));
@@ -66,7 +66,7 @@ fn a_lease_that_is_forgotten_keeps_its_buffer_and_hurts_nobody() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_lease_that_is_held_over_a_fork_does_not_give_the_buffer_there() {
+fn take_of_a_lease_fails_in_a_fork() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u32, 2, 3, 4])).expect("room");
     let lease = registry.lease_mut(id).expect("live");

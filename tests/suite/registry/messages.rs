@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 const _: () = assert!(size_of::<BufferReference>() <= 64);
 
 #[test]
-fn a_reference_names_its_elements_and_copies_none_of_them() {
+fn a_reference_names_elements_and_copies_nothing() {
     let (backend, registry) = (backend(), Registry::new());
     let elements: Vec<f32> = (0_u16..1000).map(f32::from).collect();
     let id = registry.register(buffer(&backend, &elements)).expect("room");
@@ -23,7 +23,7 @@ fn a_reference_names_its_elements_and_copies_none_of_them() {
 }
 
 #[test]
-fn bounds_are_checked_at_both_ends() {
+fn references_are_checked_at_both_ends() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[0_u32; 10])).expect("room");
     assert!(matches!(registry.reference(id, 5..11), Err(Error::Range { offset: 20, len: 24, size: 40 })));
@@ -48,7 +48,7 @@ fn bounds_are_checked_at_both_ends() {
 }
 
 #[test]
-fn a_stale_unknown_foreign_or_forged_reference_is_refused_with_facts() {
+fn invalid_references_are_errors_with_facts() {
     let (backend, registry, stranger) = (backend(), Registry::new(), Registry::<DeviceMemory>::new());
     let id = registry.register(buffer(&backend, &[1_f32; 10])).expect("room");
     let message = registry.reference(id, ..).expect("within");
@@ -71,7 +71,7 @@ fn a_stale_unknown_foreign_or_forged_reference_is_refused_with_facts() {
 }
 
 #[test]
-fn any_bytes_are_refused_or_name_what_is_there() {
+fn flipped_bits_in_a_reference_never_resolve_out_of_bounds() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u64; 100])).expect("room");
     let message = registry.reference(id, 10..20).expect("within");
@@ -91,7 +91,7 @@ fn any_bytes_are_refused_or_name_what_is_there() {
 }
 
 #[test]
-fn a_reference_goes_through_a_ring_as_plain_bytes() {
+fn references_pass_through_a_ring() {
     let (backend, registry) = (backend(), Registry::new());
     let ids: Vec<_> = (0..100_u64).map(|value| registry.register(buffer(&backend, &[value; 4])).expect("room")).collect();
     let mut ring = spsc::Ring::<BufferReference, 8>::new();
@@ -126,7 +126,7 @@ fn a_reference_goes_through_a_ring_as_plain_bytes() {
 }
 
 #[test]
-fn what_is_handed_over_is_taken_up_once_and_goes_with_that_lease() {
+fn a_transferred_buffer_resolves_once_and_ends_with_the_lease() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u8, 2, 3])).expect("room");
     let message = registry.reference(id, ..).expect("within").handed_over();
@@ -141,7 +141,7 @@ fn what_is_handed_over_is_taken_up_once_and_goes_with_that_lease() {
 }
 
 #[test]
-fn of_many_who_take_up_one_buffer_one_has_it() {
+fn one_of_four_threads_resolves_a_transferred_buffer() {
     let (backend, registry) = (backend(), Registry::new());
     for _ in 0..200 {
         let id = registry.register(buffer(&backend, &[1_u8])).expect("room");
@@ -155,12 +155,12 @@ fn of_many_who_take_up_one_buffer_one_has_it() {
 }
 
 #[test]
-fn the_kind_of_a_reference_is_its_own() {
+fn references_have_their_kind_number() {
     assert_eq!(BufferReference::KIND.to_le_bytes(), *b"rm.bref\0");
 }
 
 #[cfg(target_os = "linux")]
-mod elsewhere {
+mod other_process {
     use super::*;
     use crate::registry::fork::fork;
     use ringmem::shared;
@@ -210,13 +210,13 @@ mod elsewhere {
     }
 
     #[test]
-    fn a_reference_crosses_processes_and_leads_somewhere_in_its_own_only() {
+    fn a_reference_resolves_only_in_its_own_process() {
         let (backend, registry) = (backend(), Registry::new());
         let id = registry.register(buffer(&backend, &[1_u32, 2, 3])).expect("room");
         let [there, back] = [(); 2].map(|()| shared::Memory::create::<BufferReference>(8).expect("a memfd"));
         let mut command = Command::new(std::env::current_exe().expect("a path"));
         command
-            .args(["registry::messages::elsewhere::child_role", "--exact", "--nocapture", "--test-threads=1", "-q"])
+            .args(["registry::messages::other_process::child_role", "--exact", "--nocapture", "--test-threads=1", "-q"])
             .env(ROLE, "1")
             .env(SECOND, format!("/proc/{}/fd/{}", std::process::id(), back.as_fd().as_raw_fd()))
             .stdin(Stdio::from(there.as_fd().try_clone_to_owned().expect("a descriptor")));
@@ -247,7 +247,7 @@ mod elsewhere {
     }
 
     #[test]
-    fn a_fork_is_refused() {
+    fn registry_calls_fail_in_a_fork() {
         let (backend, registry) = (backend(), Registry::new());
         let id = registry.register(buffer(&backend, &[1_u8])).expect("room");
         let message = registry.reference(id, ..).expect("within");

@@ -206,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_id_leads_to_its_buffer_or_says_what_became_of_it(ops in prop::collection::vec(op(), 0..80)) {
+    fn random_operations_follow_the_model(ops in prop::collection::vec(op(), 0..80)) {
         let (backend, registry) = (backend(), Registry::new());
         let mut known = Vec::new();
         for &op in &ops {

@@ -10,7 +10,7 @@ fn pinned(backend: &Arc<HostBackend>, elements: &[u32]) -> PinnedBuffer<u32> {
 }
 
 #[test]
-fn a_stream_copies_between_leases_and_buffers_and_gives_them_back() {
+fn a_stream_copies_between_leases_and_buffers() {
     let (backend, registry) = (backend(), Registry::new());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let [a, b] = [[1_u32, 2, 3, 4], [0; 4]].map(|elements| registry.register(buffer(&backend, &elements)).expect("room"));
@@ -27,7 +27,7 @@ fn a_stream_copies_between_leases_and_buffers_and_gives_them_back() {
 }
 
 #[test]
-fn what_is_refused_comes_back() {
+fn a_rejected_copy_returns_its_leases() {
     let (backend, registry) = (backend(), Registry::new());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let ids = [3, 4].map(|len| registry.register(buffer(&backend, &vec![1_u32; len])).expect("room"));
@@ -39,7 +39,7 @@ fn what_is_refused_comes_back() {
 }
 
 #[test]
-fn a_lease_that_an_operation_reads_is_given_back_after_it() {
+fn a_lease_in_a_queued_copy_ends_after_it() {
     let (backend, registry) = (backend(), Registry::new());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = registry.register(buffer(&backend, &[1_u32, 2])).expect("room");
@@ -61,7 +61,7 @@ fn a_lease_that_an_operation_reads_is_given_back_after_it() {
 }
 
 #[test]
-fn who_has_a_buffer_after_a_queued_write_comes_after_it() {
+fn a_lease_after_a_queued_write_is_ordered_after_it() {
     let (backend, registry) = (backend(), Registry::new());
     let [busy, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let id = registry.register(buffer(&backend, &[0_u32; 2])).expect("room");
@@ -77,7 +77,7 @@ fn who_has_a_buffer_after_a_queued_write_comes_after_it() {
 }
 
 #[test]
-fn an_operation_with_a_lease_comes_after_the_one_before_it() {
+fn an_operation_on_a_lease_follows_the_previous_one() {
     let (backend, registry) = (backend(), Registry::new());
     let [busy, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let id = registry.register(buffer(&backend, &[1_u32, 2])).expect("room");
@@ -94,7 +94,7 @@ fn an_operation_with_a_lease_comes_after_the_one_before_it() {
 }
 
 #[test]
-fn a_launch_keeps_the_leases_that_are_listed_with_it() {
+fn a_lease_with_uses_keeps_its_buffer_until_they_complete() {
     let (backend, registry) = (backend(), Registry::new());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let [read, written] = [(); 2].map(|()| registry.register(buffer(&backend, &[1_u32])).expect("room"));
@@ -112,7 +112,7 @@ fn a_launch_keeps_the_leases_that_are_listed_with_it() {
 }
 
 #[test]
-fn what_a_lease_is_listed_with_stands_for_what_it_was_queued_with() {
+fn a_use_on_another_stream_follows_the_queued_copy() {
     let (backend, registry) = (backend(), Registry::new());
     let [busy, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let id = registry.register(buffer(&backend, &[1_u32, 2])).expect("room");
@@ -145,7 +145,7 @@ fn a_forgotten_operation_keeps_its_leases() {
 
 /// The lease borrows the registry, which can be dropped after the lease is forgotten.
 #[test]
-fn a_lease_that_is_listed_and_forgotten_keeps_its_buffer_whatever_becomes_of_the_registry() {
+fn a_forgotten_lease_with_uses_outlives_the_registry() {
     let (backend, registry) = (backend(), Registry::new());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let [used, unused] = [1_u32, 2].map(|element| registry.register(buffer(&backend, &[element])).expect("room"));

@@ -64,7 +64,7 @@ fn quiet(statistics: Statistics) -> (u64, u64, u64) {
 }
 
 #[test]
-fn sixteen_blocks_with_every_second_free_hold_two_together_after_defragmenting() {
+fn defragmentation_makes_room_for_a_block_twice_as_large() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 16, 1);
     let left = release_every_second(&registry, &full(&registry, &pool, 16));
@@ -92,7 +92,7 @@ fn sixteen_blocks_with_every_second_free_hold_two_together_after_defragmenting()
 }
 
 #[test]
-fn aligned_blocks_are_aligned_where_they_are_moved_to() {
+fn relocation_keeps_the_alignment_of_blocks() {
     let (backend, registry) = (backend(), Registry::new());
     let memory = Aligned::new(Device::new(&backend, 0), 4096).expect("a power of two");
     let pool = Pool::builder(memory).slab(MIB).limit(MIB).build().expect("a pool");
@@ -110,7 +110,7 @@ fn aligned_blocks_are_aligned_where_they_are_moved_to() {
 }
 
 #[test]
-fn what_is_leased_or_queued_stays_and_is_reported() {
+fn relocation_skips_and_counts_leased_and_used_buffers() {
     let (backend, registry) = (backend(), Registry::new());
     let (pool, stream) = (pool(&backend, 16, 1), Stream::new(&backend, 0).expect("a stream"));
     let left = release_every_second(&registry, &full(&registry, &pool, 16));
@@ -134,7 +134,7 @@ fn what_is_leased_or_queued_stays_and_is_reported() {
 }
 
 #[test]
-fn sparse_slabs_are_emptied_and_given_back() {
+fn relocation_empties_and_frees_sparse_slabs() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 8, 4);
     let ids = full(&registry, &pool, 32);
@@ -149,7 +149,7 @@ fn sparse_slabs_are_emptied_and_given_back() {
 }
 
 #[test]
-fn blocks_that_are_not_registered_stay_and_their_slab_is_filled_first() {
+fn relocation_fills_the_slab_of_an_unregistered_block() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 8, 2);
     let ids = full(&registry, &pool, 16);
@@ -166,7 +166,7 @@ fn blocks_that_are_not_registered_stay_and_their_slab_is_filled_first() {
 }
 
 #[test]
-fn buffers_of_another_pool_and_outside_the_slabs_are_left_alone() {
+fn defragment_leaves_buffers_of_other_pools_and_registries() {
     let (backend, registry) = (backend(), Registry::new());
     let [one, other] = [(); 2].map(|()| pool(&backend, 16, 1));
     let left = release_every_second(&registry, &full(&registry, &other, 16));
@@ -180,7 +180,7 @@ fn buffers_of_another_pool_and_outside_the_slabs_are_left_alone() {
 }
 
 #[test]
-fn a_copy_that_fails_leaves_every_buffer_where_it_is_or_whole_elsewhere() {
+fn a_failed_relocation_copy_keeps_every_buffer_intact() {
     for failing in 1..=4 {
         let backend = backend();
         let registry = Registry::new();
@@ -200,7 +200,7 @@ fn a_copy_that_fails_leaves_every_buffer_where_it_is_or_whole_elsewhere() {
 }
 
 #[test]
-fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place() {
+fn a_lease_waits_for_a_relocation_and_gets_the_new_address() {
     const IDLE: u64 = 0;
     const ARMED: u64 = 1;
     const COPYING: u64 = 2;
@@ -233,7 +233,7 @@ fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place
 }
 
 #[test]
-fn buffers_are_whole_while_others_move_them() {
+fn buffers_stay_intact_under_concurrent_relocation() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 16, 4);
     let ids = full(&registry, &pool, 48);
@@ -281,7 +281,7 @@ fn buffers_are_whole_while_others_move_them() {
 }
 
 #[test]
-fn who_asks_for_a_buffer_to_write_is_refused_by_no_relocation() {
+fn lease_mut_never_fails_because_of_a_relocation() {
     let (backend, registry) = (backend(), Registry::new());
     let pool = pool(&backend, 16, 1);
     let ids: Ids = (0..256).map(|number| give(&registry, &pool, number, 16)).collect();
@@ -299,7 +299,7 @@ fn who_asks_for_a_buffer_to_write_is_refused_by_no_relocation() {
 }
 
 #[test]
-fn a_move_that_panics_loses_no_block_and_no_byte() {
+fn a_panic_during_relocation_loses_no_block_or_byte() {
     let panicked = (1..).find(|&number| {
         let backend = Clean::build(HostBackend::builder().device_memory(64 << 20).log(true).clock(clock()));
         let (registry, pool) = (Registry::new(), pool(&backend, 4, 2));

@@ -12,7 +12,7 @@ const PLACES: usize = 16;
 type Known = (u64, BufferId<u64>);
 
 #[test]
-fn eight_threads_find_each_buffer_whole_or_not_at_all() {
+fn eight_threads_see_whole_buffers_or_none() {
     let (backend, registry) = (backend(), Registry::new());
     let known: [Mutex<Option<Known>>; PLACES] = [const { Mutex::new(None) }; PLACES];
     let [registered, found] = [const { AtomicU64::new(0) }; 2];

@@ -29,7 +29,7 @@ fn metrics(stream: &Stream) -> Metrics {
 }
 
 #[test]
-fn each_direction_has_its_count_its_bytes_its_time_and_its_bandwidth() {
+fn metrics_count_bytes_time_and_bandwidth_per_direction() {
     let backend = build(builder().devices(2).peer(0, 1).link(link()));
     let stream = stream(&backend);
     stream.measure().expect("the host backend has a clock");
@@ -65,7 +65,7 @@ fn each_direction_has_its_count_its_bytes_its_time_and_its_bandwidth() {
 }
 
 #[test]
-fn a_peer_enabled_after_the_call_changes_nothing_of_a_copy() {
+fn enabling_a_peer_does_not_change_a_queued_copy() {
     let backend = build(builder().devices(2).peer(0, 1).link(link()));
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -80,7 +80,7 @@ fn a_peer_enabled_after_the_call_changes_nothing_of_a_copy() {
 }
 
 #[test]
-fn the_times_of_the_last_hundred_kernels_are_remembered() {
+fn metrics_keep_the_times_of_the_last_hundred_kernels() {
     let backend = build(builder().link(link()));
     let stream = stream(&backend);
     stream.measure().expect("the host backend has a clock");
@@ -96,7 +96,7 @@ fn the_times_of_the_last_hundred_kernels_are_remembered() {
 }
 
 #[test]
-fn who_measures_nothing_pays_nothing() {
+fn an_unmeasured_stream_records_no_events() {
     let backend = build(builder().faults(Faults::new()));
     let stream = stream(&backend);
     drop(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued"));
@@ -105,7 +105,7 @@ fn who_measures_nothing_pays_nothing() {
 }
 
 #[test]
-fn what_is_under_way_is_not_counted_yet_and_reading_does_not_wait() {
+fn metrics_exclude_unfinished_work_and_do_not_block() {
     let backend = build(builder());
     let stream = stream(&backend);
     stream.measure().expect("the host backend has a clock");
@@ -121,7 +121,7 @@ fn what_is_under_way_is_not_counted_yet_and_reading_does_not_wait() {
 }
 
 #[test]
-fn what_is_refused_is_in_no_figure_and_what_cannot_be_timed_is_said() {
+fn metrics_exclude_failed_work_and_count_untimed_work_as_lost() {
     let record = |nth| (Verb::Record, Fault::nth(nth));
     let planned = [record(2), record(4), (Verb::Fill, Fault::nth(2)), (Verb::Record, Fault::nth(7).when_executed())];
     let faults = planned.into_iter().fold(Faults::new(), |faults, (verb, fault)| faults.on(verb, fault));
@@ -144,7 +144,7 @@ fn what_is_refused_is_in_no_figure_and_what_cannot_be_timed_is_said() {
 }
 
 #[test]
-fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
+fn reading_metrics_or_dropping_the_stream_forgets_its_events() {
     let backend = build(builder());
     let stream = stream(&backend);
     let ticket = |number| Ticket { stream: stream.id(), number };
@@ -170,7 +170,7 @@ fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
 }
 
 #[test]
-fn whichever_call_panics_no_moment_stays_recorded_and_what_is_queued_is_had() {
+fn a_panicking_clock_leaves_no_recorded_event() {
     let (mut refused, mut lost) = (0, 0);
     for nth in 1..=5 {
         let left = Arc::new(AtomicU64::new(0));
@@ -210,7 +210,7 @@ fn is_forgotten(backend: &Clean, ticket: Ticket) -> bool {
 }
 
 #[test]
-fn clones_on_many_threads_are_measured_together() {
+fn metrics_combine_clones_on_many_threads() {
     let backend = build(builder());
     let measured = stream(&backend);
     measured.measure().expect("the host backend has a clock");

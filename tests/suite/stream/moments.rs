@@ -18,7 +18,7 @@ fn timed() -> (Clean, Arc<AtomicU64>) {
 }
 
 #[test]
-fn the_time_between_two_events_is_that_of_their_execution() {
+fn elapsed_since_is_the_time_between_executions() {
     let (backend, now) = timed();
     let (first, second) = (stream(&backend), stream(&backend));
     now.store(1000, Relaxed);
@@ -35,7 +35,7 @@ fn the_time_between_two_events_is_that_of_their_execution() {
 }
 
 #[test]
-fn an_event_that_is_not_reached_has_no_time_and_nobody_waits_for_one() {
+fn an_unreached_event_has_no_elapsed_time() {
     let backend = build(builder());
     let stream = stream(&backend);
     let begun = stream.record().expect("it is queued");
@@ -56,7 +56,7 @@ fn an_event_that_is_not_reached_has_no_time_and_nobody_waits_for_one() {
 }
 
 #[test]
-fn events_keep_the_virtual_time_of_a_link() {
+fn events_use_the_virtual_time_of_a_link() {
     let backend = build(builder().link(link()));
     let stream = stream(&backend);
     let begun = stream.record().expect("it is queued");
@@ -72,7 +72,7 @@ fn events_keep_the_virtual_time_of_a_link() {
 }
 
 #[test]
-fn what_is_queued_after_a_wait_for_an_event_is_executed_after_it() {
+fn work_after_wait_for_event_executes_after_the_event() {
     let backend = build(builder().log(true));
     let (first, second) = (stream(&backend), stream(&backend));
     let held = Held::new(&backend, &first);
@@ -96,7 +96,7 @@ fn is_executed(call: &Call) -> bool {
 }
 
 #[test]
-fn events_of_two_backends_have_nothing_to_do_with_each_other() {
+fn events_of_two_backends_cannot_be_combined() {
     let (ours, theirs) = (build(builder()), build(builder()));
     let (here, there) = (stream(&ours), stream(&theirs));
     let events = [&here, &there].map(|stream| stream.record().expect("it is queued"));
@@ -105,7 +105,7 @@ fn events_of_two_backends_have_nothing_to_do_with_each_other() {
 }
 
 #[test]
-fn who_waits_for_an_event_is_told_what_failed_before_it_once() {
+fn an_event_reports_an_earlier_failure_once() {
     let faults = Faults::new().on(Verb::Fill, Fault::from(2).when_executed());
     let backend = build(builder().faults(faults));
     let stream = stream(&backend);
@@ -127,7 +127,7 @@ fn who_waits_for_an_event_is_told_what_failed_before_it_once() {
 }
 
 #[test]
-fn a_stream_that_is_broken_says_so_to_who_waits_and_has_no_times() {
+fn events_of_a_broken_stream_return_closed() {
     let backend = build(builder().clock(Arc::new(|| panic!("a clock that a test asked for"))));
     let stream = stream(&backend);
     let (first, second) = (stream.record().expect("it is queued"), stream.record().expect("it is queued"));
@@ -138,7 +138,7 @@ fn a_stream_that_is_broken_says_so_to_who_waits_and_has_no_times() {
 }
 
 #[test]
-fn a_moment_that_cannot_be_recorded_is_an_error_at_the_call() {
+fn record_returns_the_error_of_a_failed_recording() {
     let backend = build(builder().faults(Faults::new().on(Verb::Record, Fault::nth(1))));
     let stream = stream(&backend);
     assert!(matches!(stream.record(), Err(Error::Injected { call: "record", number: 1 })));
@@ -146,7 +146,7 @@ fn a_moment_that_cannot_be_recorded_is_an_error_at_the_call() {
 }
 
 #[test]
-fn only_what_is_recorded_and_not_forgotten_has_a_time() {
+fn only_recorded_tickets_that_are_not_forgotten_have_times() {
     let backend = build(builder());
     let stream = stream(&backend);
     let marked = backend.mark(stream.id()).expect("an open stream");

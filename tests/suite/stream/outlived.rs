@@ -22,7 +22,7 @@ fn is_told(outcome: Result<Vec<u8>, Error>, asked: u64) -> bool {
 }
 
 #[test]
-fn what_failed_on_a_stream_that_has_gone_is_told_by_the_buffer() {
+fn a_buffer_reports_a_failure_after_its_stream_was_dropped() {
     let backend = failing();
     let stream = stream(&backend);
     let buffers = [0; 2].map(|_| stream.fill(gpu(&backend, 64), .., 7).expect("it is queued").ordered());
@@ -36,7 +36,7 @@ fn what_failed_on_a_stream_that_has_gone_is_told_by_the_buffer() {
 }
 
 #[test]
-fn what_failed_on_a_stream_that_was_closed_is_told_to_who_waits() {
+fn a_waiter_gets_the_failure_of_a_closed_stream() {
     let backend = failing();
     let stream = stream(&backend);
     let pending = stream.fill(gpu(&backend, 64), .., 7).expect("it is queued");
@@ -45,7 +45,7 @@ fn what_failed_on_a_stream_that_was_closed_is_told_to_who_waits() {
 }
 
 #[test]
-fn what_failed_on_the_last_of_many_streams_is_told_and_all_others_are_counted() {
+fn unreported_failures_of_dropped_streams_are_counted() {
     let backend = failing();
     let mut last = None;
     for _ in 0..100 {
@@ -83,7 +83,7 @@ impl Wake for Inline {
 }
 
 #[test]
-fn a_task_may_run_on_the_stream_s_own_thread_and_drop_the_stream_there() {
+fn a_task_may_drop_its_stream_on_the_stream_thread() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -114,7 +114,7 @@ fn a_task_may_run_on_the_stream_s_own_thread_and_drop_the_stream_there() {
 }
 
 #[test]
-fn whoever_no_longer_awaits_a_moment_leaves_no_waker_behind() {
+fn a_dropped_event_future_releases_its_waker() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);

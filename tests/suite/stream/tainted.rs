@@ -49,7 +49,7 @@ fn a_copy_of_a_failed_fill_fails_with_its_cause_on_any_stream() {
 }
 
 #[test]
-fn every_reader_of_invalid_memory_is_refused_until_it_is_written() {
+fn reading_tainted_memory_fails_until_it_is_written() {
     let backend = build(builder());
     let stream = stream(&backend);
     fill_fails(&backend);
@@ -75,7 +75,7 @@ fn every_reader_of_invalid_memory_is_refused_until_it_is_written() {
 }
 
 #[test]
-fn a_host_slice_reports_the_failure_of_a_fill_without_a_waiter() {
+fn as_slice_reports_a_failed_fill_without_a_waiter() {
     let backend = build(builder());
     let stream = stream(&backend);
     fill_fails(&backend);
@@ -86,7 +86,7 @@ fn a_host_slice_reports_the_failure_of_a_fill_without_a_waiter() {
 }
 
 #[test]
-fn memory_that_is_allocated_again_is_valid() {
+fn reallocated_memory_is_not_tainted() {
     let backend = build(builder());
     let (stream, pool) = (stream(&backend), Pool::builder(Device::new(&*backend, 0)).slab(1 << 16).build().expect("a pool"));
     for _ in 0..2 {
@@ -111,7 +111,7 @@ fn memory_that_is_allocated_again_is_valid() {
 }
 
 #[test]
-fn an_operation_of_a_previous_owner_does_not_invalidate_a_reused_block() {
+fn an_old_operation_does_not_taint_a_reused_block() {
     let backend = build(builder());
     let stream = stream(&backend);
     let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 16).build().expect("a pool");
@@ -166,7 +166,7 @@ fn module(backend: &Clean) -> Module {
 }
 
 #[test]
-fn a_launch_is_refused_invalid_operands_and_invalidates_them_where_it_panics() {
+fn a_launch_fails_on_tainted_operands_and_a_panic_taints_them() {
     let backend = build(builder());
     let (other, stream, module) = (stream(&backend), stream(&backend), module(&backend));
     let device = tainted(&backend, &other);
@@ -186,7 +186,7 @@ fn a_launch_is_refused_invalid_operands_and_invalidates_them_where_it_panics() {
 }
 
 #[test]
-fn operands_that_a_kernel_only_reads_stay_valid_where_it_panics() {
+fn a_panicking_kernel_does_not_taint_read_only_operands() {
     let backend = build(builder());
     let (stream, module) = (stream(&backend), module(&backend));
     let buffers = [0; 2].map(|_| GpuBuffer::<u8>::from_slice(Device::new(&*backend, 0), &[1; BYTES]).expect("room"));
@@ -216,7 +216,7 @@ fn operands_that_a_kernel_only_reads_stay_valid_where_it_panics() {
 }
 
 #[test]
-fn a_frame_of_invalid_elements_fails_and_the_next_one_arrives() {
+fn a_frame_of_tainted_elements_fails_and_the_next_arrives() {
     let backend = build(builder());
     let work = stream(&backend);
     let (mut writer, mut reader) =
@@ -251,7 +251,7 @@ fn a_mirror_reports_a_failed_device_write_on_both_sides() {
 }
 
 #[test]
-fn a_managed_buffer_does_not_grow_over_a_failed_upload() {
+fn resize_reports_a_failed_upload() {
     let backend = build(builder());
     let (work, manager) = (stream(&backend), MemoryManager::new(Device::new(&backend, 0)));
     let id = manager.create::<u8>("bytes", BYTES, BufferConfig::default().with_async(true)).expect("room");
@@ -267,7 +267,7 @@ fn a_managed_buffer_does_not_grow_over_a_failed_upload() {
 }
 
 #[test]
-fn managed_memory_is_refused_to_the_host_after_a_failed_fill() {
+fn as_slice_of_managed_memory_fails_after_a_failed_fill() {
     let backend = build(builder());
     let work = stream(&backend);
     let managed = Buffer::<u8, _>::new(Unified::new(&backend, 0), BYTES).expect("room");
@@ -277,7 +277,7 @@ fn managed_memory_is_refused_to_the_host_after_a_failed_fill() {
 }
 
 #[test]
-fn a_relocated_block_stays_invalid() {
+fn a_relocated_block_stays_tainted() {
     let backend = build(builder());
     let (work, pool) = (stream(&backend), Pool::builder(Device::new(&backend, 0)).slab(1 << 16).build().expect("a pool"));
     let registry = Registry::new();
@@ -293,7 +293,7 @@ fn a_relocated_block_stays_invalid() {
 }
 
 #[test]
-fn a_fill_by_copies_fails_as_a_whole_and_leaves_nothing_half_valid() {
+fn a_fill_by_copies_fails_as_a_whole() {
     for (verb, len, calls) in [(Verb::Copy, 3, 3), (Verb::Copy, 21, 6), (Verb::After, 21, 1)] {
         for nth in 1.. {
             let fault = Fault::nth(nth);

@@ -59,7 +59,7 @@ fn poll<T: Queued>(future: &mut Completion<T>, task: &Arc<Task>) -> Poll<Result<
 }
 
 #[test]
-fn a_task_is_woken_once_when_its_operation_has_been_executed_and_not_before() {
+fn completion_wakes_a_task_exactly_once() {
     let backend = build(builder());
     let stream = stream(&backend);
     let [first, second] = [0; 2].map(|_| Held::new(&backend, &stream));
@@ -81,7 +81,7 @@ fn a_task_is_woken_once_when_its_operation_has_been_executed_and_not_before() {
 }
 
 #[test]
-fn who_asks_too_late_is_woken_at_once() {
+fn notify_for_a_reached_ticket_wakes_at_once() {
     let backend = build(builder());
     let stream = stream(&backend);
     let ticket = backend.extension().record(stream.id()).expect("it is queued").expect("timed");
@@ -97,7 +97,7 @@ fn who_asks_too_late_is_woken_at_once() {
 }
 
 #[test]
-fn an_executor_of_a_few_lines_runs_copies_fills_and_kernels() {
+fn a_minimal_executor_awaits_copies_fills_and_events() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -118,7 +118,7 @@ fn an_executor_of_a_few_lines_runs_copies_fills_and_kernels() {
 }
 
 #[test]
-fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
+fn completion_wakes_only_the_waker_of_the_last_poll() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -134,7 +134,7 @@ fn the_waker_of_the_last_poll_is_the_one_that_is_woken() {
 }
 
 #[test]
-fn no_task_sleeps_on_whose_waker_changes_while_the_operation_ends() {
+fn changing_wakers_during_completion_lose_no_wake_up() {
     let backend = build(builder());
     let stream = stream(&backend);
     let mut buffer = Some(gpu(&backend, 8));
@@ -150,7 +150,7 @@ fn no_task_sleeps_on_whose_waker_changes_while_the_operation_ends() {
 }
 
 #[test]
-fn a_future_that_is_dropped_frees_its_buffers_after_the_operation_and_wakes_nobody() {
+fn a_dropped_future_frees_its_buffers_after_the_operation() {
     let backend = build(builder().log(true));
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -170,7 +170,7 @@ fn a_future_that_is_dropped_frees_its_buffers_after_the_operation_and_wakes_nobo
 }
 
 #[test]
-fn a_future_that_is_forgotten_hurts_nobody() {
+fn a_forgotten_future_does_not_stop_the_stream() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -188,7 +188,7 @@ fn a_future_that_is_forgotten_hurts_nobody() {
 }
 
 #[test]
-fn an_operation_that_fails_gives_its_error_and_its_buffers() {
+fn a_failed_operation_returns_its_error_and_buffers() {
     let backend = build(builder().faults(Faults::new().on(Verb::Copy, Fault::nth(1).when_executed())));
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -203,7 +203,7 @@ fn an_operation_that_fails_gives_its_error_and_its_buffers() {
 }
 
 #[test]
-fn what_was_queued_before_a_stream_was_closed_is_awaited_like_all_else() {
+fn operations_queued_before_a_close_can_be_awaited() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -220,7 +220,7 @@ fn what_was_queued_before_a_stream_was_closed_is_awaited_like_all_else() {
 }
 
 #[test]
-fn a_stream_that_breaks_wakes_its_tasks_with_an_error_and_the_buffers() {
+fn a_broken_stream_wakes_its_tasks_with_error_and_buffers() {
     let broken = Arc::new(OnceLock::<String>::new());
     let clock = {
         let broken = Arc::clone(&broken);
@@ -256,7 +256,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_waker_that_panics_is_counted_and_keeps_nobody_else_asleep() {
+fn a_panicking_waker_is_counted_and_others_are_woken() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
@@ -273,7 +273,7 @@ fn a_waker_that_panics_is_counted_and_keeps_nobody_else_asleep() {
 }
 
 #[test]
-fn what_has_nothing_to_do_is_ready_at_once() {
+fn an_empty_operation_is_ready_at_once() {
     let backend = build(builder());
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);

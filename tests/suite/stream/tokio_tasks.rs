@@ -14,7 +14,7 @@ fn in_time<F: Future>(future: F) -> F::Output {
 }
 
 #[test]
-fn transfers_are_joined() {
+fn a_join_set_awaits_thirty_transfers() {
     in_time(async {
         let backend = build(builder());
         let streams = [0; 3].map(|_| stream(&backend));
@@ -42,7 +42,7 @@ fn transfers_are_joined() {
 }
 
 #[test]
-fn two_of_one_task_are_joined_and_one_failure_is_one_s_own() {
+fn a_failed_transfer_fails_only_its_own_branch_of_a_join() {
     in_time(async {
         let backend = build(builder().faults(Faults::new().on(Verb::Fill, Fault::nth(2).when_executed())));
         let stream = stream(&backend);
@@ -55,7 +55,7 @@ fn two_of_one_task_are_joined_and_one_failure_is_one_s_own() {
 }
 
 #[test]
-fn a_transfer_that_loses_a_select_is_executed_before_its_buffers_go() {
+fn a_cancelled_transfer_executes_before_its_buffers_are_freed() {
     in_time(async {
         let backend = build(builder().log(true));
         let stream = stream(&backend);
@@ -78,7 +78,7 @@ fn a_transfer_that_loses_a_select_is_executed_before_its_buffers_go() {
 }
 
 #[test]
-fn a_transfer_that_loses_by_reference_goes_on() {
+fn a_transfer_continues_after_a_select_by_reference() {
     in_time(async {
         let backend = build(builder());
         let stream = stream(&backend);
@@ -96,7 +96,7 @@ fn a_transfer_that_loses_by_reference_goes_on() {
 }
 
 #[test]
-fn a_task_that_is_aborted_takes_nothing_from_the_stream() {
+fn an_aborted_task_does_not_cancel_its_transfer() {
     in_time(async {
         let backend = build(builder());
         let stream = stream(&backend);

@@ -19,7 +19,7 @@ const WAYS: [fn(Filled) -> Result<(), Error>; 3] = [
 ];
 
 #[test]
-fn an_operation_that_failed_is_not_had_by_waiting_for_it_second() {
+fn a_second_waiter_gets_already_reported() {
     for way in WAYS {
         let backend = build(builder());
         let set = StreamSet::new(&*backend, 0, 0).expect("streams");
@@ -40,7 +40,7 @@ fn an_operation_that_failed_is_not_had_by_waiting_for_it_second() {
 }
 
 #[test]
-fn what_the_operation_itself_was_told_is_told_nobody_else() {
+fn a_failure_reported_by_its_operation_is_not_reported_again() {
     let backend = build(builder());
     let stream = stream(&backend);
     let buffer = GpuBuffer::<u8>::from_slice(Device::new(&*backend, 0), &[7; 64]).expect("room");

@@ -58,7 +58,7 @@ fn stopped(streamer: &mut Streamer, stage: &mut Persistent<Miscounts>) -> Interr
 }
 
 #[test]
-fn what_a_stage_of_the_user_s_fails_with_is_the_cause() {
+fn the_error_of_a_stage_is_the_cause() {
     let backend = backend();
     let (mut streamer, increment, bytes) = (streamer(&backend, 100, 2), Increment::new(&backend), noise(950));
     let mut stage = Queued(|chunk: &Chunk, on: &Stream| match chunk.index {
@@ -72,7 +72,7 @@ fn what_a_stage_of_the_user_s_fails_with_is_the_cause() {
 }
 
 #[test]
-fn an_answer_for_another_chunk_than_the_next_is_named_with_both() {
+fn an_out_of_order_answer_is_an_error_with_both_chunks() {
     let backend = backend();
     let mut streamer = streamer(&backend, 1000, 2);
     let mut stage = transforming(&backend, &streamer, 5);
@@ -81,7 +81,7 @@ fn an_answer_for_another_chunk_than_the_next_is_named_with_both() {
 }
 
 #[test]
-fn an_answer_after_the_last_is_named_when_the_stage_is_closed() {
+fn close_reports_an_unexpected_answer() {
     let backend = backend();
     let streamer = streamer(&backend, 1000, 2);
     let mut stage = transforming(&backend, &streamer, 0);
@@ -122,7 +122,7 @@ unsafe fn lies(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 #[test]
-fn an_index_that_cannot_be_is_told_with_its_ring() {
+fn a_corrupt_index_is_reported_with_its_ring() {
     for (which, ring, lie) in
         [(0, "input", Corrupt { head: LIE, tail: 1, capacity: 1 }), (1, "output", Corrupt { head: 0, tail: LIE, capacity: 8 })]
     {
@@ -137,7 +137,7 @@ fn an_index_that_cannot_be_is_told_with_its_ring() {
 }
 
 #[test]
-fn a_kernel_that_answers_nothing_is_waited_for_no_longer_than_the_patience() {
+fn an_unanswered_chunk_stalls_after_the_patience() {
     for patience in [Duration::ZERO, Duration::from_millis(3)] {
         let backend = build(HostBackend::builder().device_memory(1 << 20));
         let mut streamer = Streamer::builder(&backend, 0).chunk(1000).depth(2).patience(patience).build().expect("room");
@@ -152,7 +152,7 @@ fn a_kernel_that_answers_nothing_is_waited_for_no_longer_than_the_patience() {
 }
 
 #[test]
-fn what_a_stage_has_on_a_stream_of_its_own_is_over_when_the_job_is() {
+fn a_failed_run_waits_for_work_on_the_stage_s_own_stream() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new().on(Verb::After, Fault::nth(3))));
     let (mut streamer, increment, bytes) = (streamer(&backend, 100, 1), Increment::new(&backend), noise(100));
     let own = Stream::new(&backend, 0).expect("a stream");

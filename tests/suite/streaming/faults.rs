@@ -22,7 +22,7 @@ fn stream(backend: &Clean, streamer: &mut Streamer, bytes: &[u8], sink: &mut Vec
 }
 
 #[test]
-fn whatever_fails_the_stream_stops_at_a_boundary_and_goes_on_there() {
+fn a_failed_job_stops_at_a_chunk_boundary_and_resumes_there() {
     let bytes = noise(950);
     let expected = plus_one(&bytes);
     let mut stopped_at = std::collections::BTreeSet::new();
@@ -58,7 +58,7 @@ fn whatever_fails_the_stream_stops_at_a_boundary_and_goes_on_there() {
 }
 
 #[test]
-fn a_streamer_that_cannot_be_made_leaves_nothing() {
+fn a_failed_build_leaks_nothing() {
     for verb in [Verb::Allocate, Verb::OpenStream] {
         for number in 1.. {
             let backend = faulty();
@@ -72,7 +72,7 @@ fn a_streamer_that_cannot_be_made_leaves_nothing() {
 }
 
 #[test]
-fn who_watches_can_stop_it_at_a_boundary() {
+fn on_progress_can_cancel_at_a_chunk_boundary() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(950);
@@ -87,7 +87,7 @@ fn who_watches_can_stop_it_at_a_boundary() {
 }
 
 #[test]
-fn what_is_not_what_was_expected_is_refused() {
+fn a_wrong_checksum_is_an_error() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 4, 3);
     // The check value of CRC-32C.
@@ -115,7 +115,7 @@ impl Source for Fragile<'_> {
 }
 
 #[test]
-fn a_source_that_panics_leaves_a_streamer_that_works() {
+fn a_streamer_works_after_a_source_panicked() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(950);
@@ -131,7 +131,7 @@ fn a_source_that_panics_leaves_a_streamer_that_works() {
 }
 
 #[test]
-fn what_a_stage_kept_to_itself_fails_its_own_job_and_no_other() {
+fn a_failure_on_a_stage_s_buffer_fails_only_its_own_job() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(300);
@@ -155,7 +155,7 @@ fn what_a_stage_kept_to_itself_fails_its_own_job_and_no_other() {
 }
 
 #[test]
-fn what_a_stage_queues_on_a_stream_of_its_own_is_waited_for_before_the_way_back() {
+fn downloads_wait_for_the_stage_s_own_stream() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 100, 3);
     let (bytes, mut sink) = (noise(950), Vec::new());

@@ -102,7 +102,7 @@ fn to_the_end(
 }
 
 #[test]
-fn whatever_fails_by_chance_every_byte_arrives_once_and_in_order() {
+fn random_faults_lose_no_byte_and_keep_the_order() {
     let mut stops = [0; 3];
     for seed in 1..=120_u64 {
         let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -64,7 +64,7 @@ fn takes(depth: u32, written: bool) -> u64 {
 }
 
 #[test]
-fn three_equal_stages_take_little_more_than_one() {
+fn three_equal_stages_overlap_to_little_more_than_one() {
     let (alone, overlapped) = (takes(1, false), takes(3, false));
     assert_eq!(alone, 3 * STAGE * CHUNKS, "one at a time");
     assert_eq!(overlapped, STAGE * (CHUNKS + 2), "one after the other only for the first and the last");
@@ -75,14 +75,14 @@ fn three_equal_stages_take_little_more_than_one() {
 }
 
 #[test]
-fn with_the_way_back_the_host_is_the_slowest_and_nothing_waits_for_it_twice() {
+fn host_copies_both_ways_overlap_with_the_device() {
     let (alone, overlapped) = (takes(1, true), takes(4, true));
     assert_eq!(alone, 5 * STAGE * CHUNKS);
     assert!(overlapped * 100 <= 2 * STAGE * CHUNKS * 110, "{overlapped}");
 }
 
 #[test]
-fn a_place_is_filled_again_when_it_has_been_read_and_only_depth_are_ahead() {
+fn a_place_is_refilled_after_its_read_within_the_depth() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).log(true));
     let bytes = noise(10_000);
     let mut sink = Vec::new();
@@ -124,7 +124,7 @@ fn a_place_is_filled_again_when_it_has_been_read_and_only_depth_are_ahead() {
 }
 
 #[test]
-fn nothing_but_the_way_there_and_back_is_queued_for_bytes_as_they_are() {
+fn streaming_unchanged_bytes_queues_only_copies() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).log(true));
     let bytes = noise(5000);
     let mut sink = Vec::new();

@@ -55,7 +55,7 @@ pub fn changing(backend: &Clean, streamer: &Streamer, ring: u64, broken: u64) ->
 }
 
 #[test]
-fn what_a_running_kernel_makes_of_chunks_comes_back_in_order() {
+fn chunks_return_in_order_from_a_persistent_kernel() {
     for (chunk, depth, staging, ring) in [(4096, 1, 1, 1), (4096, 3, 3, 1024), (1000, 4, 2, 2), (65_536, 3, 1, 4)] {
         let backend = backend();
         let bytes = noise(200_003);
@@ -71,7 +71,7 @@ fn what_a_running_kernel_makes_of_chunks_comes_back_in_order() {
 }
 
 #[test]
-fn a_running_kernel_takes_what_a_pipe_gives_and_one_job_after_another() {
+fn a_persistent_kernel_runs_consecutive_jobs_from_a_pipe() {
     let backend = backend();
     let mut streamer = streamer(&backend, 1000, 3);
     let mut stage = changing(&backend, &streamer, 8, u64::MAX);
@@ -84,7 +84,7 @@ fn a_running_kernel_takes_what_a_pipe_gives_and_one_job_after_another() {
 }
 
 #[test]
-fn a_place_that_a_kernel_may_still_have_is_not_used_again() {
+fn a_place_held_by_a_kernel_is_not_reused() {
     let backend = backend();
     let patience = Duration::from_secs(3);
     let mut streamer = Streamer::builder(&backend, 0).chunk(1000).depth(1).patience(patience).build().expect("room");
@@ -110,7 +110,7 @@ fn a_place_that_a_kernel_may_still_have_is_not_used_again() {
 }
 
 #[test]
-fn a_kernel_that_was_told_of_other_memory_is_refused() {
+fn run_rejects_a_kernel_opened_for_another_streamer() {
     let backend = backend();
     let (first, mut second) = (streamer(&backend, 1000, 2), streamer(&backend, 1000, 2));
     let mut stage = changing(&backend, &first, 8, u64::MAX);
@@ -154,7 +154,7 @@ fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64
 }
 
 #[test]
-fn ten_million_numbers_are_reduced_on_one_device_or_two_to_the_same_bits() {
+fn a_reduction_is_bit_identical_on_one_and_two_devices() {
     const COUNT: usize = 10_000_003;
     for number in [Number::Whole, Number::Float] {
         let words: Vec<u64> = (0..COUNT as u64)
@@ -194,7 +194,7 @@ fn ten_million_numbers_are_reduced_on_one_device_or_two_to_the_same_bits() {
 }
 
 #[test]
-fn a_fold_with_a_gap_is_no_result() {
+fn a_fold_with_a_gap_or_duplicate_has_no_result() {
     let sum = || InOrder::new(0, |all: &mut u64, part: u64| *all += part);
     let mut gap = sum();
     gap.push_at(0, 10, 1);
@@ -234,7 +234,7 @@ impl Dialogue for Panics {
 }
 
 #[test]
-fn an_answer_that_comes_after_its_job_is_not_taken_for_another_chunk_s() {
+fn a_late_answer_does_not_count_for_another_chunk() {
     let backend = backend();
     let mut streamer = streamer(&backend, 1000, 2);
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
@@ -255,7 +255,7 @@ fn an_answer_that_comes_after_its_job_is_not_taken_for_another_chunk_s() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_job() {
+fn an_unexpected_answer_does_not_count_for_the_next_job() {
     let backend = backend();
     let mut streamer = streamer(&backend, 1000, 2);
     let mut stage = changing(&backend, &streamer, 8, u64::MAX);
@@ -279,7 +279,7 @@ fn an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_job() {
 }
 
 #[test]
-fn what_was_to_be_said_in_one_job_is_not_said_in_the_next() {
+fn an_unsent_chunk_is_not_sent_in_the_next_job() {
     let backend = backend();
     let patience = Duration::from_secs(3);
     let mut streamer = Streamer::builder(&backend, 0).chunk(1000).depth(1).patience(patience).build().expect("room");
@@ -323,7 +323,7 @@ impl Dialogue for Strikes {
 }
 
 #[test]
-fn a_chunk_that_the_kernel_was_told_of_stays_with_it_whatever_panics_then() {
+fn a_sent_chunk_keeps_its_place_after_a_panic() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).log(true).clock(clocks::clock()));
     let mut streamer = streamer(&backend, 1000, 1);
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");

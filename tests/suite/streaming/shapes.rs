@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_byte_arrives_once_and_no_chunk_divides_an_element(
+    fn streaming_preserves_bytes_and_chunks_hold_whole_elements(
         elements in 0_usize..200, element in 1_u64..24, chunk in 1_u64..300, depth in 1_u32..5, worked in any::<bool>(),
     ) {
         let backend = backend();
@@ -51,7 +51,7 @@ proptest! {
 }
 
 #[test]
-fn so_much_device_memory_is_held_as_chunks_are_under_way_and_no_more() {
+fn device_memory_is_exactly_chunk_size_times_depth() {
     for (chunk, depth) in [(4096, 1), (4096, 3), (65_536, 4)] {
         let backend = build(HostBackend::builder().device_memory(chunk * u64::from(depth)));
         let bytes = noise(1_000_003);
@@ -65,7 +65,7 @@ fn so_much_device_memory_is_held_as_chunks_are_under_way_and_no_more() {
 }
 
 #[test]
-fn a_streamer_streams_again() {
+fn a_streamer_runs_again_without_allocating() {
     let backend = backend();
     let mut streamer = streamer(&backend, 1000, 3);
     let before = backend.counters();
@@ -79,7 +79,7 @@ fn a_streamer_streams_again() {
 }
 
 #[test]
-fn parts_of_a_source_are_streamed_by_themselves() {
+fn from_and_until_stream_a_part_of_the_source() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 2);
     let bytes = noise(1000);
@@ -100,7 +100,7 @@ fn parts_of_a_source_are_streamed_by_themselves() {
 }
 
 #[test]
-fn a_length_of_no_whole_elements_is_refused_before_anything_is_read() {
+fn a_partial_element_is_an_error_before_any_upload() {
     let backend = backend();
     let mut streamer = Streamer::builder(&backend, 0).chunk(100).element(8).build().expect("room");
     assert_eq!(streamer.chunk(), 96);
@@ -111,7 +111,7 @@ fn a_length_of_no_whole_elements_is_refused_before_anything_is_read() {
 }
 
 #[test]
-fn nothing_of_something_is_no_streamer() {
+fn invalid_builder_settings_are_errors() {
     let backend = backend();
     let builder = || Streamer::builder(&backend, 0);
     for wrong in [builder().chunk(0), builder().depth(0), builder().staging(0), builder().element(0), builder().chunk(u64::MAX)] {

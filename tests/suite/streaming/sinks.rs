@@ -16,7 +16,7 @@ fn names(place: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_has_its_name_when_it_is_committed_and_not_before() {
+fn a_file_appears_under_its_name_only_on_commit() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("out");
     let backend = backend();
@@ -36,7 +36,7 @@ fn a_file_has_its_name_when_it_is_committed_and_not_before() {
 }
 
 #[test]
-fn a_file_that_is_not_committed_leaves_nothing() {
+fn an_uncommitted_file_is_removed() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("out");
     let write = || {
@@ -58,7 +58,7 @@ fn a_file_that_is_not_committed_leaves_nothing() {
 
 #[test]
 #[cfg(unix)]
-fn a_fork_that_drops_a_file_removes_none() {
+fn dropping_a_file_sink_in_a_fork_keeps_the_file() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("out");
     let mut sink = FileSink::create(&path).expect("room");
@@ -80,7 +80,7 @@ fn a_fork_that_drops_a_file_removes_none() {
 }
 
 #[test]
-fn what_was_written_after_the_end_is_cut_off() {
+fn a_shorter_rewrite_truncates_the_file() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("out");
     let mut sink = FileSink::create(&path).expect("room");
@@ -97,7 +97,7 @@ fn what_was_written_after_the_end_is_cut_off() {
 
 #[test]
 #[cfg(unix)]
-fn what_is_replaced_keeps_its_permissions_and_its_links() {
+fn commit_keeps_permissions_and_symbolic_links() {
     use std::os::unix::fs::PermissionsExt;
     let place = tempfile::tempdir().expect("a directory");
     let [real, link] = ["real", "link"].map(|name| place.path().join(name));
@@ -114,7 +114,7 @@ fn what_is_replaced_keeps_its_permissions_and_its_links() {
 }
 
 #[test]
-fn an_error_of_a_file_names_its_path_and_the_reason() {
+fn file_errors_have_the_path_and_the_reason() {
     let place = tempfile::tempdir().expect("a directory");
     let nowhere = place.path().join("no/where");
     let refused = [FileSource::open(&nowhere).map(drop), FileSink::create(&nowhere).map(drop), FileSource::open(place.path()).map(drop)];
@@ -129,7 +129,7 @@ fn an_error_of_a_file_names_its_path_and_the_reason() {
 }
 
 #[test]
-fn what_is_no_place_for_a_file_is_refused_at_once() {
+fn create_rejects_paths_that_cannot_hold_a_file() {
     let place = tempfile::tempdir().expect("a directory");
     for path in ["", "no/where", "..", "new/"] {
         let path = place.path().join(path);
@@ -148,7 +148,7 @@ fn what_is_no_place_for_a_file_is_refused_at_once() {
 }
 
 #[test]
-fn a_directory_that_vanishes_is_an_error() {
+fn commit_fails_when_the_directory_was_removed() {
     let place = tempfile::tempdir().expect("a directory");
     let directory = place.path().join("gone");
     fs::create_dir(&directory).expect("room");
@@ -175,7 +175,7 @@ impl Sink for Full {
 }
 
 #[test]
-fn a_full_sink_says_what_it_has_and_can_go_on() {
+fn a_full_sink_reports_its_bytes_and_can_continue() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(1000);
@@ -190,7 +190,7 @@ fn a_full_sink_says_what_it_has_and_can_go_on() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_file_may_be_called_whatever_a_file_may_be_called() {
+fn file_names_up_to_255_bytes_are_accepted() {
     let place = tempfile::tempdir().expect("a directory");
     for length in [1, 230, 255] {
         let path = place.path().join("n".repeat(length));

@@ -32,7 +32,7 @@ impl Read for Trickle<'_> {
 }
 
 #[test]
-fn what_can_only_be_read_once_is_streamed_to_its_end() {
+fn a_sequential_source_is_streamed_to_its_end() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 3);
     for length in [0, 1, 99, 100, 101, 1000, 1234] {
@@ -48,7 +48,7 @@ fn what_can_only_be_read_once_is_streamed_to_its_end() {
 }
 
 #[test]
-fn what_was_read_once_is_passed_over_and_not_read_again() {
+fn a_sequential_source_skips_forward_and_cannot_seek_back() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(1000);
@@ -64,7 +64,7 @@ fn what_was_read_once_is_passed_over_and_not_read_again() {
 }
 
 #[test]
-fn elements_that_a_pipe_cuts_are_found_at_its_end() {
+fn a_partial_element_at_the_end_of_a_pipe_is_an_error() {
     let backend = backend();
     let mut streamer = ringmem::streaming::Streamer::builder(&backend, 0).chunk(80).element(8).build().expect("room");
     let bytes = noise(403);
@@ -73,7 +73,7 @@ fn elements_that_a_pipe_cuts_are_found_at_its_end() {
 }
 
 #[test]
-fn a_file_four_times_the_device_is_streamed() {
+fn a_file_four_times_the_device_memory_is_streamed() {
     let backend = backend();
     let bytes = noise((4 << 20) + 13);
     let file = file(&bytes);
@@ -115,7 +115,7 @@ fn a_file_that_shrinks_stops_the_stream_at_a_boundary() {
 }
 
 #[test]
-fn a_file_that_is_unlinked_is_read_to_its_end() {
+fn an_unlinked_file_is_read_to_its_end() {
     let backend = backend();
     let bytes = noise(1000);
     let file = file(&bytes);
@@ -128,7 +128,7 @@ fn a_file_that_is_unlinked_is_read_to_its_end() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_goes_on_after_its_length_is_no_file_on_a_disk() {
+fn a_file_that_continues_past_its_length_is_an_error() {
     let backend = backend();
     let mut source = FileSource::open("/proc/cpuinfo").expect("it says that it is a file");
     let stopped = streamer(&backend, 100, 2).run(Job::new(&mut source), &mut Through).expect_err("it goes on");
@@ -157,7 +157,7 @@ fn a_mapped_file_is_streamed_through_windows() {
 }
 
 #[test]
-fn another_name_of_a_file_is_the_same_file() {
+fn is_at_recognises_links_to_the_source() {
     let place = tempfile::tempdir().expect("a directory");
     let [one, link, hard, other] = ["one", "link", "hard", "other"].map(|name| place.path().join(name));
     std::fs::write(&one, "bytes").and_then(|()| std::fs::write(&other, "bytes")).expect("room");
@@ -194,7 +194,7 @@ impl Read for Unsteady<'_> {
 }
 
 #[test]
-fn what_fails_while_it_is_passed_over_is_gone_on_with_where_it_failed() {
+fn a_failed_skip_resumes_at_the_failed_byte() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(1000);
@@ -207,7 +207,7 @@ fn what_fails_while_it_is_passed_over_is_gone_on_with_where_it_failed() {
 }
 
 #[test]
-fn what_ends_before_the_job_begins_is_an_error() {
+fn a_source_shorter_than_the_job_s_start_is_an_error() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(1000);
@@ -234,7 +234,7 @@ impl Source for Everlasting {
 }
 
 #[test]
-fn no_byte_is_beyond_the_last_number() {
+fn a_source_ends_at_the_largest_offset() {
     let backend = backend();
     let mut streamer = streamer(&backend, 100, 3);
     let streamed = streamer.run(Job::new(&mut Everlasting).from(u64::MAX - 250), &mut Through).expect("as far as one can count");

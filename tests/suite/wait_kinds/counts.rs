@@ -30,7 +30,7 @@ impl Park<HostWord> for Cleared {
 }
 
 #[test]
-fn a_thread_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
+fn a_thread_with_a_cleared_count_keeps_the_wake_up_count() {
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (sender, mut receiver) = Waiting::<_, Cleared>::pair(producer, consumer, ASLEEP);
@@ -44,7 +44,7 @@ fn a_thread_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
 }
 
 #[test]
-fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
+fn a_task_with_a_cleared_count_keeps_the_wake_up_count() {
     let ring = mpmc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -65,7 +65,7 @@ fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
 }
 
 #[test]
-fn an_attempt_that_panics_asleep_leaves_no_sleeper_counted() {
+fn a_panicking_attempt_leaves_no_sleeper_counted() {
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -106,7 +106,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn panics_in_the_closure_and_in_a_waker_wake_all_sleepers_and_do_not_abort() {
+fn panics_of_a_closure_and_a_waker_wake_all_sleepers() {
     let ring = mpmc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -131,7 +131,7 @@ fn panics_in_the_closure_and_in_a_waker_wake_all_sleepers_and_do_not_abort() {
 }
 
 #[test]
-fn a_waker_of_one_side_that_panics_keeps_no_task_of_the_other_side_asleep() {
+fn a_panicking_waker_does_not_block_the_other_side() {
     let ring = mpmc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -149,7 +149,7 @@ fn a_waker_of_one_side_that_panics_keeps_no_task_of_the_other_side_asleep() {
 }
 
 #[test]
-fn an_end_that_leaves_by_a_panic_wakes_its_peer_and_does_not_abort() {
+fn an_end_dropped_by_a_panic_wakes_its_peer() {
     let (producer, consumer) = spsc::Ring::<u64, 1>::new().into_ends();
     let (sender, mut receiver) = pair(producer, consumer, ASLEEP);
     let (bad, bad_waker) = Woken::new(true);

@@ -49,7 +49,7 @@ macro_rules! pending {
 }
 
 #[test]
-fn bytes_pass_between_two_threads_that_wait() {
+fn bytes_pass_between_two_waiting_threads() {
     for how in HOWS {
         let mut ring = framed::Ring::<64>::starting_at(u64::MAX - 2);
         let (producer, consumer) = ring.split();
@@ -67,7 +67,7 @@ fn bytes_pass_between_two_threads_that_wait() {
 }
 
 #[test]
-fn bytes_pass_between_two_tasks_whose_ends_hold_their_ring() {
+fn bytes_pass_between_two_tasks_with_owning_ends() {
     for how in HOWS {
         let (producer, consumer) = framed::Ring::<64>::new().into_ends();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
@@ -94,7 +94,7 @@ fn bytes_pass_between_two_tasks_whose_ends_hold_their_ring() {
 }
 
 #[test]
-fn what_waiting_does_not_help_is_refused_at_once_and_a_deadline_ends_the_rest() {
+fn oversized_frames_fail_at_once_and_full_rings_time_out() {
     for how in HOWS {
         let mut ring = framed::Ring::<32>::new();
         let (producer, consumer) = ring.split();
@@ -119,7 +119,7 @@ fn what_waiting_does_not_help_is_refused_at_once_and_a_deadline_ends_the_rest() 
 }
 
 #[test]
-fn who_sleeps_at_either_end_of_a_ring_of_bytes_is_woken_by_the_other() {
+fn each_end_of_a_framed_ring_wakes_the_other() {
     let mut ring = framed::Ring::<16>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -143,7 +143,7 @@ fn who_sleeps_at_either_end_of_a_ring_of_bytes_is_woken_by_the_other() {
 }
 
 #[test]
-fn a_future_of_bytes_that_is_dropped_takes_nothing_and_is_counted_no_more() {
+fn a_dropped_bytes_future_receives_nothing_and_is_not_counted() {
     let mut ring = framed::Ring::<16>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -162,7 +162,7 @@ fn a_future_of_bytes_that_is_dropped_takes_nothing_and_is_counted_no_more() {
 
 #[cfg(feature = "futures")]
 #[test]
-fn ends_of_bytes_are_streams_and_sinks_of_vectors() {
+fn framed_ends_are_streams_and_sinks_of_vectors() {
     use futures::{SinkExt, StreamExt, TryStreamExt, stream};
     for how in HOWS {
         let (producer, consumer) = framed::Ring::<64>::starting_at(u64::MAX - 2).into_ends();
@@ -181,7 +181,7 @@ fn ends_of_bytes_are_streams_and_sinks_of_vectors() {
 
 #[cfg(feature = "futures")]
 #[test]
-fn a_sink_of_bytes_gives_back_what_it_was_refused_and_has_left_when_it_is_closed() {
+fn a_bytes_sink_returns_rejected_frames() {
     use framed::PushError::TooLarge;
     use futures::{FutureExt, SinkExt, StreamExt};
     let (producer, consumer) = framed::Ring::<32>::new().into_ends();
@@ -211,7 +211,7 @@ fn a_sink_of_bytes_gives_back_what_it_was_refused_and_has_left_when_it_is_closed
 
 #[cfg(feature = "futures")]
 #[test]
-fn a_stream_or_a_sink_of_bytes_that_is_dropped_is_counted_no_more() {
+fn a_dropped_bytes_stream_or_sink_is_not_counted() {
     use futures::{SinkExt, StreamExt};
     let sleepers = |word: &HostWord| ringmem::Word::load(word) as u32;
     let (producer, consumer) = framed::Ring::<16>::new().into_ends();
@@ -234,7 +234,7 @@ fn a_stream_or_a_sink_of_bytes_that_is_dropped_is_counted_no_more() {
 }
 
 #[test]
-fn anything_that_an_end_does_can_be_waited_for() {
+fn wait_accepts_any_operation_of_an_end() {
     for how in HOWS {
         let mut ring = framed::Ring::<64>::new();
         let (producer, consumer) = ring.split();
@@ -288,7 +288,7 @@ fn anything_that_an_end_does_can_be_waited_for() {
 }
 
 #[test]
-fn room_that_an_attempt_gave_up_wakes_the_senders_beside() {
+fn a_grant_dropped_in_an_attempt_wakes_other_senders() {
     let ring = mpmc::Ring::<u64, 4>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
@@ -327,7 +327,7 @@ where
 }
 
 #[test]
-fn every_reader_of_a_ring_that_overwrites_reads_or_counts_all() {
+fn every_reader_of_a_lossy_ring_reads_or_counts_all() {
     for how in HOWS {
         let mut ring = lossy::Ring::<u64, 8>::starting_at(u64::MAX - 2);
         let (writer, reader) = ring.split();
@@ -351,7 +351,7 @@ fn every_reader_of_a_ring_that_overwrites_reads_or_counts_all() {
 }
 
 #[test]
-fn the_latest_value_is_waited_for_in_threads_and_tasks() {
+fn threads_and_tasks_wait_for_the_latest_value() {
     for how in HOWS {
         let (writer, reader) = mailbox::Mailbox::<[u64; 3]>::new().into_ends();
         let (mut sender, mut receiver) = broadcast(writer, reader, how);
@@ -409,7 +409,7 @@ where
 }
 
 #[test]
-fn a_reader_that_sleeps_writes_nothing_to_its_ring() {
+fn a_sleeping_reader_does_not_write_to_its_ring() {
     let (header, slots) = memory(RingFlags::LOSSY);
     let slots = NonNull::from(&slots).cast();
     // SAFETY: two zeroed slots of two words; the only writer.
@@ -430,7 +430,7 @@ fn a_reader_that_sleeps_writes_nothing_to_its_ring() {
 }
 
 #[test]
-fn a_batch_of_messages_wakes_its_readers_once_it_is_there() {
+fn push_slice_wakes_a_sleeping_reader() {
     let (writer, reader) = lossy::Ring::<u64, 8>::new().into_ends();
     let (mut sender, mut receiver) = broadcast(writer, reader, ASLEEP);
     let reads = thread::spawn(move || [(); 3].map(|()| receiver.recv_timeout(LIMIT)));
@@ -440,7 +440,7 @@ fn a_batch_of_messages_wakes_its_readers_once_it_is_there() {
 }
 
 #[test]
-fn a_reader_whose_writer_knows_of_no_bell_is_not_asleep_for_ever() {
+fn a_reader_of_a_plain_writer_still_receives_new_values() {
     for how in HOWS {
         let (mut writer, reader) = mailbox::Mailbox::<u64>::new().into_ends();
         let mut receiver = follow(reader, how);

@@ -109,7 +109,7 @@ macro_rules! rings_of_values {
 
             #[cfg(feature = "futures")]
             #[test]
-            fn streams_and_sinks_are_spawned() {
+            fn streams_and_sinks_can_be_spawned() {
                 use futures::{SinkExt, StreamExt};
                 spawn(|| {
                     let (producer, consumer) = $kind::Ring::<u64, 4>::new().into_ends();
@@ -163,7 +163,7 @@ fn bytes_pass_between_spawned_tasks() {
 
 #[cfg(feature = "futures")]
 #[test]
-fn streams_and_sinks_of_bytes_are_spawned() {
+fn streams_and_sinks_of_bytes_can_be_spawned() {
     use futures::{SinkExt, StreamExt};
     spawn(|| {
         let (producer, consumer) = framed::Ring::<64>::new().into_ends();
@@ -185,7 +185,7 @@ fn streams_and_sinks_of_bytes_are_spawned() {
 }
 
 #[test]
-fn a_frame_is_awaited_in_place_in_a_spawned_task() {
+fn a_spawned_task_awaits_a_frame_in_place() {
     spawn(|| {
         let (producer, consumer) = framed::Ring::<64>::new().into_ends();
         let (mut sender, mut receiver) = pair(producer, consumer, HOW);
@@ -205,7 +205,7 @@ fn a_frame_is_awaited_in_place_in_a_spawned_task() {
 }
 
 #[test]
-fn readers_of_rings_that_overwrite_are_spawned() {
+fn readers_of_lossy_rings_can_be_spawned() {
     spawn(|| {
         let (writer, reader) = lossy::Ring::<u64, 4>::new().into_ends();
         let (mut sender, mut receiver) = broadcast(writer, reader, HOW);
@@ -246,7 +246,7 @@ fn readers_of_rings_that_overwrite_are_spawned() {
 
 #[cfg(feature = "futures")]
 #[test]
-fn streams_of_rings_that_overwrite_are_spawned() {
+fn streams_of_lossy_rings_can_be_spawned() {
     use futures::{SinkExt, StreamExt};
     spawn(|| {
         let (writer, reader) = mailbox::Mailbox::<u64>::new().into_ends();
@@ -282,7 +282,7 @@ where
 }
 
 #[test]
-fn a_task_that_is_generic_over_the_end_is_spawned() {
+fn a_task_generic_over_the_end_can_be_spawned() {
     spawn(|| {
         let (producer, consumer) = spsc::Ring::<u64, 4>::new().into_ends();
         let (mut sender, receiver) = pair(producer, consumer, HOW);

@@ -6,7 +6,7 @@
 //! @ if known > capacity
 //! - self.own.consumer.head.load_acquire()
 //! + self.own.consumer.head.load()
-//! > ringmem-layouts suite loom_aggregate::a_slot_is_filled_again_when_it_has_been_emptied
+//! > ringmem-layouts suite loom_aggregate::a_slot_is_reused_after_its_release
 //! ```
 //!
 //! The lines `-` are replaced by the lines `+` at the first place after the text of `@`, or, without `@`, at

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_has_one_bar_of_our_fastest() {
+    fn a_chart_shows_only_our_fastest_subject() {
         let row =
             |subject: &str, median| Row { bench: "b".into(), workload: "w".into(), subject: subject.into(), median, ..Row::default() };
         let results = Results { rows: vec![row("ringmem", 3.0), row("ringmem fast", 2.0), row("gil", 1.0)], ..Results::default() };

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_the_readme_shows_must_have_been_measured() {
+    fn a_missing_readme_row_is_an_error() {
         let mut rows: Vec<Row> = README.iter().map(|(bench, workload, subject, _)| row(bench, workload, subject, 2.0)).collect();
         rows.push(row("rings", "spsc-8", "gil", 1.0));
         let text = readme(&Results { rows: rows.clone(), ..Results::default() }).expect("all rows");

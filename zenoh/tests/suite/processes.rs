@@ -37,7 +37,7 @@ fn ten_million_messages_arrive_once_and_in_order() {
 }
 
 #[test]
-fn a_killed_receiver_loses_and_doubles_nothing() {
+fn a_killed_receiver_loses_and_duplicates_nothing() {
     let (hosts, endpoint) = (Hosts::new(1024), endpoint());
     let mut receiver = hosts.receiver(&["--listen", &endpoint]);
     let _sender = hosts.sender(&["--connect", &endpoint]);
@@ -49,7 +49,7 @@ fn a_killed_receiver_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_killed_sender_loses_and_doubles_nothing() {
+fn a_killed_sender_loses_and_duplicates_nothing() {
     let (hosts, endpoint) = (Hosts::new(1024), endpoint());
     let _receiver = hosts.receiver(&["--listen", &endpoint]);
     let mut sender = hosts.sender(&["--connect", &endpoint]);
@@ -61,7 +61,7 @@ fn a_killed_sender_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn both_may_be_killed_together() {
+fn killing_both_processes_loses_and_duplicates_nothing() {
     let (hosts, endpoint) = (Hosts::new(1024), endpoint());
     let mut receiver = hosts.receiver(&["--listen", &endpoint]);
     let mut sender = hosts.sender(&["--connect", &endpoint]);
@@ -95,7 +95,7 @@ fn router(endpoint: &str) -> Process {
 }
 
 #[test]
-fn a_killed_router_loses_and_doubles_nothing() {
+fn a_killed_router_loses_and_duplicates_nothing() {
     let (hosts, endpoint) = (Hosts::new(1024), endpoint());
     let mut router_process = router(&endpoint);
     let client = ["--mode", "client", "--connect", &endpoint];
@@ -108,7 +108,7 @@ fn a_killed_router_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_link_that_is_paused_or_cut_for_seconds_loses_and_doubles_nothing() {
+fn link_outages_lose_and_duplicate_nothing() {
     let (hosts, endpoint) = (Hosts::new(1024), endpoint());
     let _receiver = hosts.receiver(&["--listen", &endpoint]);
     let link = Link::to(&endpoint);
@@ -126,7 +126,7 @@ fn a_link_that_is_paused_or_cut_for_seconds_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn a_reader_that_sleeps_stops_the_producer_and_loses_nothing() {
+fn a_slow_reader_blocks_the_producer_without_loss() {
     let (hosts, endpoint) = (Hosts::new(64), endpoint());
     let _receiver = hosts.receiver(&["--listen", &endpoint]);
     let _sender = hosts.sender(&["--connect", &endpoint]);
@@ -180,7 +180,7 @@ fn inside(namespace: &Namespace, command: &Command) -> Process {
 }
 
 #[test]
-fn an_interface_that_goes_down_for_seconds_loses_and_doubles_nothing() {
+fn a_downed_interface_loses_and_duplicates_nothing() {
     let [a, b] = match namespaces() {
         Ok(pair) => pair,
         Err(reason) => return println!("not run: no network namespaces here: {reason}"),

@@ -93,7 +93,7 @@ fn frames_that_never_fit_the_sink_are_a_mismatch() -> Result {
 }
 
 #[test]
-fn rings_of_different_messages_end_the_sender_with_both_tables() -> Result {
+fn a_message_type_mismatch_ends_the_sender() -> Result {
     let (here, there) = pair();
     let ((_producer, source), (sink, _consumer)) = (spsc::bounded::<Order>(4), spsc::bounded::<OtherOrder>(4));
     let receiver = Relay::receiver(&there, "types", MessageSink::of(sink))?;
@@ -115,7 +115,7 @@ kernels! {
 }
 
 #[test]
-fn both_sides_of_a_channel_are_carried() -> Result {
+fn a_channel_is_relayed_in_both_directions() -> Result {
     let (here, there) = pair();
     let channel = Channel::open(&HostBackend::builder().build()?, 0, SUCCESSOR)?;
     let channel = Arc::new(Mutex::new(channel));
@@ -149,7 +149,7 @@ fn both_sides_of_a_channel_are_carried() -> Result {
 }
 
 #[test]
-fn a_full_sink_bounds_what_is_sent_and_nothing_is_lost() -> Result {
+fn a_full_sink_limits_sent_messages_without_loss() -> Result {
     const WINDOW: usize = 64 << 10;
     let (here, there) = pair();
     let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<Message>(1 << 15), spsc::bounded::<Message>(64));
@@ -172,7 +172,7 @@ fn a_full_sink_bounds_what_is_sent_and_nothing_is_lost() -> Result {
 }
 
 #[test]
-fn a_source_that_a_stopped_sender_returned_continues_with_the_next() -> Result {
+fn a_source_continues_with_a_new_sender() -> Result {
     let (here, there) = pair();
     let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<Message>(1024), spsc::bounded::<Message>(4));
     let _receiver = Relay::receiver(&there, "stop", MessageSink::of(sink))?;
@@ -192,7 +192,7 @@ fn a_source_that_a_stopped_sender_returned_continues_with_the_next() -> Result {
 }
 
 #[test]
-fn a_new_ring_at_the_path_of_an_old_one_is_another_ring() -> Result {
+fn messages_arrive_after_ring_files_are_recreated() -> Result {
     let (here, there) = pair();
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
@@ -220,7 +220,7 @@ fn a_new_ring_at_the_path_of_an_old_one_is_another_ring() -> Result {
 }
 
 #[test]
-fn garbage_at_the_keys_is_counted_and_changes_nothing() -> Result {
+fn malformed_messages_are_counted_and_ignored() -> Result {
     let endpoint = endpoint();
     // A router forwards between clients, not between peers.
     let here = session("router", &[&endpoint], &[]);

@@ -576,7 +576,7 @@ mod tests {
     use crate::Host;
 
     #[test]
-    fn words_are_compared_across_the_end_of_the_index_range() {
+    fn sequence_numbers_compare_across_index_wrap() {
         for capacity in [1, 2, 4, 1 << 20] {
             for index in [0, 1, capacity, u64::MAX, u64::MAX - capacity, 1 << 63, (1 << 63) - 1] {
                 let header = RingHeader::<crate::HostWord>::new::<u64>(&RingLayout::of::<u64>(1).unwrap(), 0);

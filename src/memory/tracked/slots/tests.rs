@@ -38,7 +38,7 @@ fn assert_whole(got: &Record) {
 }
 
 #[test]
-fn a_ticket_gives_its_record_back_once() {
+fn a_ticket_returns_its_record_once() {
     let slots = Slots::new();
     let tickets: Vec<u64> = (0..1000).map(|number| give(&slots, number)).collect();
     assert_eq!(tickets.iter().collect::<HashSet<_>>().len(), 1000);
@@ -56,7 +56,7 @@ fn a_ticket_gives_its_record_back_once() {
 }
 
 #[test]
-fn a_claim_that_comes_to_nothing_leaves_its_slot_free() {
+fn an_abandoned_claim_leaves_its_slot_free() {
     let slots = Slots::new();
     for _ in 0..10 * FIRST {
         drop(slots.claim());
@@ -65,7 +65,7 @@ fn a_claim_that_comes_to_nothing_leaves_its_slot_free() {
 }
 
 #[test]
-fn slots_are_at_most_8_to_3_of_the_most_that_were_used() {
+fn the_slot_count_is_at_most_8_thirds_of_the_peak_use() {
     let slots = Slots::new();
     let mut live = Vec::new();
     let mut most = 0;
@@ -84,7 +84,7 @@ fn slots_are_at_most_8_to_3_of_the_most_that_were_used() {
 }
 
 #[test]
-fn a_list_that_is_not_full_does_not_grow() {
+fn a_list_with_free_slots_does_not_grow() {
     let slots = Slots::new();
     let mut live: Vec<u64> = (0..700).map(|number| give(&slots, number)).collect();
     assert_eq!(slots.len.load(Relaxed), 1024);
@@ -100,7 +100,7 @@ fn a_list_that_is_not_full_does_not_grow() {
 }
 
 #[test]
-fn records_are_read_whole_while_others_come_and_go() {
+fn records_are_read_whole_during_concurrent_changes() {
     const THREADS: u64 = 3;
     const ROUNDS: u64 = 1_000_000;
     let slots = &Slots::new();
@@ -194,13 +194,13 @@ mod models {
     }
 
     #[test]
-    fn words_that_are_written_or_read_without_order_are_torn() {
+    fn relaxed_record_words_are_torn() {
         must_fail(TORN, 3, read_while_written::<WRITER_PUBLISHES_RELAXED>);
         must_fail(TORN, 3, read_while_written::<READER_LOOKS_RELAXED>);
     }
 
     #[test]
-    fn a_slot_is_one_claim_s_at_a_time_and_what_it_holds_its_owner_s() {
+    fn a_slot_belongs_to_one_claim_at_a_time() {
         check(3, || {
             let slot = Arc::new(Slot::<LoomWord<STRONG>>::new());
             let turn_of = |number| {

@@ -7,9 +7,9 @@ use crate::rig::{NON_BLOCKING, begin, device, event, function, module, ok, pinne
 use ringmem_driver_double::*;
 
 #[test]
-fn the_nth_call_of_a_symbol_fails_and_does_nothing() {
+fn the_nth_call_of_a_symbol_fails_without_effect() {
     let plan = [("RINGMEM_DOUBLE_FAIL", "cuMemAlloc_v2:2:2,cuMemFree_v2:1:700,cuStreamQuery:1:600")];
-    alone("faults::the_nth_call_of_a_symbol_fails_and_does_nothing", &plan, || {
+    alone("faults::the_nth_call_of_a_symbol_fails_without_effect", &plan, || {
         begin();
         let (first, mut second) = (device(8), 0);
         // SAFETY: writes one address or takes one.
@@ -26,8 +26,8 @@ fn the_nth_call_of_a_symbol_fails_and_does_nothing() {
 }
 
 #[test]
-fn what_is_done_at_once_is_counted_planned_and_refused_like_any_other() {
-    alone("faults::what_is_done_at_once_is_counted_planned_and_refused_like_any_other", &[], || {
+fn an_immediate_call_is_counted_planned_and_validated() {
+    alone("faults::an_immediate_call_is_counted_planned_and_validated", &[], || {
         let mut context = 0;
         // SAFETY: writes one handle, or is refused.
         let mut bound = || unsafe { cuCtxGetCurrent(&raw mut context) };
@@ -49,43 +49,39 @@ fn what_is_done_at_once_is_counted_planned_and_refused_like_any_other() {
 }
 
 #[test]
-fn every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process() {
-    alone(
-        "faults::every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process",
-        &[("RINGMEM_DOUBLE_FAIL", "cuMemsetD8Async:1:719")],
-        || {
-            begin();
-            let symbols =
-                [c"cuMemAlloc_v2", c"cuStreamCreate", c"cuMemsetD8Async", c"cuStreamSynchronize", c"cuStreamDestroy_v2", c"cuMemFree_v2"];
-            // SAFETY: takes a C string.
-            let counts = || symbols.map(|symbol| unsafe { ringmem_double_calls(symbol.as_ptr()) });
-            assert_eq!(work(), [719]);
-            ringmem_double_reset();
-            assert_eq!(counts(), [0; 6]);
-            assert_eq!(work(), []);
-            let whole = counts();
-            assert_eq!(whole, [1, 1, 2, 1, 1, 1]);
-            for (symbol, calls) in symbols.into_iter().zip(whole) {
-                for number in 1..=calls {
-                    ringmem_double_reset();
-                    // SAFETY: takes a C string.
-                    ok(unsafe { ringmem_double_fail(symbol.as_ptr(), number, 304) });
-                    assert_eq!((work(), ringmem_double_live(), ringmem_double_live_bytes()), (vec![304], 1, 0), "{symbol:?}, {number}");
-                    // SAFETY: as above.
-                    assert!(unsafe { ringmem_double_calls(symbol.as_ptr()) } >= number);
-                }
+fn every_call_of_a_workload_can_fail_in_one_process() {
+    alone("faults::every_call_of_a_workload_can_fail_in_one_process", &[("RINGMEM_DOUBLE_FAIL", "cuMemsetD8Async:1:719")], || {
+        begin();
+        let symbols =
+            [c"cuMemAlloc_v2", c"cuStreamCreate", c"cuMemsetD8Async", c"cuStreamSynchronize", c"cuStreamDestroy_v2", c"cuMemFree_v2"];
+        // SAFETY: takes a C string.
+        let counts = || symbols.map(|symbol| unsafe { ringmem_double_calls(symbol.as_ptr()) });
+        assert_eq!(work(), [719]);
+        ringmem_double_reset();
+        assert_eq!(counts(), [0; 6]);
+        assert_eq!(work(), []);
+        let whole = counts();
+        assert_eq!(whole, [1, 1, 2, 1, 1, 1]);
+        for (symbol, calls) in symbols.into_iter().zip(whole) {
+            for number in 1..=calls {
+                ringmem_double_reset();
+                // SAFETY: takes a C string.
+                ok(unsafe { ringmem_double_fail(symbol.as_ptr(), number, 304) });
+                assert_eq!((work(), ringmem_double_live(), ringmem_double_live_bytes()), (vec![304], 1, 0), "{symbol:?}, {number}");
+                // SAFETY: as above.
+                assert!(unsafe { ringmem_double_calls(symbol.as_ptr()) } >= number);
             }
-            // SAFETY: as above; null is refused.
-            unsafe {
-                assert_eq!(ringmem_double_fail(c"cuMemAlloc".as_ptr(), 1, 2), 1);
-                assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 0, 2), 1);
-                assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 1, 12345), 1);
-                assert_eq!(ringmem_double_fail(std::ptr::null(), 1, 2), 1);
-                assert_eq!(ringmem_double_calls(c"cuMemAlloc".as_ptr()), u64::MAX);
-            }
-            assert_eq!(ringmem_double_violations(), 0);
-        },
-    );
+        }
+        // SAFETY: as above; null is refused.
+        unsafe {
+            assert_eq!(ringmem_double_fail(c"cuMemAlloc".as_ptr(), 1, 2), 1);
+            assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 0, 2), 1);
+            assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 1, 12345), 1);
+            assert_eq!(ringmem_double_fail(std::ptr::null(), 1, 2), 1);
+            assert_eq!(ringmem_double_calls(c"cuMemAlloc".as_ptr()), u64::MAX);
+        }
+        assert_eq!(ringmem_double_violations(), 0);
+    });
 }
 
 fn work() -> Vec<u32> {
@@ -118,18 +114,18 @@ fn work() -> Vec<u32> {
 }
 
 #[test]
-fn a_plan_that_cannot_come_true_ends_the_process() {
+fn an_impossible_plan_aborts_the_process() {
     for plan in ["cuMemAllocc:1:2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:12345"] {
-        let stderr = aborts("faults::a_plan_that_cannot_come_true_ends_the_process", &[("RINGMEM_DOUBLE_FAIL", plan)], begin);
+        let stderr = aborts("faults::an_impossible_plan_aborts_the_process", &[("RINGMEM_DOUBLE_FAIL", plan)], begin);
         assert!(stderr.contains(plan), "{stderr}");
     }
 }
 
 #[test]
-fn every_call_is_a_line_with_arguments_and_result() {
+fn every_call_is_logged_with_arguments_and_result() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("calls");
-    alone("faults::every_call_is_a_line_with_arguments_and_result", &[("RINGMEM_DOUBLE_LOG", &file.to_string_lossy())], || {
+    alone("faults::every_call_is_logged_with_arguments_and_result", &[("RINGMEM_DOUBLE_LOG", &file.to_string_lossy())], || {
         begin();
         let (at, mut context) = (device(1024), 0);
         function(module(), c"echo");
@@ -161,8 +157,8 @@ fn every_call_is_a_line_with_arguments_and_result() {
 }
 
 #[test]
-fn what_was_not_given_back_is_reported_at_exit() {
-    let stderr = alone("faults::what_was_not_given_back_is_reported_at_exit", &[("RINGMEM_DOUBLE_LEAKS", "1")], || {
+fn leaks_are_reported_at_exit() {
+    let stderr = alone("faults::leaks_are_reported_at_exit", &[("RINGMEM_DOUBLE_LEAKS", "1")], || {
         begin();
         device(64);
         device(64);
@@ -180,8 +176,8 @@ fn what_was_not_given_back_is_reported_at_exit() {
 }
 
 #[test]
-fn who_gives_everything_back_leaks_nothing() {
-    let stderr = alone("faults::who_gives_everything_back_leaks_nothing", &[("RINGMEM_DOUBLE_LEAKS", "1")], || {
+fn a_clean_program_reports_no_leaks() {
+    let stderr = alone("faults::a_clean_program_reports_no_leaks", &[("RINGMEM_DOUBLE_LEAKS", "1")], || {
         begin();
         let (at, host, stream, event, module) = (device(64), pinned(32), stream(0), event(0), module());
         function(module, c"echo");

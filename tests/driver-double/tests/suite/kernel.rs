@@ -110,8 +110,8 @@ fn each_block_serves_its_own_control_block() {
 }
 
 #[test]
-fn blocks_that_do_not_fit_run_after_the_others() {
-    alone("kernel::blocks_that_do_not_fit_run_after_the_others", &[], || {
+fn blocks_beyond_the_capacity_run_after_the_others() {
+    alone("kernel::blocks_beyond_the_capacity_run_after_the_others", &[], || {
         const BLOCKS: u32 = 65;
         begin();
         let (row, on) = (pinned(128 * BLOCKS as usize), stream(NON_BLOCKING));
@@ -130,8 +130,8 @@ fn blocks_that_do_not_fit_run_after_the_others() {
 }
 
 #[test]
-fn a_kernel_finds_nothing_at_an_address_that_is_not_live() {
-    alone("kernel::a_kernel_finds_nothing_at_an_address_that_is_not_live", &[], || {
+fn a_kernel_faults_at_an_address_that_is_not_live() {
+    alone("kernel::a_kernel_faults_at_an_address_that_is_not_live", &[], || {
         begin();
         let (freed, own, on) = (device(4096), vec![0_u8; 8192], stream(NON_BLOCKING));
         // SAFETY: takes an address.

@@ -39,7 +39,7 @@ const NEEDED: &str = "cuInit cuDriverGetVersion cuDeviceGetCount cuDeviceGet cuD
      cuCtxDisablePeerAccess cuDeviceGetP2PAttribute cuPointerGetAttribute cuPointerGetAttributes";
 
 #[test]
-fn every_call_that_a_backend_needs_is_there() {
+fn the_symbols_are_exactly_those_a_backend_needs() {
     let mut all: Vec<&str> = symbols().map(|symbol| symbol.strip_suffix("_v2").unwrap_or(symbol)).collect();
     all.sort_unstable();
     all.dedup();
@@ -49,7 +49,7 @@ fn every_call_that_a_backend_needs_is_there() {
 }
 
 #[test]
-fn it_exports_every_symbol_and_says_that_it_is_no_gpu() {
+fn the_library_exports_every_symbol_and_names_itself() {
     let opened = open(library().expect("it builds")).expect("the double");
     for symbol in symbols().chain(OWN) {
         assert!(address(&opened, symbol).is_some(), "{symbol}");
@@ -68,7 +68,7 @@ fn it_exports_every_symbol_and_says_that_it_is_no_gpu() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn once_it_is_open_the_drivers_name_means_it() {
+fn an_open_double_is_found_by_the_driver_name() {
     let by_path = open(library().expect("it builds")).expect("the double");
     let by_name = open("libcuda.so").expect("the double by its own name");
     assert_eq!(address(&by_path, "cuInit"), address(&by_name, "cuInit"));

@@ -26,8 +26,8 @@ fn range<const N: usize>(attribute: u32, at: u64, bytes: usize) -> [i32; N] {
 }
 
 #[test]
-fn host_and_device_have_managed_memory_at_one_address() {
-    alone("managed::host_and_device_have_managed_memory_at_one_address", &[], || {
+fn managed_memory_has_one_address_on_host_and_device() {
+    alone("managed::managed_memory_has_one_address_on_host_and_device", &[], || {
         begin();
         let (at, stream) = (managed(), stream(NON_BLOCKING));
         let place = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
@@ -59,8 +59,8 @@ fn host_and_device_have_managed_memory_at_one_address() {
 }
 
 #[test]
-fn advice_and_prefetches_are_kept_page_by_page() {
-    alone("managed::advice_and_prefetches_are_kept_page_by_page", &[("RINGMEM_DOUBLE_DEVICES", "2")], || {
+fn advice_and_prefetches_are_kept_per_page() {
+    alone("managed::advice_and_prefetches_are_kept_per_page", &[("RINGMEM_DOUBLE_DEVICES", "2")], || {
         begin();
         let (at, stream) = (managed(), stream(NON_BLOCKING));
         let second = Location { kind: 1, id: 1 };
@@ -103,8 +103,8 @@ fn advice_and_prefetches_are_kept_page_by_page() {
 }
 
 #[test]
-fn without_concurrent_access_no_page_is_sent_anywhere() {
-    alone("managed::without_concurrent_access_no_page_is_sent_anywhere", &[("RINGMEM_DOUBLE_ATTRIBUTES", "89=0")], || {
+fn without_concurrent_access_prefetches_fail() {
+    alone("managed::without_concurrent_access_prefetches_fail", &[("RINGMEM_DOUBLE_ATTRIBUTES", "89=0")], || {
         begin();
         let (at, stream) = (managed(), stream(NON_BLOCKING));
         // SAFETY: live memory.
@@ -116,8 +116,8 @@ fn without_concurrent_access_no_page_is_sent_anywhere() {
 }
 
 #[test]
-fn without_managed_memory_there_is_none() {
-    alone("managed::without_managed_memory_there_is_none", &[("RINGMEM_DOUBLE_ATTRIBUTES", "83=0,99=0")], || {
+fn without_managed_memory_allocations_fail() {
+    alone("managed::without_managed_memory_allocations_fail", &[("RINGMEM_DOUBLE_ATTRIBUTES", "83=0,99=0")], || {
         begin();
         let (mut at, mut own) = (0, [0_u8; 64]);
         // SAFETY: writes one address; memory that lives until the end.
@@ -166,8 +166,8 @@ fn known(at: u64) -> Known {
 }
 
 #[test]
-fn an_address_tells_what_it_is() {
-    alone("managed::an_address_tells_what_it_is", &[], || {
+fn pointer_attributes_describe_every_memory_kind() {
+    alone("managed::pointer_attributes_describe_every_memory_kind", &[], || {
         begin();
         let (on_device, host, managed, in_order) = (device(100), pinned(100), managed(), ordered(100, 0));
         let (mut pool, mut base, mut bytes, mut flags, mut number) = (0, 0, 0, 0, 0_u64);
@@ -212,8 +212,8 @@ fn an_address_tells_what_it_is() {
 }
 
 #[test]
-fn no_stream_writes_or_awaits_a_word_of_managed_memory() {
-    alone("managed::no_stream_writes_or_awaits_a_word_of_managed_memory", &[], || {
+fn stream_words_of_managed_memory_are_errors() {
+    alone("managed::stream_words_of_managed_memory_are_errors", &[], || {
         begin();
         let (at, stream) = (managed(), stream(NON_BLOCKING));
         // SAFETY: refused.
@@ -225,8 +225,8 @@ fn no_stream_writes_or_awaits_a_word_of_managed_memory() {
 }
 
 #[test]
-fn a_number_that_an_old_driver_does_not_know_is_refused() {
-    alone("managed::a_number_that_an_old_driver_does_not_know_is_refused", &[("RINGMEM_DOUBLE_ATTRIBUTES", "115=-,122=0")], || {
+fn an_attribute_unknown_to_an_old_driver_is_an_error() {
+    alone("managed::an_attribute_unknown_to_an_old_driver_is_an_error", &[("RINGMEM_DOUBLE_ATTRIBUTES", "115=-,122=0")], || {
         begin();
         let mut value = 7;
         // SAFETY: each writes one integer, or none.

@@ -33,8 +33,8 @@ fn device_memory_is_poisoned_until_it_is_written() {
 }
 
 #[test]
-fn a_range_that_is_not_whole_in_one_allocation_is_refused() {
-    alone("memory::a_range_that_is_not_whole_in_one_allocation_is_refused", &[], || {
+fn a_range_outside_one_allocation_is_an_error() {
+    alone("memory::a_range_outside_one_allocation_is_an_error", &[], || {
         begin();
         let (at, next, freed) = (device(64), device(64), device(64));
         let (host, stream, mut own) = (pinned(64), stream(NON_BLOCKING), [0_u8; 128]);
@@ -62,8 +62,8 @@ fn a_range_that_is_not_whole_in_one_allocation_is_refused() {
 }
 
 #[test]
-fn a_foreign_pointer_is_refused() {
-    alone("memory::a_foreign_pointer_is_refused", &[], || {
+fn a_foreign_pointer_is_an_error() {
+    alone("memory::a_foreign_pointer_is_an_error", &[], || {
         begin();
         let (at, host, own) = (device(64), pinned(64), [0_u8; 64]);
         let (device_as_host, mut address) = (std::ptr::without_provenance_mut::<c_void>(at as usize), 0);
@@ -89,8 +89,8 @@ fn a_foreign_pointer_is_refused() {
 }
 
 #[test]
-fn write_combined_memory_has_another_address_on_devices() {
-    alone("memory::write_combined_memory_has_another_address_on_devices", &[], || {
+fn write_combined_memory_has_another_device_address() {
+    alone("memory::write_combined_memory_has_another_device_address", &[], || {
         begin();
         let (mut host, mut address, mut again) = (null_mut::<c_void>(), 0, 0);
         // SAFETY: live memory of 64 bytes at either address.
@@ -139,8 +139,8 @@ fn host_memory_is_registered_once() {
 }
 
 #[test]
-fn pinned_memory_is_read_when_a_copy_is_executed_and_pageable_when_it_is_called() {
-    alone("memory::pinned_memory_is_read_when_a_copy_is_executed_and_pageable_when_it_is_called", &[], || {
+fn async_copies_read_pinned_memory_late_and_pageable_early() {
+    alone("memory::async_copies_read_pinned_memory_late_and_pageable_early", &[], || {
         begin();
         let (at, host, mut own) = (device(128), pinned(64), vec![1_u8; 64]);
         let held = Held::new(NON_BLOCKING);
@@ -158,8 +158,8 @@ fn pinned_memory_is_read_when_a_copy_is_executed_and_pageable_when_it_is_called(
 }
 
 #[test]
-fn a_copy_to_pageable_memory_has_happened_when_the_call_returns() {
-    alone("memory::a_copy_to_pageable_memory_has_happened_when_the_call_returns", &[], || {
+fn a_copy_to_pageable_memory_is_complete_on_return() {
+    alone("memory::a_copy_to_pageable_memory_is_complete_on_return", &[], || {
         begin();
         let (at, stream, mut own) = (device(1 << 20), stream(NON_BLOCKING), vec![0_u8; 1 << 20]);
         // SAFETY: live memory.
@@ -172,8 +172,8 @@ fn a_copy_to_pageable_memory_has_happened_when_the_call_returns() {
 }
 
 #[test]
-fn a_word_is_written_after_what_was_queued_before_it() {
-    alone("memory::a_word_is_written_after_what_was_queued_before_it", &[], || {
+fn a_word_is_written_after_earlier_work() {
+    alone("memory::a_word_is_written_after_earlier_work", &[], || {
         begin();
         let (at, stream) = (device(64), stream(NON_BLOCKING));
         // SAFETY: live memory.
@@ -187,8 +187,8 @@ fn a_word_is_written_after_what_was_queued_before_it() {
 }
 
 #[test]
-fn what_is_taken_is_counted() {
-    alone("memory::what_is_taken_is_counted", &[], || {
+fn mem_get_info_counts_allocations() {
+    alone("memory::mem_get_info_counts_allocations", &[], || {
         begin();
         let (mut free, mut total, mut address, mut pointer) = (0, 0, 0, null_mut());
         let at = device(1000);
@@ -212,8 +212,8 @@ fn what_is_taken_is_counted() {
 }
 
 #[test]
-fn memory_that_the_host_sees_lies_on_no_page_unless_it_is_large() {
-    alone("memory::memory_that_the_host_sees_lies_on_no_page_unless_it_is_large", &[], || {
+fn only_large_host_allocations_are_page_aligned() {
+    alone("memory::only_large_host_allocations_are_page_aligned", &[], || {
         begin();
         for bytes in [1, 100, 4096, 60_000] {
             let mut managed = 0;
@@ -228,8 +228,8 @@ fn memory_that_the_host_sees_lies_on_no_page_unless_it_is_large() {
 }
 
 #[test]
-fn a_copy_within_the_host_s_memory_is_done_when_the_call_returns() {
-    alone("memory::a_copy_within_the_host_s_memory_is_done_when_the_call_returns", &[("RINGMEM_DOUBLE_DELAY_US", "20000")], || {
+fn a_host_to_host_copy_is_complete_on_return() {
+    alone("memory::a_host_to_host_copy_is_complete_on_return", &[("RINGMEM_DOUBLE_DELAY_US", "20000")], || {
         begin();
         let (from, to, stream) = (pinned(64), pinned(64), stream(NON_BLOCKING));
         // SAFETY: live memory, which nothing uses after the call.
@@ -242,10 +242,10 @@ fn a_copy_within_the_host_s_memory_is_done_when_the_call_returns() {
 }
 
 #[test]
-fn a_device_that_reads_pageable_memory_itself_reads_it_when_it_copies() {
+fn pageable_memory_is_read_late_only_with_attribute_88() {
     for attributes in ["88=0", "88=1"] {
         let environment = [("RINGMEM_DOUBLE_ATTRIBUTES", attributes), ("RINGMEM_DOUBLE_DELAY_US", "20000")];
-        alone("memory::a_device_that_reads_pageable_memory_itself_reads_it_when_it_copies", &environment, || {
+        alone("memory::pageable_memory_is_read_late_only_with_attribute_88", &environment, || {
             let expected = if std::env::var("RINGMEM_DOUBLE_ATTRIBUTES").is_ok_and(|text| text == "88=1") { 2 } else { 1 };
             begin();
             let (at, stream, mut own) = (device(1), stream(NON_BLOCKING), Box::new(1_u8));

@@ -15,8 +15,8 @@ fn load(text: &CString) -> u32 {
 }
 
 #[test]
-fn the_checked_in_ptx_is_taken() {
-    alone("module::the_checked_in_ptx_is_taken", &[], || {
+fn the_checked_in_ptx_loads() {
+    alone("module::the_checked_in_ptx_loads", &[], || {
         begin();
         let (mut module, mut address, mut bytes) = (0, 0, 0);
         let text = CString::new(IMAGE.ptx).expect("no zero in it");
@@ -32,8 +32,8 @@ fn the_checked_in_ptx_is_taken() {
 }
 
 #[test]
-fn ptx_that_the_host_builds_do_not_stand_for_is_refused() {
-    let stderr = alone("module::ptx_that_the_host_builds_do_not_stand_for_is_refused", &[], || {
+fn ptx_without_a_matching_host_build_is_an_error() {
+    let stderr = alone("module::ptx_without_a_matching_host_build_is_an_error", &[], || {
         begin();
         let abi = IMAGE.abi.hash;
         ok(load(&ptx(abi, &[("echo", 4)])));
@@ -51,8 +51,8 @@ fn ptx_that_the_host_builds_do_not_stand_for_is_refused() {
 }
 
 #[test]
-fn a_kernel_that_the_text_does_not_name_is_not_found() {
-    alone("module::a_kernel_that_the_text_does_not_name_is_not_found", &[], || {
+fn a_kernel_absent_from_the_ptx_is_not_found() {
+    alone("module::a_kernel_absent_from_the_ptx_is_not_found", &[], || {
         begin();
         let (mut module, mut function, text) = (0, 0, ptx(IMAGE.abi.hash, &[("echo", 4)]));
         // SAFETY: C strings, and valid output pointers.
@@ -65,8 +65,8 @@ fn a_kernel_that_the_text_does_not_name_is_not_found() {
 }
 
 #[test]
-fn a_launch_that_no_kernel_here_understands_is_refused() {
-    alone("module::a_launch_that_no_kernel_here_understands_is_refused", &[], || {
+fn an_invalid_launch_is_an_error() {
+    alone("module::an_invalid_launch_is_an_error", &[], || {
         begin();
         let (module, at) = (module(), device(512));
         let order = function(module, c"order_of_stores");
@@ -95,8 +95,8 @@ fn a_launch_that_no_kernel_here_understands_is_refused() {
 }
 
 #[test]
-fn the_log_says_why_an_image_is_refused() {
-    alone("module::the_log_says_why_an_image_is_refused", &[], || {
+fn the_jit_log_gives_the_reason_for_a_rejected_image() {
+    alone("module::the_jit_log_gives_the_reason_for_a_rejected_image", &[], || {
         begin();
         let (mut module, text) = (0, ptx(IMAGE.abi.hash, &[("nobody", 4)]));
         let (mut info, mut error) = ([b'x'; 8], [b'x'; 16]);

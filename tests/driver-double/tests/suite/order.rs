@@ -9,8 +9,8 @@ use crate::rig::{Held, NON_BLOCKING, begin, bytes_at, device, event, function, l
 use ringmem_driver_double::*;
 
 #[test]
-fn before_init_nothing_works_but_questions_about_the_driver() {
-    alone("order::before_init_nothing_works_but_questions_about_the_driver", &[], || {
+fn before_init_only_driver_queries_work() {
+    alone("order::before_init_only_driver_queries_work", &[], || {
         let (mut number, mut context, mut name) = (0, 0, null());
         // SAFETY: each writes one value.
         unsafe {
@@ -40,8 +40,8 @@ fn the_version_is_a_setting() {
 }
 
 #[test]
-fn a_thread_without_a_context_is_refused() {
-    alone("order::a_thread_without_a_context_is_refused", &[], || {
+fn a_thread_without_a_context_gets_an_error() {
+    alone("order::a_thread_without_a_context_gets_an_error", &[], || {
         let (mut context, mut address) = (0, 0_u64);
         // SAFETY: each writes one value.
         let mut alloc = move || unsafe { cuMemAlloc_v2(&raw mut address, 8) };
@@ -61,8 +61,8 @@ fn a_thread_without_a_context_is_refused() {
 }
 
 #[test]
-fn a_released_context_is_destroyed_with_what_is_in_it() {
-    alone("order::a_released_context_is_destroyed_with_what_is_in_it", &[], || {
+fn a_released_context_is_destroyed_with_its_objects() {
+    alone("order::a_released_context_is_destroyed_with_its_objects", &[], || {
         begin();
         let (address, stream) = (device(8), stream(NON_BLOCKING));
         let (mut context, mut other) = (0, 0);
@@ -139,8 +139,8 @@ fn a_destroyed_handle_is_invalid() {
 }
 
 #[test]
-fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
-    const TEST: &str = "order::a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason";
+fn a_call_blocked_by_a_kernel_aborts_with_a_reason() {
+    const TEST: &str = "order::a_call_blocked_by_a_kernel_aborts_with_a_reason";
     // SAFETY: each takes handles and live memory.
     let call = |name: &str, flags: u32| unsafe {
         begin();
@@ -217,8 +217,8 @@ fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
 }
 
 #[test]
-fn what_was_made_ready_works_beside_a_kernel() {
-    alone("order::what_was_made_ready_works_beside_a_kernel", &[], || {
+fn preloaded_work_runs_alongside_a_kernel() {
+    alone("order::preloaded_work_runs_alongside_a_kernel", &[], || {
         begin();
         let (on_device, on_host, loader, beside) = (device(512), pinned(512), module(), stream(NON_BLOCKING));
         let order = function(loader, c"order_of_stores");
@@ -240,8 +240,8 @@ fn what_was_made_ready_works_beside_a_kernel() {
 }
 
 #[test]
-fn eager_loading_needs_no_call() {
-    alone("order::eager_loading_needs_no_call", &[("CUDA_MODULE_LOADING", "EAGER")], || {
+fn eager_loading_allows_a_first_launch_under_a_kernel() {
+    alone("order::eager_loading_allows_a_first_launch_under_a_kernel", &[("CUDA_MODULE_LOADING", "EAGER")], || {
         begin();
         let held = Held::new(NON_BLOCKING);
         ok(launch(function(held.module, c"order_of_stores"), 1, stream(NON_BLOCKING), &[device(512), 3, 0]));
@@ -250,8 +250,8 @@ fn eager_loading_needs_no_call() {
 }
 
 #[test]
-fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
-    alone("order::the_legacy_stream_and_blocking_streams_wait_for_each_other", &[], || {
+fn the_legacy_stream_and_blocking_streams_wait_mutually() {
+    alone("order::the_legacy_stream_and_blocking_streams_wait_mutually", &[], || {
         begin();
         let (at, other, free) = (device(8), stream(0), stream(NON_BLOCKING));
         let held = Held::new(0);
@@ -270,8 +270,8 @@ fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
 }
 
 #[test]
-fn a_stream_waits_for_an_event_as_it_was_recorded() {
-    alone("order::a_stream_waits_for_an_event_as_it_was_recorded", &[], || {
+fn a_stream_waits_for_an_event_as_recorded() {
+    alone("order::a_stream_waits_for_an_event_as_recorded", &[], || {
         begin();
         let (at, other, first, second) = (device(8), stream(NON_BLOCKING), event(0), event(2));
         let held = Held::new(NON_BLOCKING);
@@ -297,7 +297,7 @@ fn a_stream_waits_for_an_event_as_it_was_recorded() {
 }
 
 #[test]
-fn after_the_process_has_begun_to_end_nothing_works() {
+fn calls_fail_during_process_exit() {
     unsafe extern "C" {
         safe fn atexit(callback: extern "C" fn()) -> i32;
     }
@@ -306,7 +306,7 @@ fn after_the_process_has_begun_to_end_nothing_works() {
         // SAFETY: each writes one value.
         eprintln!("late: {} {}", unsafe { cuMemAlloc_v2(&raw mut address, 8) }, unsafe { cuCtxGetCurrent(&raw mut context) });
     }
-    let stderr = alone("order::after_the_process_has_begun_to_end_nothing_works", &[], || {
+    let stderr = alone("order::calls_fail_during_process_exit", &[], || {
         assert_eq!(atexit(late), 0);
         begin();
     });
@@ -315,13 +315,13 @@ fn after_the_process_has_begun_to_end_nothing_works() {
 
 #[cfg(unix)]
 #[test]
-fn after_a_fork_nothing_works() {
+fn calls_fail_in_a_fork() {
     unsafe extern "C" {
         fn fork() -> i32;
         safe fn _exit(code: i32) -> !;
         fn waitpid(process: i32, status: *mut i32, options: i32) -> i32;
     }
-    alone("order::after_a_fork_nothing_works", &[], || {
+    alone("order::calls_fail_in_a_fork", &[], || {
         begin();
         let (mut status, mut context) = (0, 0);
         // SAFETY: the child makes three calls, which take no lock of another thread, and exits.
@@ -337,8 +337,8 @@ fn after_a_fork_nothing_works() {
 }
 
 #[test]
-fn an_operation_on_nothing_is_refused() {
-    alone("order::an_operation_on_nothing_is_refused", &[], || {
+fn null_arguments_are_errors() {
+    alone("order::null_arguments_are_errors", &[], || {
         begin();
         let nothing: *mut c_void = null_mut();
         // SAFETY: null is refused.

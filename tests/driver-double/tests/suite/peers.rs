@@ -22,8 +22,8 @@ fn bind(context: usize) {
 }
 
 #[test]
-fn each_device_has_its_context_its_memory_and_its_name() {
-    alone("peers::each_device_has_its_context_its_memory_and_its_name", &[THREE, ("RINGMEM_DOUBLE_MEMORY", "10000")], || {
+fn each_device_has_its_own_context_memory_and_name() {
+    alone("peers::each_device_has_its_own_context_memory_and_name", &[THREE, ("RINGMEM_DOUBLE_MEMORY", "10000")], || {
         begin();
         let (mut count, mut uuids, mut names) = (0, [[0; 16]; 2], [[0; 16]; 2]);
         let (first, second) = (on(0), on(1));
@@ -58,8 +58,8 @@ fn each_device_has_its_context_its_memory_and_its_name() {
 }
 
 #[test]
-fn what_is_of_another_context_is_refused() {
-    alone("peers::what_is_of_another_context_is_refused", &[THREE], || {
+fn objects_of_another_context_are_errors() {
+    alone("peers::objects_of_another_context_are_errors", &[THREE], || {
         begin();
         let (on_first, here) = (stream(NON_BLOCKING), function(module(), c"order_of_stores"));
         on(1);
@@ -79,9 +79,9 @@ fn what_is_of_another_context_is_refused() {
 }
 
 #[test]
-fn a_kernel_reaches_a_peers_memory_only_when_let_in_each_way_for_itself() {
+fn peer_access_is_per_direction_and_must_be_enabled() {
     let matrix = ("RINGMEM_DOUBLE_PEERS", "0>1,1>2");
-    alone("peers::a_kernel_reaches_a_peers_memory_only_when_let_in_each_way_for_itself", &[THREE, matrix], || {
+    alone("peers::peer_access_is_per_direction_and_must_be_enabled", &[THREE, matrix], || {
         begin();
         let (first, second, third) = (on(0), on(1), on(2));
         let mut can = [[9; 3]; 3];
@@ -129,8 +129,8 @@ fn a_kernel_reaches_a_peers_memory_only_when_let_in_each_way_for_itself() {
 }
 
 #[test]
-fn a_pool_lets_devices_in_by_itself() {
-    alone("peers::a_pool_lets_devices_in_by_itself", &[THREE, ("RINGMEM_DOUBLE_PEERS", "0>1")], || {
+fn pool_access_is_set_per_pool_and_device() {
+    alone("peers::pool_access_is_set_per_pool_and_device", &[THREE, ("RINGMEM_DOUBLE_PEERS", "0>1")], || {
         begin();
         let (first, second) = (on(0), on(1));
         let (at, mut pool) = (ordered(512, 0), 0);
@@ -159,8 +159,8 @@ fn a_pool_lets_devices_in_by_itself() {
 }
 
 #[test]
-fn a_copy_between_devices_needs_no_access_and_both_contexts() {
-    alone("peers::a_copy_between_devices_needs_no_access_and_both_contexts", &[THREE, ("RINGMEM_DOUBLE_PEERS", "none")], || {
+fn a_peer_copy_needs_both_contexts_but_no_access() {
+    alone("peers::a_peer_copy_needs_both_contexts_but_no_access", &[THREE, ("RINGMEM_DOUBLE_PEERS", "none")], || {
         begin();
         let (first, second) = (on(0), on(1));
         let there = device(64);
@@ -185,8 +185,8 @@ fn a_copy_between_devices_needs_no_access_and_both_contexts() {
 }
 
 #[test]
-fn devices_that_cannot_be_are_refused() {
-    let name = "peers::devices_that_cannot_be_are_refused";
+fn invalid_settings_abort_with_their_name() {
+    let name = "peers::invalid_settings_abort_with_their_name";
     for (variable, value) in
         [("DEVICES", "-1"), ("DEVICES", "65"), ("DEVICES", "two"), ("PEERS", "0>1"), ("ATTRIBUTES", "x"), ("MEMORY", "much")]
     {

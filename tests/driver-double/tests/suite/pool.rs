@@ -41,8 +41,8 @@ fn free_bytes() -> usize {
 }
 
 #[test]
-fn memory_is_there_from_its_allocation_to_its_free_in_the_stream() {
-    alone("pool::memory_is_there_from_its_allocation_to_its_free_in_the_stream", &[], || {
+fn stream_ordered_memory_lives_from_allocation_to_free() {
+    alone("pool::stream_ordered_memory_lives_from_allocation_to_free", &[], || {
         begin();
         let (stream, host) = (stream(NON_BLOCKING), pinned(64));
         let at = ordered(64, stream);
@@ -65,8 +65,8 @@ fn memory_is_there_from_its_allocation_to_its_free_in_the_stream() {
 }
 
 #[test]
-fn the_default_pool_gives_memory_back_when_somebody_waits_and_keeps_it_below_a_threshold() {
-    alone("pool::the_default_pool_gives_memory_back_when_somebody_waits_and_keeps_it_below_a_threshold", &[], || {
+fn the_default_pool_trims_at_synchronization_above_threshold() {
+    alone("pool::the_default_pool_trims_at_synchronization_above_threshold", &[], || {
         begin();
         let (pool, stream) = (default_pool(), stream(NON_BLOCKING));
         let numbers = || (attribute(pool, USED), attribute(pool, RESERVED), free_bytes(), ringmem_double_pool_moves(pool, 0));
@@ -101,8 +101,8 @@ fn the_default_pool_gives_memory_back_when_somebody_waits_and_keeps_it_below_a_t
 }
 
 #[test]
-fn a_pool_of_ones_own_has_a_limit_and_outlives_its_handle() {
-    alone("pool::a_pool_of_ones_own_has_a_limit_and_outlives_its_handle", &[], || {
+fn a_created_pool_has_a_limit_and_outlives_its_handle() {
+    alone("pool::a_created_pool_has_a_limit_and_outlives_its_handle", &[], || {
         begin();
         let (mut pool, mut at, mut more, stream) = (0, 0, 0, stream(NON_BLOCKING));
         // SAFETY: valid output pointers.
@@ -133,8 +133,8 @@ fn a_pool_of_ones_own_has_a_limit_and_outlives_its_handle() {
 }
 
 #[test]
-fn without_memory_pools_there_is_no_memory_in_the_order_of_streams() {
-    alone("pool::without_memory_pools_there_is_no_memory_in_the_order_of_streams", &[("RINGMEM_DOUBLE_ATTRIBUTES", "115=0")], || {
+fn without_memory_pools_async_allocations_fail() {
+    alone("pool::without_memory_pools_async_allocations_fail", &[("RINGMEM_DOUBLE_ATTRIBUTES", "115=0")], || {
         begin();
         let (mut pool, mut at) = (0, 0);
         // SAFETY: valid output pointers.
@@ -151,8 +151,8 @@ fn luck() {
 }
 
 #[test]
-fn what_nothing_orders_is_a_violation_also_where_luck_would_order_it() {
-    let stderr = alone("pool::what_nothing_orders_is_a_violation_also_where_luck_would_order_it", &[], || {
+fn unordered_uses_are_violations_even_if_timing_hides_them() {
+    let stderr = alone("pool::unordered_uses_are_violations_even_if_timing_hides_them", &[], || {
         begin();
         let (one, other) = (stream(NON_BLOCKING), stream(NON_BLOCKING));
         // SAFETY: wrong orders of calls; the double keeps the memory.
@@ -186,8 +186,8 @@ fn what_nothing_orders_is_a_violation_also_where_luck_would_order_it() {
 }
 
 #[test]
-fn an_event_a_wait_and_the_legacy_stream_order_uses() {
-    alone("pool::an_event_a_wait_and_the_legacy_stream_order_uses", &[], || {
+fn events_waits_and_the_legacy_stream_order_uses() {
+    alone("pool::events_waits_and_the_legacy_stream_order_uses", &[], || {
         begin();
         let (one, other, third) = (stream(NON_BLOCKING), stream(NON_BLOCKING), stream(NON_BLOCKING));
         let (blocking, allocated, used) = (stream(0), event(2), event(2));
@@ -249,8 +249,8 @@ fn a_free_of_memory_in_flight_is_a_violation() {
 }
 
 #[test]
-fn a_kernel_reaches_no_memory_before_its_stream_does_and_none_that_nothing_orders() {
-    alone("pool::a_kernel_reaches_no_memory_before_its_stream_does_and_none_that_nothing_orders", &[], || {
+fn a_kernel_accesses_only_memory_ordered_before_it() {
+    alone("pool::a_kernel_accesses_only_memory_ordered_before_it", &[], || {
         begin();
         let order = crate::rig::function(crate::rig::module(), c"order_of_stores");
         let (one, other) = (stream(NON_BLOCKING), stream(NON_BLOCKING));

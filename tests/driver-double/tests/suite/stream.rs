@@ -22,8 +22,8 @@ unsafe extern "C" fn calls_back(_: *mut c_void) {
 }
 
 #[test]
-fn a_function_is_called_after_what_was_queued_before_it() {
-    alone("stream::a_function_is_called_after_what_was_queued_before_it", &[("RINGMEM_DOUBLE_DELAY_US", "5000")], || {
+fn a_host_function_runs_after_earlier_work() {
+    alone("stream::a_host_function_runs_after_earlier_work", &[("RINGMEM_DOUBLE_DELAY_US", "5000")], || {
         begin();
         let (at, on) = (device(8), stream(NON_BLOCKING));
         let number = std::ptr::without_provenance_mut(5);
@@ -42,8 +42,8 @@ fn a_function_is_called_after_what_was_queued_before_it() {
 }
 
 #[test]
-fn a_call_from_a_function_of_a_stream_is_refused_and_a_violation() {
-    let stderr = alone("stream::a_call_from_a_function_of_a_stream_is_refused_and_a_violation", &[], || {
+fn a_driver_call_in_a_host_function_is_a_violation() {
+    let stderr = alone("stream::a_driver_call_in_a_host_function_is_a_violation", &[], || {
         begin();
         let on = stream(NON_BLOCKING);
         // SAFETY: a function callable with this argument.
@@ -57,8 +57,8 @@ fn a_call_from_a_function_of_a_stream_is_refused_and_a_violation() {
 }
 
 #[test]
-fn a_stream_waits_for_a_word_as_its_flag_says() {
-    alone("stream::a_stream_waits_for_a_word_as_its_flag_says", &[], || {
+fn a_stream_waits_for_a_word_according_to_its_flag() {
+    alone("stream::a_stream_waits_for_a_word_according_to_its_flag", &[], || {
         begin();
         let (words, at, other) = (pinned(64), device(16), stream(NON_BLOCKING));
         let word = |index: usize| {
@@ -93,8 +93,8 @@ fn a_stream_waits_for_a_word_as_its_flag_says() {
 }
 
 #[test]
-fn a_stream_that_waits_for_ever_is_told() {
-    let stderr = aborts("stream::a_stream_that_waits_for_ever_is_told", &[("RINGMEM_DOUBLE_DEADLINE_MS", "50")], || {
+fn an_endless_stream_wait_aborts_with_a_reason() {
+    let stderr = aborts("stream::an_endless_stream_wait_aborts_with_a_reason", &[("RINGMEM_DOUBLE_DEADLINE_MS", "50")], || {
         begin();
         let (word, on) = (pinned(8), stream(NON_BLOCKING));
         // SAFETY: live memory.
@@ -107,8 +107,8 @@ fn a_stream_that_waits_for_ever_is_told() {
 }
 
 #[test]
-fn without_words_on_streams_none_is_written_or_waited_for() {
-    alone("stream::without_words_on_streams_none_is_written_or_waited_for", &[("RINGMEM_DOUBLE_ATTRIBUTES", "122=0")], || {
+fn without_stream_memory_operations_word_calls_fail() {
+    alone("stream::without_stream_memory_operations_word_calls_fail", &[("RINGMEM_DOUBLE_ATTRIBUTES", "122=0")], || {
         begin();
         let at = device(8);
         // SAFETY: live memory.
@@ -117,8 +117,8 @@ fn without_words_on_streams_none_is_written_or_waited_for() {
 }
 
 #[test]
-fn streams_have_numbers_that_are_never_used_twice() {
-    alone("stream::streams_have_numbers_that_are_never_used_twice", &[], || {
+fn stream_ids_are_never_reused() {
+    alone("stream::stream_ids_are_never_reused", &[], || {
         begin();
         let (mut seen, mut id, mut made) = (Vec::new(), 0, 0);
         // SAFETY: writes numbers and handles.
@@ -139,8 +139,8 @@ fn streams_have_numbers_that_are_never_used_twice() {
 }
 
 #[test]
-fn words_of_four_bytes_are_filled() {
-    alone("stream::words_of_four_bytes_are_filled", &[], || {
+fn memset_fills_four_byte_words() {
+    alone("stream::memset_fills_four_byte_words", &[], || {
         begin();
         let at = device(16);
         // SAFETY: live memory.
@@ -153,8 +153,8 @@ fn words_of_four_bytes_are_filled() {
 }
 
 #[test]
-fn a_cooperative_launch_has_all_its_blocks_at_once_or_is_refused() {
-    alone("stream::a_cooperative_launch_has_all_its_blocks_at_once_or_is_refused", &[], || {
+fn a_cooperative_launch_beyond_the_capacity_is_an_error() {
+    alone("stream::a_cooperative_launch_beyond_the_capacity_is_an_error", &[], || {
         begin();
         let (at, order) = (device(512), function(module(), c"order_of_stores"));
         let values = [at, 3, 0];
