@@ -28,7 +28,8 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   ringmem replay app.trace --pool-limit 1GiB --slab 2MiB
   ringmem replay app.trace --no-pool --json
-  ringmem replay app.trace --snapshot memory.json --csv memory.csv";
+  ringmem replay app.trace --snapshot memory.json
+  ringmem replay app.trace --csv memory.csv";
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
