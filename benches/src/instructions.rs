@@ -66,19 +66,26 @@ fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
 }
 
 fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u64) -> u64 {
+    let arguments = [workload.to_string(), turn.to_string(), messages.to_string()];
+    under_callgrind(within, &arguments).expect("valgrind was there a moment ago")
+}
+
+/// Runs this program counted with `arguments`; `None` without valgrind.
+pub(crate) fn under_callgrind(within: Option<&str>, arguments: &[String]) -> Option<u64> {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")
         .env("GLIBC_TUNABLES", SAME_COPIES)
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .args(within.map(|function| format!("--toggle-collect=*{function}*")))
         .arg(myself)
-        .args([COUNTED, &workload.to_string(), &turn.to_string(), &messages.to_string()])
+        .arg(COUNTED)
+        .args(arguments)
         .output()
-        .expect("valgrind was there a moment ago");
+        .ok()?;
     let said = String::from_utf8_lossy(&output.stderr);
     let collected = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     match collected {
-        Some(count) if output.status.success() => count,
-        _ => panic!("workload {workload}, subject {turn} under callgrind: {}\n{said}", output.status),
+        Some(count) if output.status.success() => Some(count),
+        _ => panic!("{arguments:?} under callgrind: {}\n{said}", output.status),
     }
 }

@@ -6,12 +6,14 @@
 //! 3. `ratio` is the row's time over the best competitor's; within 1.15 either way is level.
 //! 4. `limit` is the cost without the measured code.
 
+mod growth;
 mod instructions;
 mod table;
 mod threads;
 
 use std::time::{Duration, Instant};
 
+pub use growth::{Growth, Line, MOST_COUNTED, Work, grow};
 pub use instructions::count;
 use table::Row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};

@@ -16,6 +16,15 @@ impl Row {
         samples.sort_by(f64::total_cmp);
         Some(Self { median: *samples.get(samples.len() / 2)?, low: *samples.first()?, high: *samples.last()? })
     }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.median
+    }
+
+    /// Median, lowest and highest.
+    pub(crate) fn figures(&self) -> [f64; 3] {
+        [self.median, self.low, self.high]
+    }
 }
 
 pub(crate) fn head() {
