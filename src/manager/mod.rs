@@ -207,6 +207,7 @@ impl<M: Memory> MemoryManager<M> {
     }
 
     /// Frees a buffer and its name; returns the number of leases that keep the memory. It is freed with the last of them, or at once.
+    /// Freeing a leased buffer visits all names.
     ///
     /// # Errors
     ///

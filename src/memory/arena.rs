@@ -13,7 +13,8 @@ use crate::{Error, Result};
 
 /// Allocates first-fit from one block of another memory; adjacent free blocks coalesce. Clones are the same arena.
 ///
-/// The large block is freed after the arena and all its blocks. A kernel can address a block by its offset.
+/// The large block is freed after the arena and all its blocks. A kernel can address a block by its offset. An allocation visits every free
+/// part before the first that fits; [`Pool`](crate::pool::Pool) does not.
 ///
 /// ```
 /// use ringmem::memory::{Arena, Buffer, Device};

@@ -130,7 +130,7 @@ impl<M: Memory> Pool<M> {
 
     /// Frees empty slabs, those that have been empty longest first, until at most `bytes` are reserved. Returns the freed bytes. Flushes all thread
     /// caches first, so that free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps slabs whose
-    /// free the backend would [defer](crate::backend::Extension::defers_free).
+    /// free the backend would [defer](crate::backend::Extension::defers_free). Takes time in proportion to the number of slabs.
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
