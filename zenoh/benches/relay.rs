@@ -1,4 +1,4 @@
-//! A relay against zenoh's own put and subscribe: messages per second and bytes per second of the same batches on the same link, and round trips.
+//! A relay against zenoh's put and subscribe on one link: messages and bytes per second, and round trips.
 //!
 //! `cargo bench --bench relay -- [--json]`: medians of rounds in turns; ours over theirs.
 

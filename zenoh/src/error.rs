@@ -7,7 +7,7 @@ use ringmem::attach::Corrupt;
 
 use crate::RingType;
 
-/// An error that ends a relay. Lost links and restarted peers are none.
+/// An error that ends a relay; lost links and restarted peers do not.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,7 +19,7 @@ pub enum Error {
         /// The ring that the receiver fills.
         sink_ring: Box<RingType>,
     },
-    /// The other end of the local ring wrote an index or a length that is out of range.
+    /// The local ring's other end wrote an index or length out of range.
     #[error("{0}")]
     Corrupt(Corrupt),
     /// The local ring failed; the text is its error.
@@ -41,7 +41,7 @@ pub enum Error {
         /// The operating system's error.
         source: io::Error,
     },
-    /// The file system does not report when a file was created, so that two rings at one path cannot be distinguished.
+    /// The file system reports no creation time, which distinguishes rings at one path.
     #[error("the ring's file system reports no creation time")]
     Identity(#[source] io::Error),
     /// A thread could not be started.

@@ -31,40 +31,41 @@
 //! # Guarantees
 //!
 //! 1. **Order.** The sink gets the messages of a source in their order.
-//! 2. **No loss, no doubling while both processes live.** A lost link, a restarted router and lost or repeated batches change nothing: a message is
-//!    released from the source after it is in the sink, and is pushed once.
+//! 2. **No loss, no doubling while both processes live.** A message is released from the source after it is in the sink, and is pushed once, also
+//!    after a lost link or router and lost or repeated batches.
 //! 3. **The sender is killed.** A [`SharedSource`] keeps unacknowledged messages in its file. The next sender continues; nothing is lost or doubled.
-//!    Sources in the process's memory are lost with it, and messages that were sent arrive.
-//! 4. **The receiver is killed.** The published tail of a [`SharedSink`] opened by path is the durable sequence number: the next receiver continues after the
-//!    last published message; nothing is lost or doubled, also if the sender is killed at the same time. Sinks in memory are lost with their process;
-//!    the next receiver begins at the first message that the lost one did not acknowledge.
-//! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then the source's
-//!    ring becomes full and stops the producer. Each side holds at most twice the window, whatever peers send.
+//!    Sources in memory are lost with their process; sent messages arrive.
+//! 4. **The receiver is killed.** The published tail of a [`SharedSink`] opened by path is the durable sequence number: the next receiver continues
+//!    after it, without loss or doubling, also if the sender is killed too. Sinks in memory are lost with their process; the next receiver begins at
+//!    the first unacknowledged message.
+//! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then the full
+//!    source ring stops the producer. Each side holds at most twice the window, whatever peers send.
 //! 6. **Types.** The handshake compares kind of ring, size, kind and ABI hash of the messages. If they differ, the sender ends with
-//!    [`Error::Mismatch`], which prints both tables.
-//! 7. **Invalid messages.** Anything at the keys that is not from the peer's relay is ignored and counted.
+//!    [`Error::Mismatch`].
+//! 7. **Invalid messages.** Messages at the keys that are not from the peer's relay are ignored and counted.
 //!
 //! # Not guaranteed
 //!
-//! - Power loss and crashes of the operating system: files of rings are not synchronised to disk.
-//! - A ring file that is copied or restored from a backup. A new file at an old path is a new ring: sequences and state of the old one do not apply.
-//! - Two receivers at one key: one of them gets messages, which one is not defined. Two senders at one key take turns, slowly.
-//! - Authentication. Any peer that may publish at the key can insert messages, and acknowledge messages that are then lost. Use zenoh's TLS and access control.
-//! - Byte order: both hosts have the same one, as the rings have. A big-endian host has a ring of other bytes with the same ABI hash.
+//! - Power loss and system crashes: ring files are not synchronised to disk.
+//! - Copied or restored ring files. A new file at an old path is a new ring, without the old sequences and state.
+//! - Two receivers at one key: an unspecified one gets messages. Two senders at one key take turns, slowly.
+//! - Authentication. Any peer that may publish at the key can insert messages, or acknowledge messages, which are then lost. Use zenoh's TLS and
+//!   access control.
+//! - Byte order: both hosts must have the same one; the ABI hash does not show it.
 //!
 //! # Copies
 //!
-//! The sender copies a message once, from the ring into zenoh's buffer. The receiver copies it once, from the buffer that zenoh received into the ring; a
-//! batch that zenoh received in fragments (more than 64 KiB) is joined before. With the feature `shared-memory`, zenoh moves large batches between
-//! processes of one host without the network, and the receiver reads them in place. CI does not test this feature.
+//! The sender copies a message once, from the ring into zenoh's buffer, and the receiver once, from zenoh's buffer into the ring. Batches above 64
+//! KiB arrive in fragments and are joined before. With the feature `shared-memory`, zenoh passes large batches between processes of one host in
+//! place. CI does not test this feature.
 //!
 //! # Protocol
 //!
-//! A small envelope over zenoh's publications and queries. `KEY/hello` is a query: the sender asks where to continue, at its start and whenever it hears
-//! nothing for [`silence`](Options::silence). `KEY/data` carries batches with the sequence number of their first message, `KEY/ack` cumulative
-//! acknowledgements. There is one recovery: after a handshake the sender continues at the number in the answer.
+//! A small envelope over zenoh's publications and queries. `KEY/hello` is a query for the sequence number to continue at, sent at the start and after
+//! each [`silence`](Options::silence). `KEY/data` carries batches with the sequence number of their first message, `KEY/ack` cumulative
+//! acknowledgements. The only recovery is a handshake.
 //!
-//! The program `ringmem-relay` carries rings in files. It is not a command of `ringmem`, which must not depend on zenoh.
+//! The program `ringmem-relay` carries rings in files.
 
 mod envelope;
 mod error;

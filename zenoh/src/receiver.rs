@@ -1,4 +1,4 @@
-//! [`Receiver`]: pushes messages into a sink where they arrive, and acknowledges them from a thread.
+//! [`Receiver`]: pushes messages into a sink in zenoh's callback; a thread acknowledges them.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -39,7 +39,7 @@ struct Batch {
 struct State<S> {
     sink: S,
     streams: Streams,
-    /// Sequence number after the last message that arrived in order.
+    /// The number after the last message received in order.
     received: u64,
     /// Batches that arrived and did not fit the sink.
     batches: VecDeque<Batch>,
@@ -60,7 +60,7 @@ struct Shared<S> {
     common: Arc<Common>,
     /// `None` after the relay has ended.
     state: Mutex<Option<State<S>>>,
-    /// There is something to acknowledge, to answer or to report.
+    /// Signals pending acknowledgements, hellos or errors.
     alarm: Condvar,
 }
 
@@ -127,7 +127,7 @@ impl<S: Sink> Receiver<S> {
                 answers.extend(state.answer(&query, shared)?.map(|reply| (query, reply)));
             }
             if ack.is_none() && answers.is_empty() {
-                // The sink is full: poll it. Nothing arrived: sleep until something does.
+                // Poll a full sink; otherwise sleep until a message arrives.
                 let most = if state.batches.is_empty() { NAP } else { pace.next() };
                 if most.is_zero() {
                     drop(guard);
@@ -157,7 +157,7 @@ impl<S: Sink> Shared<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a batch from zenoh: most of them go from its buffer into the sink here.
+    /// Takes a batch; most are pushed into the sink here.
     fn take(&self, payload: &ZBytes) {
         let rejected = || add(&self.common.counters.rejected, 1);
         let mut guard = self.lock();
@@ -202,11 +202,10 @@ impl<S: Sink> State<S> {
         self.streams.pushed(self.sink.tail())
     }
 
-    /// Accepts a batch that continues the sequence; returns where its new messages begin.
+    /// Accepts a batch that continues the sequence; returns the offset of its new messages.
     fn append(&mut self, header: Data, contents: &[u8], most: usize, common: &Common) -> Option<usize> {
         let ahead = header.first.wrapping_sub(self.received) as i64;
-        // A sender keeps within the window, and a window may be sent again. Each batch may keep a buffer of zenoh's, however small it is. One batch is
-        // always taken: its message may be larger than the window.
+        // A window may be sent twice, and each batch may keep a zenoh buffer. One batch is always taken: its message may exceed the window.
         let is_too_much = !self.batches.is_empty() && (self.held + contents.len() > most || self.batches.len() >= 2 * MOST_BATCHES);
         if ahead > 0 || is_too_much {
             add(&common.counters.gaps, 1);
@@ -222,7 +221,7 @@ impl<S: Sink> State<S> {
         Some(HEADER + self.skip(&contents[HEADER..], known))
     }
 
-    /// Returns whether these bytes are `count` whole messages that the sink can take.
+    /// Returns whether these are `count` whole messages that the sink accepts.
     fn is_whole(&self, count: u32, messages: &[u8]) -> bool {
         let ring = self.sink.ring();
         if !ring.framed {
@@ -271,7 +270,7 @@ impl<S: Sink> State<S> {
         Ok(pushed)
     }
 
-    /// Returns an acknowledgement, if how far the sink is is news.
+    /// Returns an acknowledgement if the sink advanced.
     fn acknowledgement(&mut self, receiver: u64) -> Option<Ack> {
         let stream = self.streams.current()?;
         let pushed = self.pushed();
@@ -287,7 +286,7 @@ impl<S: Sink> State<S> {
         Some(Ack { stream, receiver, pushed, received: self.received, gap })
     }
 
-    /// Returns the answer to a sender; none to an invalid query.
+    /// Answers a sender; `None` for an invalid query.
     fn answer(&mut self, query: &Query, shared: &Shared<S>) -> Result<Option<Reply>, Error> {
         let counters = &shared.common.counters;
         let Some(hello) = query.payload().and_then(|payload| Hello::decode(&payload.to_bytes())) else {
@@ -306,13 +305,13 @@ impl<S: Sink> State<S> {
         Ok(Some(Reply::Welcome { receiver: shared.id, pushed, received, window }))
     }
 
-    /// Makes `stream` the current source; returns whether that is news. The state is stored before its first message can be pushed.
+    /// Makes `stream` the current source; returns whether it changed. Stores the state before a message can be pushed.
     fn resume(&mut self, stream: u64, first: u64) -> Result<bool, Error> {
         if !self.streams.resume(stream, first, self.sink.tail()) {
             return Ok(false);
         }
         self.sink.save(&self.streams.encode())?;
-        // They are of another source, which still has them.
+        // Of another source, which still has them.
         self.batches.clear();
         self.held = 0;
         self.received = self.pushed();

@@ -24,11 +24,11 @@ use crate::{Error, Sink, Source};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Bytes of messages that are sent together, about. By default 32 KiB.
+    /// Approximate bytes of messages per batch. By default 32 KiB.
     pub batch_bytes: usize,
-    /// Bytes of messages that are sent and not acknowledged; the smaller value of sender and receiver counts. By default 4 MiB.
+    /// Most unacknowledged bytes; the smaller value of sender and receiver applies. By default 4 MiB.
     pub window_bytes: usize,
-    /// The time without an acknowledgement after which a sender asks the receiver where to continue. By default 500 ms.
+    /// The time without an acknowledgement after which a sender repeats the handshake. By default 500 ms.
     pub silence: Duration,
 }
 
@@ -45,17 +45,17 @@ pub struct Metrics {
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
-    /// Sender: messages that the receiver has pushed into its sink, and that the source has released.
+    /// Sender: messages pushed by the receiver and released from the source.
     pub acknowledged: u64,
     /// Sender: messages sent again.
     pub resent: u64,
-    /// Receiver: messages dropped because they had arrived before.
+    /// Receiver: messages dropped as repeated.
     pub duplicates: u64,
-    /// Receiver: batches dropped because an earlier one was missing, or because the window was exceeded.
+    /// Receiver: batches dropped after a gap, or beyond the window.
     pub gaps: u64,
-    /// Sender: handshakes after the first that found the receiver again. Receiver: changes of the source.
+    /// Sender: successful handshakes after the first. Receiver: changes of the source.
     pub reconnects: u64,
-    /// Invalid messages and messages that were not for this relay; they are ignored.
+    /// Ignored messages: invalid, or not for this relay.
     pub rejected: u64,
     /// Receiver: handshakes refused because the rings differ.
     pub refused: u64,
@@ -82,7 +82,7 @@ pub(crate) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Relaxed);
 }
 
-/// The state that the handle shares with the thread and zenoh's callbacks.
+/// State shared by handle, thread and zenoh's callbacks.
 #[derive(Default)]
 pub(crate) struct Common {
     pub counters: Counters,
@@ -95,9 +95,9 @@ impl Common {
     }
 }
 
-/// A sender or a receiver, which runs on a thread of its own, and its end of the ring.
+/// A sender or receiver on its own thread, with its end of the ring.
 ///
-/// Dropping it asks the thread to end and does not wait for it; [`stop`](Self::stop) waits and returns the end.
+/// Dropping it stops the thread without waiting; [`stop`](Self::stop) waits and returns the end.
 pub struct Relay<E> {
     common: Arc<Common>,
     /// Taken only by `join`.
@@ -105,7 +105,7 @@ pub struct Relay<E> {
 }
 
 impl<S: Source> Relay<S> {
-    /// Starts to send the messages of `source` to the receiver at `key`.
+    /// Starts sending `source` to the receiver at `key`.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl<S: Source> Relay<S> {
 }
 
 impl<S: Sink> Relay<S> {
-    /// Starts to receive messages at `key` into `sink`.
+    /// Starts receiving at `key` into `sink`.
     ///
     /// # Errors
     ///
@@ -162,19 +162,19 @@ impl<E> Relay<E> {
         self.common.counters.read()
     }
 
-    /// Returns whether the thread has ended, by an error or because the session was closed.
+    /// Returns whether the thread has ended: by an error or a closed session.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits until the thread has ended; returns the end of the ring, and the error that ended it.
+    /// Waits for the thread to end; returns the end of the ring and the thread's error.
     ///
-    /// Messages that are not acknowledged are still in a returned source.
+    /// A returned source still has its unacknowledged messages.
     ///
     /// # Panics
     ///
-    /// If the thread panicked, for example in a closure of the caller's.
+    /// If the thread panicked, for example in a caller's closure.
     pub fn join(mut self) -> (E, Result<(), Error>) {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,
@@ -183,7 +183,7 @@ impl<E> Relay<E> {
         }
     }
 
-    /// Asks the thread to end, and waits for it as [`join`](Self::join) does: some seconds if zenoh blocks in a publication.
+    /// Stops the thread, then [`join`](Self::join)s it: some seconds if zenoh blocks in a publication.
     ///
     /// # Panics
     ///

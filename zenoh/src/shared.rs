@@ -12,7 +12,7 @@ use ringmem::shared::{Memory, UntypedConsumer, UntypedProducer};
 
 use crate::{Error, RingType, Sink, Source};
 
-/// Returns a number that identifies this file among all that had its name: inode and creation time.
+/// Identifies this file among all of its name, by inode and creation time.
 fn identity(memory: &Memory) -> Result<u64, Error> {
     let facts = memory.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
     let (inode, created) = facts.and_then(|facts| Ok((facts.ino(), facts.created()?))).map_err(Error::Identity)?;
@@ -22,7 +22,7 @@ fn identity(memory: &Memory) -> Result<u64, Error> {
 
 /// The consumer's end of a ring between processes.
 ///
-/// Unacknowledged messages stay in the ring, and its index is the sequence number: the next process continues where this one was killed.
+/// Unacknowledged messages stay in the ring, so the next process continues there.
 pub struct SharedSource {
     end: UntypedConsumer,
     ring: RingType,
@@ -103,8 +103,8 @@ pub struct SharedSink {
 }
 
 impl SharedSink {
-    /// Opens the ring in the file at `path`, with messages of any type. The relay's state is in the file `path` with `.relay` appended: some hundred
-    /// bytes, written when another source begins.
+    /// Opens the ring in the file at `path`, with messages of any type. The file `path` with `.relay` appended keeps the state: some hundred bytes,
+    /// written at a change of source.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl SharedSink {
         Ok(Self { state: Some(state.into()), ..Self::new(&Memory::open(path)?)? })
     }
 
-    /// Takes the producer's end of `memory`. No state is stored: after a restart of this process the sequence begins at the source's first message.
+    /// Takes the producer's end of `memory`. Stores no state: after a restart the sequence begins at the source's first message.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Sink for SharedSink {
     fn load(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(path) = &self.state else { return Ok(None) };
         match fs::read(path) {
-            // The state of another ring that had this name does not count.
+            // Ignores the state of another ring of this name.
             Ok(bytes) => Ok(bytes.strip_prefix(&self.identity.to_le_bytes()).map(<[u8]>::to_vec)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(Error::State { action: "read", path: path.clone(), source }),
@@ -155,7 +155,7 @@ impl Sink for SharedSink {
         let Some(path) = &self.state else { return Ok(()) };
         let mut new = path.clone().into_os_string();
         new.push(".new");
-        // The name changes only after the contents are complete: a process that is killed leaves the old state or the new one.
+        // Renamed when complete: a killed process leaves the old state or the new one.
         let written = File::create(&new)
             .and_then(|mut file| file.write_all(&self.identity.to_le_bytes()).and_then(|()| file.write_all(state)))
             .and_then(|()| fs::rename(&new, path));

@@ -11,14 +11,14 @@ pub trait Sink: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
 
-    /// Pushes messages from the beginning of `messages`, as many as fit; returns their number and bytes. A batch holds whole messages only.
+    /// Pushes the first of `messages`, as many as fit; returns their number and bytes. A batch holds whole messages.
     ///
     /// # Errors
     ///
     /// An error that ends the relay.
     fn push(&mut self, messages: &[u8]) -> Result<(u64, usize), Error>;
 
-    /// Returns the number of messages pushed so far, which wraps; by an earlier process too if [`load`](Self::load) returns its state.
+    /// Returns the number of messages pushed, wrapping; with those of an earlier process whose state [`load`](Self::load) returns.
     fn tail(&self) -> u64;
 
     /// Returns the state that [`save`](Self::save) stored for this ring, if any.
@@ -30,7 +30,7 @@ pub trait Sink: Send + 'static {
         Ok(None)
     }
 
-    /// Stores some hundred bytes that must survive this process if the ring does.
+    /// Stores some hundred bytes that must live as long as the ring.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<T: RingMessage> MessageSink<T> {
         })
     }
 
-    /// Calls `push` for each message; it returns `false` if there is no room now. For ends that wake the consumer (`Waiting`) and for a `Channel`.
+    /// Calls `push` for each message; `false` means full. For `Waiting` ends and a `Channel`.
     #[must_use]
     pub fn new(push: impl FnMut(T) -> Result<bool, Error> + Send + 'static) -> Self {
         Self { push: Box::new(push), ring: RingType::of::<T>(), pushed: 0 }
@@ -89,7 +89,7 @@ impl<T: RingMessage> Sink for MessageSink<T> {
     }
 }
 
-/// Pushes a frame; returns `false` if there is no room now.
+/// Pushes a frame; returns `false` if full.
 type PushFrame = dyn FnMut(&[u8]) -> Result<bool, Error> + Send;
 
 /// Messages of any length to a framed ring of this process.

@@ -14,13 +14,13 @@ pub trait Source: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
 
-    /// Returns the identity of the sequence: equal for two processes if the second continues the sequence of the first.
+    /// Returns the identity of the sequence, which a process that continues the sequence must return too.
     fn stream(&self) -> u64;
 
     /// Returns the sequence number of the first message that is not released.
     fn first(&self) -> u64;
 
-    /// Appends the next messages to `into`, about `most` bytes and at least one message if there is one; returns their number. They are not released.
+    /// Appends the next messages to `into`, about `most` bytes but at least one message if any waits; returns their number. Releases none.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ pub trait Source: Send + 'static {
     fn release(&mut self, count: u64);
 }
 
-/// The messages that a source in this process has popped and not released.
+/// Messages popped and not released by a source in this process.
 struct Kept<T> {
     ring: RingType,
     stream: u64,
@@ -77,7 +77,7 @@ impl<T> Kept<T> {
 
 /// Messages of fixed size from a ring of this process: any consumer, or a closure.
 ///
-/// A pop cannot be undone, so it keeps messages that are popped and not acknowledged, at most the window of the relay.
+/// It keeps popped messages until they are acknowledged, at most the relay's window.
 ///
 /// ```
 /// use ringmem::ring::spsc;
@@ -106,7 +106,7 @@ impl<T: RingMessage> Messages<T> {
         })
     }
 
-    /// Reads what `pop` returns: `None` if there is no message now. For ends that wake the producer (`Waiting`) and for a `Channel`.
+    /// Reads from `pop`, which returns `None` if no message waits. For `Waiting` ends and a `Channel`.
     #[must_use]
     pub fn new(pop: impl FnMut() -> Result<Option<T>, Error> + Send + 'static) -> Self {
         Self { pop: Box::new(pop), kept: Kept::new(RingType::of::<T>()) }
@@ -152,12 +152,12 @@ impl<T: RingMessage> Source for Messages<T> {
     }
 }
 
-/// Pops a frame; returns its length, or `None` if there is no frame now.
+/// Pops a frame; returns its length, or `None` if empty.
 type PopFrame = dyn FnMut(&mut [u8]) -> Result<Option<usize>, Error> + Send;
 
 /// Messages of any length from a framed ring of this process.
 ///
-/// It keeps messages as [`Messages`] does.
+/// It keeps messages like [`Messages`].
 pub struct Frames {
     pop: Box<PopFrame>,
     buffer: Vec<u8>,

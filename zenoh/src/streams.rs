@@ -5,8 +5,7 @@ const REMEMBERED: usize = 8;
 
 /// The sequence number of the next message to push, of the current source and of earlier ones.
 ///
-/// The sink's tail counts pushed messages, so the current source's number is a constant away from it: pushing a message needs no second store, and a
-/// process that is killed at any instruction leaves the two consistent.
+/// The current source's number is the sink's tail plus a constant: a push needs no second store, and a killed process leaves both consistent.
 #[derive(Debug, Default, PartialEq)]
 pub struct Streams {
     /// The current source, and its sequence number where the sink's tail was 0.
@@ -33,7 +32,7 @@ impl Streams {
         } else {
             self.past.iter().find(|(past, _)| *past == stream).map(|(_, next)| *next)
         };
-        // A source that released more than was pushed here had another receiver. Those messages are gone.
+        // A source that released more than was pushed here had another receiver, which got those messages.
         let next = known.filter(|next| next.wrapping_sub(first) as i64 >= 0).unwrap_or(first);
         if self.current() == Some(stream) && known == Some(next) {
             return false;
@@ -52,7 +51,7 @@ impl Streams {
         entries.flat_map(|(stream, number)| [stream.to_le_bytes(), number.to_le_bytes()]).flatten().collect()
     }
 
-    /// Decodes what [`encode`](Self::encode) returned; other bytes are no streams.
+    /// Decodes [`encode`](Self::encode)'s bytes; others as no streams.
     pub fn decode(bytes: &[u8]) -> Self {
         let (entries, rest) = bytes.as_chunks::<16>();
         if !rest.is_empty() || entries.len() > 1 + REMEMBERED {
