@@ -1,8 +1,8 @@
-//! Many producers on one device that fill one SPSC ring. Warps use it through `ringmem-kernels`.
+//! Many producers of one SPSC ring, on one device. Warps use it through `ringmem-kernels`.
 //!
-//! 1. A producer reserves free slots by one read-modify-write in device memory. Across a bus there are only loads and stores.
-//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer
-//!    that never publishes stops all later ones: the ring is then unusable.
+//! 1. A producer reserves free slots by one read-modify-write in device memory; only loads and stores cross a bus.
+//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer that never
+//!    publishes stops all later ones for ever.
 //!
 //! # Orderings
 //!
@@ -22,7 +22,7 @@ use crate::ring::header::RingFlags;
 use crate::ring::slots::{Slots, geometry_of_both};
 use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
-/// The state shared by the producers, in device memory. Both counters begin at the ring's first index; zeroed memory is right for 0.
+/// The producers' state, in device memory. Both counters begin at the ring's first index; zeroed memory begins at 0.
 ///
 /// The counters determine slot ownership, so safe code can only load them.
 ///
@@ -33,9 +33,9 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 /// ```
 #[repr(C, align(128))]
 pub struct Aggregate<C = u64> {
-    /// The next unreserved slot. Written by any producer, when it reserves.
+    /// The next unreserved slot. Any producer, when it reserves.
     reserved: C,
-    /// The next slot to publish. Written by the producer whose turn it is, after it has published.
+    /// The next slot to publish. The producer whose turn it is, after publishing.
     published: C,
     /// Zero.
     _reserved: [C; 14],
@@ -159,15 +159,14 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.slots.capacity()
     }
 
-    /// Returns the messages that wait for the consumer, as last polled; at most the capacity.
+    /// Returns the waiting messages as last polled; at most the capacity.
     #[must_use]
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
         self.end.wrapping_sub(self.head).min(self.capacity())
     }
 
-    /// Reserves up to `most` slots; returns the first index and the number, perhaps 0. One lane calls it; the others
-    /// [`accept`](Self::accept) the result.
+    /// Reserves up to `most` slots; returns the first index and the number, perhaps 0. For one lane; the others [`accept`](Self::accept) the result.
     ///
     /// # Errors
     ///
@@ -191,7 +190,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
                 continue;
             }
             let count = most.min(capacity - used);
-            // Each failure is another producer's success.
+            // Lock-free: each failure is another producer's success.
             if count == 0 || self.shared.reserved.exchange_if(begin, begin.wrapping_add(count)).is_ok() {
                 return Ok((begin, count));
             }

@@ -205,8 +205,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 
 #[doc(hidden)]
 impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Returns the payload from the next slot on. For lanes that share one end: each holds an equal copy of its state, one polls and
-    /// publishes.
+    /// Returns the payload from the next slot on. For lanes with equal copies of one end's state, of which one polls and publishes.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {

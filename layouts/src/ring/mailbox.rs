@@ -5,8 +5,8 @@
 //! 3. [`Reader::take_new`] returns each version at most once, with the number of skipped ones.
 //! 4. A writer that died while it wrote blocks no reader.
 //!
-//! It is a [`lossy`] ring of at least two slots of which only the newest is read. A reader is [`Busy`](LatestError::Busy) only if the
-//! writer wrote all slots while it read one, [`TRIES`] times in a row: more slots help.
+//! It is a [`lossy`] ring of at least two slots. A read returns [`Busy`](LatestError::Busy) only if the writer wrote all slots during each of
+//! [`TRIES`] attempts: more slots help.
 //!
 //! ```
 //! use ringmem_layouts::ring::mailbox::{LatestError, Mailbox, New};
@@ -77,7 +77,7 @@ pub struct New<T> {
     pub version: u64,
     /// The value.
     pub value: T,
-    /// Versions between the last one seen, or found on attaching, and this one.
+    /// Versions skipped since the last one seen, or since attaching.
     pub skipped: u64,
 }
 
@@ -87,7 +87,7 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
     }
 }
 
-/// With one slot, a writer that died while it wrote would leave nothing to read.
+/// With one slot, a writer that died while writing would leave no value.
 fn capacity_of(layout: RingLayout) -> Result<u64, AttachError> {
     match layout.capacity() {
         1 => Err(AttachError::Capacity { got: 1 }),
@@ -197,7 +197,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Self(ring)
     }
 
-    /// Returns the latest value and its version, seen before or not.
+    /// Returns the latest value, new or not, and its version.
     ///
     /// # Errors
     ///
@@ -243,7 +243,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(New { version, value, skipped })
     }
 
-    /// Returns whether the announced writer was dropped; its last value can still be read.
+    /// Returns whether the announced writer was dropped; its last value remains.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.0.is_disconnected()
@@ -306,7 +306,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
         Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
     }
 
-    /// Returns the writer and a reader; clone the reader for more. When all are dropped, the mailbox, with its value, can be split again.
+    /// Returns the writer and a reader, which can be cloned. After all are dropped, the mailbox, with its value, can be split again.
     pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))
@@ -323,7 +323,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 }
 
-/// Allocates a mailbox; its writer and reader share ownership. Clone the reader for more.
+/// Allocates a mailbox; its writer and its cloneable reader share ownership.
 ///
 /// ```
 /// let (mut writer, mut reader) = ringmem_layouts::ring::mailbox::channel::<u64>();

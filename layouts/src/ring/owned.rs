@@ -2,7 +2,7 @@
 //!
 //! 1. The last end drops the ring and its remaining values.
 //! 2. The reference count changes only when an end is cloned or dropped.
-//! 3. It has the operations of its kind, and others through [`Owned::with`], which lets no borrow of the ring escape.
+//! 3. Operations without a method here go through [`Owned::with`].
 //!
 //! ```
 //! use ringmem_layouts::ring::spsc;
@@ -44,14 +44,14 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 /// let (producer, _consumer) = spsc::bounded::<u32>(4);
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
-// Implemented for every lifetime, not only `'static`: the state of an `async` block has fresh lifetimes, about which the compiler knows
-// nothing when it checks `Send`. So only `end` and `with` have this bound.
+// Implemented for every lifetime, not only `'static`, and only `end` and `with` have the bound: the compiler checks `Send` of an `async` block with
+// fresh lifetimes.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
 }
 
-/// A ring end that shares ownership of its ring. The lifetime of `E`, the bare end, stands for the ring's.
+/// A ring end that shares ownership of its ring. The lifetime of the bare end `E` is a placeholder.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpsc;
@@ -208,7 +208,7 @@ impl<E: Bounded> Owned<E> {
         self.end.capacity()
     }
 
-    /// Returns the number of values, as far as this end knows; bytes with their lengths for [`framed`].
+    /// Returns the number of values known to this end; for [`framed`], bytes with lengths.
     #[must_use]
     pub fn len(&self) -> usize {
         self.end.len()
@@ -242,7 +242,7 @@ impl<E: End> End for Owned<E> {
         self.end.is_disconnected()
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
-        // The wait word is in the ring, which must outlive `after`.
+        // The ring, which has the wait word, must outlive `after`.
         let Self { end, ring } = self;
         end.leave(after);
         drop(ring);
@@ -320,7 +320,7 @@ impl<E, F> PartialEq<Owned<F>> for Owned<E> {
 impl<E> Eq for Owned<E> {}
 
 impl<E> Owned<E> {
-    /// Returns the bare end for an operation that lets no borrow of the ring escape.
+    /// Returns the bare end; no borrow of the ring may escape the operation.
     pub(super) const fn bare_mut(&mut self) -> &mut E {
         &mut self.end
     }

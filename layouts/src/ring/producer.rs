@@ -117,7 +117,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.port.wait_words()
     }
 
-    /// Returns the number of messages in the ring, including an unfinished batch; at most the capacity.
+    /// Returns the number of messages, with those of an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.tail.wrapping_sub(self.polled()).min(self.capacity())
@@ -207,8 +207,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 
 #[doc(hidden)]
 impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
-    /// Returns the consumer's index in memory. For lanes that share one end: each holds an equal copy of its state, one polls and
-    /// publishes.
+    /// Returns the consumer's index in memory. For lanes with equal copies of one end's state, of which one polls and publishes.
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {

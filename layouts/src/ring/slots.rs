@@ -36,7 +36,7 @@ pub struct Slot<W, C> {
 }
 
 impl<W, C> Slot<W, C> {
-    /// Returns a slot in which nothing was stored: the word is 0.
+    /// Returns an unused slot, with word 0.
     pub const fn new(zero: W, cell: C) -> Self {
         Self { word: zero, cell }
     }
@@ -137,7 +137,7 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
-    /// The capacity less one: another value in a loop costs a register, even if only a cold path uses it.
+    /// The capacity less one; another value would cost a register in loops.
     #[inline(always)]
     pub(super) const fn mask(&self) -> u64 {
         self.mask
@@ -167,8 +167,8 @@ impl<'a, C> Slots<'a, C> {
         _ => None,
     };
 
-    /// Prefetches a slot after `index`, the first of `ready`: prefetched lines come from the other core in parallel. Only a ready slot: the
-    /// line of another would be taken from the other end.
+    /// Prefetches a slot after `index`, the first of `ready`: lines then come from the other core in parallel. Other slots' lines belong to the other
+    /// end.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
         if let Some(ahead) = const { Self::AHEAD }

@@ -1,11 +1,9 @@
 //! Streams of bytes: the ends of an SPSC ring of `u8` as readers and writers, of `std::io` (feature `std`) and of `embedded-io`.
 //!
-//! 1. A reader returns `Ok(0)`, the end of the stream, when the producer was dropped and all its bytes were read. A writer fails with `BrokenPipe`
-//!    once the consumer was dropped.
-//! 2. The traits of `std::io` do not block here: reading from an empty ring and writing to a full one fail with `WouldBlock`. The ends of
-//!    `ringmem::wait` block.
-//! 3. The traits of `embedded-io` block by contract: these ends poll in a loop until the other end moves. Where that is not possible, as in an
-//!    interrupt, call `read_ready` or `write_ready` first.
+//! 1. A reader returns `Ok(0)` after the producer was dropped and all its bytes were read. A writer fails with `BrokenPipe` after the consumer was
+//!    dropped.
+//! 2. The traits of `std::io` do not block: they fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
+//! 3. The traits of `embedded-io` block by contract: these ends poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
 //! 4. An index outside the ring is `InvalidData`.
 //!
 //! Messages with boundaries go through [`framed`](super::framed).
@@ -63,7 +61,7 @@ pub trait ReadBytes: End {
         if read != Ok(0) || into.is_empty() {
             return Some(read);
         }
-        // Once the end is seen as closed, the last bytes that it published are visible.
+        // A closed end's last bytes are visible.
         self.is_disconnected().then(|| self.read_some(into))
     }
 }
@@ -124,7 +122,7 @@ impl<E: ReadBytes> ReadBytes for &mut E {
     }
 }
 
-/// Calls a macro with the ends that are streams: condition, then generics and type of the writer and of the reader.
+/// Calls a macro for the stream ends: condition, then generics and type of writer and reader.
 #[cfg(any(feature = "std", feature = "embedded-io"))]
 macro_rules! for_each_end {
     ($streams:ident) => {

@@ -1,10 +1,8 @@
-//! Views of waiting messages: of a [`Consumer`] through `&self`, and for changes in place through `&mut self`.
+//! Views of a [`Consumer`]'s waiting messages: shared through `&self`, mutable through `&mut self`.
 //!
-//! 1. A view takes no message. The messages remain in the ring, and a change is what the next `pop` returns.
-//! 2. A message is the consumer's from its publication to its release, so no producer accesses it meanwhile. Both borrow the consumer, so nothing
-//!    is released during a view.
-//! 3. A view through `&self` polls and caches nothing: the next `pop` may poll again. Where several consumers compete ([`mpmc`](super::mpmc))
-//!    there are no views.
+//! 1. A view takes no message: the next `pop` returns it, with its changes.
+//! 2. A message is the consumer's from its publication to its release. Views borrow the consumer, so nothing is released meanwhile.
+//! 3. A view through `&self` caches no poll: the next `pop` may poll again. [`mpmc`](super::mpmc) rings have no views.
 
 use super::chunk::Chunk;
 use super::consumer::Consumer;
@@ -62,8 +60,8 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         Ok(unsafe { &mut *self.place(self.head) })
     }
 
-    /// Returns the waiting messages in place, oldest first: of `mpsc` those before the next slot that is not published or was given up. Empty also
-    /// if the ring is corrupt, which `pop` reports.
+    /// Returns the waiting messages in place, oldest first: in `mpsc` up to the next slot that is unpublished or was given up. A corrupt ring, which
+    /// `pop` reports, yields none.
     ///
     /// ```
     /// use ringmem_layouts::ring::spsc;
@@ -108,7 +106,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
-    /// Returns all waiting messages in place, as two runs: before the wrap and after it. None is taken.
+    /// Returns all waiting messages in place, as two runs: before the wrap and after it.
     ///
     /// # Errors
     ///
@@ -181,7 +179,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
         Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset)) })
     }
 
-    /// Returns the messages in place, one after the other, to be changed.
+    /// Returns the messages in place, to be changed.
     ///
     /// ```
     /// use ringmem_layouts::ring::spsc::Ring;

@@ -2,9 +2,9 @@
 //!
 //! 1. Every message is popped once, in order and with its length, which may be 0.
 //! 2. Messages are 8-byte aligned.
-//! 3. The largest message, [`Producer::largest`], fits an empty ring at every position. A longer one returns [`PushError::TooLarge`].
+//! 3. A message of up to [`Producer::largest`] fits an empty ring at every position.
 //! 4. Wait-free: every operation on one message takes a bounded number of steps.
-//! 5. A length is read once and checked before any byte is read: [`PopError::BadFrame`].
+//! 5. A length is read once, and checked before a byte of the message is read.
 //! 6. A dropped or forgotten grant publishes nothing; an unreleased message stays.
 //!
 //! `free`, `available` and `len` are bytes, including lengths and padding.
@@ -38,9 +38,8 @@
 //! | | length / 8, rounded up | the message; the padding of its last word is unspecified |
 //! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!
-//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. With `n` of half the capacity this
-//! always fits; one word more may not. A marker is published with its frame and skips less than half of the ring; any other marker is
-//! corrupt.
+//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. With `n` of half the capacity this always fits.
+//! A marker is published with its frame and skips less than half of the ring; any other is corrupt.
 //!
 //! # Orderings
 //!
@@ -106,7 +105,7 @@ const fn largest(capacity: u64) -> u64 {
     capacity * (WORD as u64 / 2) - WORD as u64
 }
 
-/// Words of a frame of at most the largest message, so nothing overflows.
+/// Words of a frame; cannot overflow up to the largest message.
 #[inline(always)]
 const fn frame(bytes: u64) -> u64 {
     (bytes + 2 * WORD as u64 - 1) / WORD as u64

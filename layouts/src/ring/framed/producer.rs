@@ -52,8 +52,8 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(())
     }
 
-    /// Pushes copies of `messages` up to the first that fails, and publishes them together, also if the iterator panics; returns the number
-    /// pushed and the first error.
+    /// Pushes copies of `messages` up to the first error, and publishes them together, also if the iterator panics; returns their number and the
+    /// error.
     ///
     /// # Errors
     ///
@@ -96,13 +96,13 @@ impl<'a, M: Machine> Producer<'a, M> {
         BatchProducer { producer: self, slack: every.max(1) - 1 }
     }
 
-    /// The index of a frame, which ends before the wrap and the consumer's first word.
+    /// Returns the index of a frame that ends before the wrap and the consumer's first word.
     #[inline(always)]
     fn make_room(&mut self, len: usize) -> Result<u64, PushError> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
         }
-        // `len` is small from here: nothing overflows.
+        // From here `len` is small: no overflow.
         let words = frame(len as u64);
         let before_wrap = self.slots.before_wrap(self.index, u64::MAX);
         let skipped = if words > before_wrap { before_wrap } else { 0 };
@@ -202,13 +202,13 @@ impl<M: Machine> Grant<'_, '_, M> {
         self.len == 0
     }
 
-    /// Returns the cell of the granted bytes from `8 * place`, for machines whose cells are not plain bytes.
+    /// Returns the cell at byte `8 * place` of the grant, for machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.producer.slots.at(self.start.wrapping_add(1 + place as u64)))
     }
 
-    /// Publishes a message of the first `used` bytes, at most all, at once or with its batch.
+    /// Publishes the first `used` bytes, at most all, as a message, at once or with its batch.
     #[inline]
     pub fn commit(self, used: usize) {
         self.producer.fill(self.start, used.min(self.len));
@@ -240,8 +240,8 @@ where
     }
 }
 
-/// Publishes every `every` messages, when the ring looks full, when the consumer has run dry, on [`flush`](Self::flush) and on drop. It has
-/// no time limit: flush before you wait.
+/// Publishes every `every` messages, if the ring looks full or the consumer has run dry, on [`flush`](Self::flush) and on drop. Flush before you
+/// wait.
 ///
 /// If it is forgotten, the producer's next publish publishes the rest.
 ///

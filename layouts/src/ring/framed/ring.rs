@@ -36,7 +36,7 @@ pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 #[cfg(feature = "alloc")]
 pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
 
-/// A ring whose 8-byte words are in `S`: in the ring itself ([`Ring`]), borrowed, or boxed.
+/// A ring with its words in `S`: inline ([`Ring`]), borrowed or boxed.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -126,7 +126,7 @@ pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 // SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
 
-/// Has its messages' ABI: others may attach to a ring in one piece.
+/// Has the messages' ABI, because others may attach to the ring.
 const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
     let mut header = RingHeader::inline(RingFlags::FRAMED, words, WORD, offset, start);
     header.constants.abi = HostWord::new(abi_of::<u64>());
@@ -178,7 +178,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 
-    /// Returns both ends. When both are dropped, the ring can be split again, with its remaining messages.
+    /// Returns both ends. After both are dropped, the ring can be split again, with its messages.
     pub fn split(&mut self) -> (Producer<'_, Host>, Consumer<'_, Host>) {
         let Self { header, words } = &*self;
         let (slots, capacity) = slots_of(words);
@@ -220,8 +220,7 @@ impl Boxed {
     }
 }
 
-/// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership. A message takes its bytes, rounded up to
-/// 8, and 8 for its length; the largest is half of the capacity, less 8.
+/// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership. A message takes its bytes, rounded up to 8, plus 8.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);
@@ -239,7 +238,7 @@ pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
     Boxed::with_capacity(bytes).into_ends()
 }
 
-// An end can move to another thread but is neither shared nor cloned.
+// Ends can move to another thread, but not be shared or cloned.
 static_assertions::assert_impl_all!(Producer<'static, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Host>: Sync, Clone);

@@ -8,7 +8,7 @@
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
 //! | `lap(i + capacity) << 1`, or later | past `i`: its message was taken, or its producer gave the slot up |
 //!
-//! Slots are contiguous. A line for each, or adjacent indices in different lines, was measured and not faster.
+//! Slots are contiguous: padding or spreading them over lines measured no faster.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -112,7 +112,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
     }
 
-    /// Rejects words of wrong laps, which a handle would skip one by one, practically forever. Handles may be active.
+    /// Rejects words of wrong laps, which a handle would skip one by one. Handles may be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
@@ -182,7 +182,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     #[inline(always)]
     pub(in crate::ring) const fn is_before(&self, word: u64, other: u64) -> bool {
-        // Words wrap as the index does.
         (word.wrapping_sub(other) as i64) < 0
     }
 
@@ -192,7 +191,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
-            // In this order the compiler sees the constant 1.
+            // This order shows the compiler the constant 1.
             let rest = (most - 1).min(self.capacity() - 1);
             Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
         } else if self.is_before(word, wanted(index)) {
@@ -202,8 +201,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// Where a consumer continues after a slot that was given up. No message is more than a capacity before the tail: a slot is not claimed
-    /// again before it is free.
+    /// Where a consumer continues after a slot that was given up: no message is more than a capacity before the tail.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);
@@ -303,8 +301,7 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     Ok(())
 }
 
-/// Waits longer each time another handle wins: an immediate retry would take the lines from the winner. Not the first time: an idle
-/// handle's hint is stale without contention.
+/// Waits longer each time another handle wins, so as not to take the winner's lines. The first loss does not wait: an idle handle's hint is stale.
 pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
@@ -318,8 +315,8 @@ impl Backoff {
     }
 }
 
-/// Claims indices of `word`, first from `hint`, its last known value: reading the slot before the exchange takes the word's line once, or
-/// not at all if there is nothing. Past an index that was given up, the word advances to `after`.
+/// Claims indices of `word`, first from `hint`, its last known value. Reading the slot first leaves the word's line alone if nothing is ready. Past
+/// an index that was given up, the word advances to `after`.
 #[inline(always)]
 pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
@@ -393,7 +390,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
         consumer.turns().len().min(most)
     }
 
-    /// Skips slots that were given up, as `next` does. Slots that a forgotten batch took wait for `next`: a word must not be released twice.
+    /// Skips slots that were given up. Slots of a forgotten batch wait for `next`: a word must not be released twice.
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
         let turns = consumer.turns();
         let mut index = consumer.head;
@@ -422,7 +419,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
             if turns.is_before(word, turns.full(consumer.head)) {
                 return Err(PopError::Empty);
             }
-            // Such a slot is already free for the next lap: release the taken slots first, in order.
+            // Already free for the next lap: release the taken slots first, in order.
             Self::release(consumer);
             consumer.head = turns.after_given_up(consumer.head);
             consumer.state.released = consumer.head;
@@ -483,7 +480,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         self.state.released = index.wrapping_add(1);
     }
 
-    /// For `len` and hints only: the slots' words hand the slots over.
+    /// For `len` and hints only: words hand over the slots.
     #[inline(always)]
     fn tell(&self) {
         self.port.peer.consumer.head.store(self.head);

@@ -58,12 +58,12 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
             let index = head.wrapping_add(offset);
             slots.at(index).word.load() == full(index, capacity)
         };
-        // Loops, because a device would store an iterator in local memory.
+        // A device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // A producer may have left flags after a message that it never published, which the next message would publish.
+        // A producer that died may have left flags after an unpublished message; the next message would publish them.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
@@ -121,7 +121,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 }
 
-/// Consecutive messages from the head on with the flags of their indices are the consumer's.
+/// The consumer owns the flagged messages from the head on.
 pub struct Emptying {
     released: u64,
 }
@@ -149,7 +149,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
         let waiting = Self::waiting(consumer, most);
         if waiting == 0 && consumer.state.released != consumer.head {
-            // As in `release_kept`; the same store again does no harm.
+            // As in `release_kept`; a repeated store is harmless.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
         Ok((consumer.head, waiting))
@@ -192,7 +192,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
 }
 
 impl<T, M: Machine> Producer<'_, Flagged, T, M> {
-    /// Pushes the first of `values`, as many as fit, and publishes them together; returns how many.
+    /// Pushes the first of `values` that fit, and publishes them together; returns their number.
     ///
     /// # Errors
     ///
@@ -214,7 +214,7 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
 }
 
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
-    /// Pops values, as many as fit, and releases their slots together; returns how many.
+    /// Pops as many values as fit and releases their slots together; returns their number.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,
@@ -227,7 +227,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
         count as usize
     }
 
-    /// Returns whether the message `offset` after the next is available, if those before it are.
+    /// Returns whether message `offset` after the next is available, if its predecessors are.
     #[inline(always)]
     #[must_use]
     pub fn is_there(&self, offset: u64) -> bool {
@@ -254,7 +254,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     ///
     /// # Safety
     ///
-    /// Only this value is stored to this word, once, when every lane has written its slots and [set](Self::raise) their flags.
+    /// Only this value is stored to this word, once, after every lane has written its slots and [set](Self::raise) their flags.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {

@@ -4,8 +4,7 @@
 //! 2. For each reader, every message is either read once, in order and whole, or counted as lost: read + lost = written.
 //! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the message that it was overwriting.
 //!    [`Reader::latest`] retries [`TRIES`] times, then returns [`LatestError::Busy`].
-//! 4. Messages are copied word by word, never in place. With a malicious writer, a reader gets some message or an error, and stays within
-//!    the memory.
+//! 4. Messages are copied word by word. A malicious writer can cause any message or an error, but no access outside the ring.
 //!
 //! ```
 //! use ringmem_layouts::ring::lossy::{ReadError, Ring};
@@ -23,14 +22,13 @@
 //!
 //! # The protocol
 //!
-//! `producer.tail` is the index of the next message; `consumer.head` is the constant first index. A slot is a word `sequence` and the
-//! payload in words, zero-padded.
+//! `producer.tail` is the next index; `consumer.head` is the constant first index. A slot is a word `sequence` and the payload in zero-padded words.
 //!
 //! To write message `i`: store `i + 1` to its slot's `sequence`, then each word of payload with release, then publish `tail`. To read it
 //! once `tail` has passed it: load each word of payload with acquire, then check that `sequence` is still `i + 1`.
 //!
-//! A seqlock stores the sequence twice; here `tail` is the second store. A reader that has acquired a tail past `i` sees all of message
-//! `i`, or a word of a later one, which makes the later `sequence` visible. So a slot may hold any bytes before its first message.
+//! A seqlock stores the sequence twice; here `tail` is the second store. After acquiring a tail past `i`, a reader sees all of message `i`, or a word
+//! of a later one and with it the later `sequence`. So a slot may initially hold any bytes.
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|

@@ -13,7 +13,7 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 /// Attempts of [`Reader::latest`] before [`LatestError::Busy`].
 pub const TRIES: u32 = 128;
 
-/// Reads each message once, or counts it as lost. Any number per ring; a clone continues from the same message.
+/// Reads each message once, or counts it as lost. Any number per ring; a clone starts at the same message.
 ///
 /// ```
 /// use ringmem_layouts::ring::lossy::{ReadError, Ring};
@@ -171,7 +171,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads messages, as many as fit; returns their number. The next call reports an overrun after the first of them.
+    /// Reads as many messages as fit; returns their number. The next call reports an overrun after the first of them.
     ///
     /// # Errors
     ///
@@ -199,8 +199,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(count)
     }
 
-    /// Skips all but the newest `keep` messages, which then count neither as read nor as lost; returns the number skipped. Recovers from
-    /// [`Corrupt`].
+    /// Skips all but the newest `keep` messages; returns the number skipped, which is not counted as lost. Recovers from [`Corrupt`].
     pub fn skip(&mut self, keep: u64) -> u64 {
         self.tail = self.poll();
         let ahead = self.tail.wrapping_sub(self.head);

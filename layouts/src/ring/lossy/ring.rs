@@ -37,7 +37,7 @@ pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
 #[cfg(feature = "alloc")]
 pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 
-/// A ring whose slots are in `S`, as [`words`]: in the ring itself ([`Ring`]), borrowed, or boxed.
+/// A ring with its slots in `S`, as [`words`]: inline ([`Ring`]), borrowed or boxed.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -113,8 +113,7 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 /// writer.push(7);
 /// assert_eq!(reader.pop(), Ok(7));
 /// ```
-// INVARIANT: no byte is padding, so that all stay initialised when it is moved: every type in it has alignment 1, and a `RingMessage` has
-// no padding.
+// INVARIANT: no byte is padding, so all stay initialised in a move: every type in it has alignment 1, and a `RingMessage` has no padding.
 #[repr(C, align(8))]
 pub struct Inline<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
 
@@ -174,7 +173,7 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
 }
 
 impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
-    /// Returns an empty ring over as many slots as these words hold, zeroed.
+    /// Returns an empty ring over the slots that these words hold, zeroed.
     ///
     /// # Errors
     ///
@@ -198,8 +197,8 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         Ok(Self { header, words, _messages: PhantomData })
     }
 
-    /// Returns the writer and a reader at the oldest message; clone the reader for more. When all are dropped, the ring can be split again,
-    /// with its remaining messages.
+    /// Returns the writer and a reader, at the oldest message, which can be cloned. After all are dropped, the ring can be split again, with its
+    /// messages.
     pub fn split(&mut self) -> (Writer<'_, T, Host>, Reader<'_, T, Host>) {
         let Self { header, words, .. } = &*self;
         let (slots, count) = slots_of(words);
@@ -240,8 +239,7 @@ impl<T: RingMessage> Boxed<T> {
     }
 }
 
-/// Allocates a ring of at least `capacity` messages (the next power of two); its writer and reader share ownership. Clone the reader for
-/// more.
+/// Allocates a ring of at least `capacity` messages (the next power of two); its writer and its cloneable reader share ownership.
 ///
 /// ```
 /// let (mut writer, mut reader) = ringmem_layouts::ring::lossy::bounded::<u64>(100);

@@ -153,8 +153,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     }
 }
 
-/// Publishes every `every` messages, on [`flush`](Self::flush) and on drop. It does not notice readers that have run dry: flush before you
-/// wait.
+/// Publishes every `every` messages, on [`flush`](Self::flush) and on drop, even if readers have run dry: flush before you wait.
 ///
 /// If it is forgotten, the writer's next publish publishes the rest.
 ///

@@ -1,8 +1,7 @@
 //! An SPSC ring with an untrusted peer: a process that may write anything at any time.
 //!
-//! 1. Constants and an end's own index are read on attaching only, checked and kept.
-//! 2. The other end's index is read once per operation; beyond the capacity it is [`Corrupt`]. Any other is accepted: messages are any
-//!    bytes, which are valid for a [`RingMessage`].
+//! 1. Constants and an end's own index are read and checked on attaching only.
+//! 2. The other end's index is read once per operation; beyond the capacity it is [`Corrupt`]. Any bytes are a valid [`RingMessage`].
 //! 3. Payload is copied by relaxed atomic accesses; a reference to it would be undefined behaviour.
 //!
 //! The layout is that of [`spsc`](super), which the other end may use.
@@ -87,7 +86,7 @@ impl<'a, T: RingMessage> Producer<'a, T> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pushes the first of `values`, as many as fit, and publishes them together; returns how many.
+    /// Pushes the first of `values` that fit, and publishes them together; returns their number.
     ///
     /// # Errors
     ///
@@ -136,7 +135,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pops values, as many as fit, and releases their slots together; returns how many.
+    /// Pops as many values as fit and releases their slots together; returns their number.
     ///
     /// # Errors
     ///
@@ -214,7 +213,7 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
     }
 }
 
-/// Bytes before a slot's first whole word; equal at both ends, because rings are 128-byte aligned.
+/// Bytes before a slot's first whole word; equal at both ends of a 128-byte aligned ring.
 #[inline(always)]
 fn before_words<T>(slot: *mut u8) -> usize {
     if size_of::<T>().is_multiple_of(8) { 0 } else { (slot.addr().wrapping_neg() & 7).min(size_of::<T>()) }
