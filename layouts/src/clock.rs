@@ -1,13 +1,11 @@
 //! Hybrid logical clocks: timestamps that follow physical time and stay unique and ordered if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word shared by threads and processes. All its stamps differ. A call that happens before another gets the
-//!    smaller stamp.
+//! 1. [`HybridClock`] is one word shared by threads and processes. Its stamps differ, and a call that happens before another gets the smaller one.
 //! 2. [`tick`] is the same step for a single owner.
 //! 3. Time is always an argument, in microseconds.
 //! 4. Stamps do not synchronise memory.
 //!
-//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter in the bits below the time: one comparison orders two
-//! stamps, and a full counter carries into the time.
+//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter in the bits below the time; a full counter carries into the time.
 
 mod stamp;
 
@@ -40,14 +38,14 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 ///
 /// # Why stamps are unique
 ///
-/// Two operations change the word: an addition of 1, and a compare-exchange from below a floor to that floor. Both increase it, so its
-/// values rise strictly in modification order. Each stamp is the value left by one change, and each change belongs to one call. A call that
-/// happens before another changes the word first. (Wrapping takes 2^60 stamps after [`LAST_US`], or a foreign write.)
+/// Two operations change the word: an addition of 1, and a compare-exchange from below a floor to that floor. Both increase it. Each stamp is the
+/// value left by one change of one call, and a call that happens before another changes the word first. (Wrapping takes 2^60 stamps after
+/// [`LAST_US`], or a foreign write.)
 ///
 /// # How far stamps run ahead of the time
 ///
-/// A skipped value lies below its call's floor. So above the greatest time passed to a call, and above merged stamps, lie only consecutive
-/// issued stamps, 4096 per microsecond. A clock ticked faster than that runs ahead by the excess, until the time catches up.
+/// Skipped values lie below a floor, so above the greatest time or merged stamp all values are issued. A clock ticked more than 4096 times per
+/// microsecond runs ahead by the excess, until the time catches up.
 ///
 /// ```
 /// use ringmem_layouts::HostWord;
@@ -91,8 +89,7 @@ impl<W: RmwWord> HybridClock<W> {
     ///
     /// # Errors
     ///
-    /// [`Drift`] if `remote` is more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]: one wrong clock would move all others
-    /// forward permanently.
+    /// [`Drift`] if `remote` is more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]: one wrong clock would advance all others.
     #[inline]
     pub fn merge(&self, remote: Stamp, now_us: u64, most_ahead_us: u64) -> Result<Stamp, Drift> {
         if remote.physical_us() > now_us.saturating_add(most_ahead_us).min(LAST_US) {
@@ -108,7 +105,7 @@ impl<W: RmwWord> HybridClock<W> {
         Stamp::from_bits(self.last.load())
     }
 
-    /// Adds first: if the time has not advanced, one access to the contended line suffices.
+    /// Adds first: one access to the line if the time has not advanced.
     #[inline]
     fn above(&self, floor: u64) -> Stamp {
         let mut given = self.last.fetch_add(1).wrapping_add(1);

@@ -2,7 +2,7 @@
 //!
 //! 1. The host writes the first line, one lane the second; before a launch the host resets both.
 //! 2. [`HostSide`] and [`DeviceSide`] store to their own line only; other code sees [`ReadOnly`] words.
-//! 3. Values are single words, so none tears. Several are not from one instant.
+//! 3. Single words never tear; several are not from one instant.
 //!
 //! With 128-byte cache lines the two sides share one line: correct, but slower.
 
@@ -67,8 +67,8 @@ pub struct ControlBlock<W = u64> {
     pub command_seen: W,
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device.
     pub error: W,
-    /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the batch in progress; exact if the
-    /// kernel is idle, paused or has exited, except after a panic or an ended epoch.
+    /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the current batch; exact if the kernel is idle,
+    /// paused or has exited, except after a panic or an ended epoch.
     pub processed: W,
     /// Messages of the last batch that are not counted in `processed`. Device.
     pub in_flight: W,
@@ -134,7 +134,7 @@ impl ControlBlock<u64> {
         State::from_word(self.state)
     }
 
-    /// Returns the epoch of `state`: not `epoch` if the kernel has not started or was abandoned.
+    /// Returns the epoch of `state`; differs from `epoch` before the start or after the kernel was abandoned.
     #[must_use]
     pub const fn kernel_epoch(&self) -> u32 {
         (self.state >> 32) as u32

@@ -61,7 +61,7 @@ impl Default for AbiHash {
 ///
 /// # Safety
 ///
-/// Any bytes are a valid value, and evaluating `DESCRIPTOR` fails unless every byte belongs to a number: there is no padding.
+/// Any bytes are a valid value, and evaluating `DESCRIPTOR` fails unless every byte belongs to a number.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a type that host and device share",
     label = "has no layout",

@@ -1,7 +1,7 @@
 //! [`Dump`]: a readable report of a kernel's state.
 //!
 //! 1. A dump holds values that were read earlier, not at one instant.
-//! 2. Its last line is a [`Conclusion`]: the first variant that matches, facts before guesses.
+//! 2. Its last line is the first matching [`Conclusion`], facts before guesses.
 //! 3. Rings of the kernel's own are shown next to the host's: [`Twins`].
 
 use core::fmt;
@@ -37,7 +37,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// Reads a valid header's indices, consistent unless the consumer advances during each of a few attempts.
+    /// Reads a valid header's indices; inconsistent only if the consumer advances during every attempt.
     #[must_use]
     pub fn of<W: Word>(header: &RingHeader<W>) -> Self {
         let capacity = header.constants.capacity.load();
@@ -175,7 +175,7 @@ pub enum Conclusion {
     Corrupt(Side),
     /// The kernel has written nothing yet.
     NotStarted,
-    /// The heartbeat is stale with messages in flight: the kernel hangs in the handler or soon after.
+    /// The heartbeat is stale with messages in flight: the kernel hangs in or after the handler.
     StuckInHandler {
         /// Messages taken and not yet counted.
         in_flight: u64,

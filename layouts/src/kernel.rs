@@ -92,7 +92,7 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
     }
 }
 
-/// A kernel that pops messages `I` from one ring, pushes answers `O` to another, and accesses no other memory.
+/// A kernel that pops messages `I` from one ring and pushes answers `O` to another.
 ///
 /// ```
 /// use ringmem_layouts::kernel::Persistent;
@@ -178,7 +178,7 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
 )]
 pub unsafe trait Argument: Copy + 'static {
-    /// Whether a kernel with it is resident: runs until commanded to leave.
+    /// Whether a kernel with it is resident: runs until commanded to exit.
     const STAYS: bool = false;
 
     /// Converts to the word passed.

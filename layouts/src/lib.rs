@@ -1,8 +1,8 @@
 //! Layouts and protocols that a CPU and a GPU share while a kernel keeps running. The same code compiles for host and device, without `std`
 //! and allocator.
 //!
-//! Use this crate alone for `no_std` rings between threads, in a microcontroller or in a kernel. Use `ringmem` for memory, streams and
-//! channels on the host, and `ringmem-kernels` to write kernels. To share a struct of your own, derive [`SharedLayout`]:
+//! Use this crate alone for `no_std` rings between threads, in a microcontroller or in a kernel; `ringmem` for memory, streams and channels on the
+//! host; `ringmem-kernels` to write kernels. To share your own struct, derive [`SharedLayout`]:
 //!
 //! ```
 //! use ringmem_layouts::{Layout, RingMessage, SharedLayout};
@@ -18,13 +18,12 @@
 //! # Rules of a layout
 //!
 //! 1. A layout is a `#[repr(C)]` struct in plain source code.
-//! 2. Memory that another agent writes contains 64-bit [`Word`]s only: a plain read of bytes that may be written concurrently is undefined
-//!    behaviour.
+//! 2. Memory that another agent writes contains 64-bit [`Word`]s only: plain reads of it would be undefined behaviour.
 //! 3. All-zero bytes are a valid, empty value, and any bytes are a valid value. Attaching checks their meaning.
 //! 4. Each cache line has one writer, named in the field's documentation. Padding is a named field.
 //! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only.
-//! 6. The compiler checks each layout on every target: size, alignment, offset and type of each field, and that no padding and no field is
-//!    missing. [`SharedLayout`] derives this; the structs of this crate have a table ([`layout_table!`]).
+//! 6. The compiler checks each layout on every target: size, alignment, absence of padding, and offset and type of each field. [`SharedLayout`]
+//!    derives this; the structs of this crate have a table ([`layout_table!`]).
 //! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image whose combined
 //!    hash differs. [`layout_set!`] combines layouts.
 //!

@@ -2,7 +2,7 @@
 //!
 //! 1. [`Word`] and [`SlotCell`] are the only access to shared memory, so a model checker sees every access.
 //! 2. Only [`Word::publish_all`] makes writes visible to the other side.
-//! 3. The implementing type fixes the size of a word: a model checker's is larger.
+//! 3. The implementing type fixes a word's size: a model checker's is larger.
 
 use core::ptr::NonNull;
 
@@ -28,8 +28,8 @@ pub trait Machine {
     /// A cell for one payload.
     type Cell<T>: SlotCell<T>;
 
-    /// Translates a device address to a pointer to `bytes` bytes. Returns `None` if it is not aligned to `align`, or known to be unmapped
-    /// ([`Host`](crate::Host) does not know). The caller's protocol decides which accesses are allowed.
+    /// Translates a device address to a pointer to `bytes` bytes; `None` if misaligned for `align` or known to be unmapped ([`Host`](crate::Host)
+    /// does not know). The caller's protocol decides which accesses are allowed.
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>>;
 }
 
@@ -61,15 +61,15 @@ pub unsafe trait Word {
     fn load_acquire(&self) -> u64;
     /// Relaxed store.
     fn store(&self, value: u64);
-    /// Release store: on a device a full barrier at system scope, see [`Word::publish_all`].
+    /// Release store: on a device a full barrier at system scope.
     fn store_release(&self, value: u64);
     /// Makes all earlier writes visible to any agent that acquires one of these words, then stores the words.
     ///
-    /// On a device one fence and N relaxed stores, because each `st.release.sys` is a full barrier.
+    /// On a device this is one fence and N relaxed stores: each `st.release.sys` is a full barrier.
     fn publish_all<const N: usize>(words: [(&Self, u64); N]);
 }
 
-/// A word with read-modify-write operations, atomic within one coherence domain only, not between a CPU and a GPU over PCIe.
+/// A word with read-modify-write operations, atomic within one coherence domain, not over PCIe.
 ///
 /// # Safety
 ///
@@ -126,7 +126,7 @@ pub unsafe trait Counter: Word {
     fn add_release(&self, value: u64);
 }
 
-/// A cell for one payload; its closures let a model checker observe each access.
+/// A cell for one payload; closures let a model checker observe each access.
 ///
 /// # Safety
 ///

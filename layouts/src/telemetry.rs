@@ -110,8 +110,7 @@ impl<W: Word> Shared<W> {
     pub fn snapshot(&self) -> Result<TelemetryBuffer<u64>, Busy> {
         for _ in 0..TRIES {
             let sequence = self.sequence.load_acquire();
-            // SYNC POINT: fields seen. Each pairs with Recorder::publish: a reader that sees a field of a newer record sees its odd
-            // sequence in the second load below.
+            // SYNC POINT: fields seen. Each pairs with Recorder::publish: a reader of a newer field sees its odd sequence in the second load below.
             let snapshot = TelemetryBuffer {
                 sequence,
                 processed: self.processed.load_acquire(),

@@ -64,13 +64,13 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.epoch.load() == u64::from(self.epoch)
     }
 
-    /// Loads epoch and command without ordering, for [`is_news`](Self::is_news), so that other loads are in flight too.
+    /// Loads epoch and command without ordering, in parallel with other loads, for [`is_news`](Self::is_news).
     #[must_use]
     pub fn glance(&self) -> Glance {
         Glance { epoch: self.block.epoch.load(), command: self.block.command.load() }
     }
 
-    /// Returns whether a glance saw another epoch, or a command other than number `acted`. Then call [`is_current`](Self::is_current) and
+    /// Returns whether a glance saw another epoch or command than `acted`. If so, call [`is_current`](Self::is_current) and
     /// [`command`](Self::command), which acquire.
     #[must_use]
     pub fn is_news(&self, glance: Glance, acted: u32) -> bool {

@@ -87,8 +87,7 @@ impl<'a, W: Word> HostSide<'a, W> {
         Self { block, sequence: 0 }
     }
 
-    /// Sends a command; returns its sequence number. The kernel acts only on the last one: to send several, wait until each is
-    /// [`acknowledged`](Self::acknowledged).
+    /// Sends a command; returns its sequence number. The kernel acts only on the last: wait until each is [`acknowledged`](Self::acknowledged).
     pub fn command(&mut self, command: Command) -> u32 {
         // Never 0: no command yet.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);

@@ -1,8 +1,7 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
 //! 1. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
-//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental
-//!    corruption only: it is no signature.
+//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental corruption only.
 //!
 //! Source of the checksum: CRC-32C, Castagnoli's polynomial 0x1EDC6F41, as in RFC 3720 (iSCSI).
 

@@ -94,7 +94,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         let guard = Release(self.consumer);
         for _ in 0..count.min(self.count) {
             let cell = guard.0.slot(0);
-            // The index first: a value whose drop panics is not dropped again.
+            // The index first: no value is dropped twice after a panic.
             guard.0.head = guard.0.head.wrapping_add(1);
             // SAFETY: initialised and this end's; the index has passed it.
             cell.with_mut(|slot| unsafe { slot.drop_in_place() });
@@ -138,9 +138,9 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
     }
 }
 
-/// The messages of a chunk by value, in order. Messages that are not taken stay.
+/// The messages of a chunk by value, in order. Untaken messages stay.
 ///
-/// Each is released when taken. `for_each`, `fold` and methods that use them (`sum`, `count`) release all together at their end or panic.
+/// Each is released when taken; `for_each`, `fold` and methods that use them (`sum`, `count`) release all together at their end or panic.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;

@@ -6,8 +6,7 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant, also by a panic, gives up the unwritten ones;
-/// forgetting it stalls the ring.
+/// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant gives up unwritten slots; forgetting it stalls the ring.
 ///
 /// ```
 /// use ringmem_layouts::ring::mpmc::Ring;
@@ -74,7 +73,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         Ok(())
     }
 
-    /// Writes from an iterator while there are values and slots; returns the number written.
+    /// Writes values of an iterator while slots remain; returns the number written.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
         let before = self.written();
         let mut values = values.into_iter();
@@ -104,8 +103,8 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-/// Claims several slots at a time and publishes when they are full, when the consumers have run dry, on [`flush`](Self::flush) and on drop.
-/// It has no time limit: flush before you wait.
+/// Claims several slots at a time and publishes when all are written or the consumers have run dry, on [`flush`](Self::flush) and on drop. Flush
+/// before you wait.
 ///
 /// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones. Forgetting it stalls the ring.
 ///

@@ -39,8 +39,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         Ok(())
     }
 
-    /// Pushes the first of `values`, as many as fit into consecutive free slots, with one compare-exchange; returns how many. Fewer does
-    /// not mean that the ring is full.
+    /// Pushes the first of `values` that fit into consecutive free slots, with one compare-exchange; returns their number. Fewer does not mean a full
+    /// ring.
     pub fn push_slice(&mut self, values: &[T]) -> usize
     where
         T: Copy,
@@ -79,7 +79,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
             let look = |tail| match turns.look(tail, count, |index| turns.free(index)) {
                 Look::Claim(found) if found < count => {
                     if turns.header.producer.tail.load() != tail {
-                        // Others have claimed from here: a free slot may be unwritten, and later ones written.
+                        // Others claimed from here: a free slot may be unwritten, later ones written.
                         return Look::Passed;
                     }
                     free = found;
@@ -115,7 +115,7 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
         }
         let mut head = oldest;
         while let Err(found) = turns.header.consumer.head.compare_exchange(head, oldest.wrapping_add(1)) {
-            // Everything before it was given up: otherwise its slot could not have been claimed again.
+            // All before it were given up, or its slot could not have been claimed again.
             if oldest.wrapping_sub(found) as i64 <= 0 {
                 return None;
             }
