@@ -1,6 +1,6 @@
 //! The `ringmem` program as a function, so that a test can pass its own image.
 //!
-//! 1. Results are written to `out`. A failure is one line on `err` that begins with `ringmem:`, and so is a warning about the environment.
+//! 1. Results are written to `out`. A failure, or a warning about the environment, is one line on `err` that begins with `ringmem:`.
 //! 2. Exit codes: 0 success, 1 failure, 2 invalid arguments.
 //! 3. When [`run`] returns, no thread or kernel of the command is running.
 
@@ -182,7 +182,7 @@ pub fn run(
     };
     match outcome {
         Ok(()) => 0,
-        // The reader has closed the pipe; that is no failure.
+        // A closed pipe is no failure.
         Err(Failure::Print(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(failure) => {
             // If the error stream is closed too, the exit code reports the failure.
@@ -210,8 +210,7 @@ fn perform(command: Verb, image: &Image, terminal: Option<Terminal>, out: &mut d
     }
 }
 
-/// Removes the unfinished file of the running command and restores the terminal before a signal ends the process. No command can create another file
-/// after it.
+/// Removes the command's unfinished file and restores the terminal before a signal ends the process. Prevents new files.
 pub fn interrupted() {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     top::restore();
@@ -223,7 +222,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Escapes control characters in foreign text such as a file name, so that a terminal does not interpret them.
+/// Escapes control characters in foreign text such as a file name.
 fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

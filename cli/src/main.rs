@@ -24,13 +24,12 @@ fn main() -> ExitCode {
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
     let terminal = ringmem_cli::Terminal::of_stdout();
     let code = ringmem_cli::run(std::env::args_os(), &ringmem_kernels::IMAGE, terminal, &mut out, &mut err);
-    // A reader that has closed the pipe needs no more output.
+    // A closed pipe needs no more output.
     let _ = out.flush();
     ExitCode::from(code)
 }
 
-/// Removes unfinished files before a signal ends the program. Ignored signals stay ignored, as a shell or
-/// `nohup` requires.
+/// Removes unfinished files before a signal ends the program. Ignored signals stay ignored, as `nohup` requires.
 #[cfg(unix)]
 fn signals() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

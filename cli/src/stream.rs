@@ -96,7 +96,7 @@ impl Arguments {
         let chunk = self.chunk_size.next_multiple_of(PAGE).min(fitting).min(length.next_multiple_of(PAGE).max(PAGE));
         let chunks = length.div_ceil(chunk).max(1);
         let staging = self.staging.min(chunks);
-        // Two more than staging keep the kernel busy. More would only occupy more cache.
+        // Two more than staging keep the kernel busy; more would occupy cache.
         let slots = (room / chunk).min(staging + 2).min(chunks).min(self.ring_capacity);
         Ok(Shape { chunk, staging, slots })
     }

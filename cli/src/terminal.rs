@@ -31,7 +31,7 @@ pub(crate) fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Breaks long lines between words. The rest of a line begins below its second column, as in a table of labels and values.
+/// Breaks long lines between words; the rest of a line begins below its second column.
 pub(crate) struct Fit<'a> {
     out: &'a mut dyn Write,
     columns: usize,

@@ -1,8 +1,8 @@
 //! `kernels!`: the device entries, host functions, image and ABI of a list of kernels.
 //!
-//! 1. The expansion calls code that is generic over the machine with the machine and lanes of each side.
+//! 1. The expansion instantiates generic code with the machine and lanes of each side.
 //! 2. A kernel is a constant with the types of its messages or arguments. Constants and image exist on the host, entries on the device.
-//! 3. Function bodies and expressions are passed on unchanged: the compiler's errors point into them.
+//! 3. Function bodies and expressions pass unchanged, so the compiler's errors point into them.
 
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};

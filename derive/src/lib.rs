@@ -1,5 +1,4 @@
-//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them through its crates: the expansion refers to the crate that
-//! exported the macro.
+//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them through its crates, to which the expansions refer.
 #![deny(missing_docs, unsafe_code)]
 
 mod kernels;

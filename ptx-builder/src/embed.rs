@@ -8,8 +8,8 @@ use crate::{Builder, Compiler, Error};
 /// Compiles the package of the calling build script for the device, and writes the PTX to `name` in `OUT_DIR`. Cargo calls it again when a
 /// source file has changed.
 ///
-/// Without a compiler the file is empty, and a warning states what to install: the host backend needs no PTX, and a driver refuses an empty
-/// image. Does nothing in the build for the device.
+/// Without a compiler the file is empty, and a warning states what to install: the host backend needs no PTX; drivers refuse an empty image. Does
+/// nothing in the device build.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(Error::NoCompiler(_)) => {
             println!("cargo::warning=no PTX of {}: no compiler with the source of core", package.display());
             crate::INSTALL.lines().for_each(|line| println!("cargo::warning={line}"));
-            // A change of the source lets the next build search for a compiler again.
+            // A source change makes the next build search again.
             println!("cargo::rerun-if-changed={}", manifest.with_file_name("src").display());
             String::new()
         }

@@ -1,8 +1,8 @@
 //! Compiles a crate of GPU kernels in Rust to PTX, with rustc's NVPTX back end.
 //!
-//! 1. It finds a suitable compiler or reports what to install. It installs nothing.
+//! 1. It finds a suitable compiler or reports what to install.
 //! 2. It produces text for the driver or for `ptxas`, without linker, LLVM tools or CUDA.
-//! 3. Within a cargo build it uses its own target directory per compiler, so it does not wait for the outer build's lock.
+//! 3. Within a cargo build it uses a target directory per compiler, and so does not wait for the outer build's lock.
 //!
 //! A build script that compiles a crate's own kernels, for its source to include:
 //!

@@ -165,7 +165,7 @@ pub(super) struct Allocation<'a> {
     pub event: &'a Event,
 }
 
-/// Returns an address as a page has it: a number of JavaScript has 53 bits, and simulated devices have longer addresses.
+/// Formats an address for the page: JavaScript's numbers have 53 bits, addresses of simulated devices more.
 pub(super) fn hex(address: Option<u64>) -> Option<String> {
     address.map(|address| format!("{address:#x}"))
 }
@@ -174,7 +174,7 @@ fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, 
     hex(*address).serialize(serializer)
 }
 
-/// The fields that decide whether the rest can be read.
+/// The fields that determine whether the rest can be read.
 #[derive(Deserialize)]
 struct Head {
     version: Option<Value>,
@@ -274,7 +274,7 @@ impl Trace {
                     live.insert(event.block, blocks.len());
                     blocks.push(Allocation { begin: index, end: None, bytes: event.bytes.unwrap_or(0), event });
                 }
-                // The free of a block that the trace did not allocate has no effect.
+                // Frees of blocks allocated before the trace have no effect.
                 Kind::Free => {
                     if let Some(block) = live.remove(&event.block).and_then(|at| blocks.get_mut(at)) {
                         block.end = Some(index);

@@ -10,7 +10,7 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The data of the page. Blocks are columns of numbers, because a browser reads those quickly.
+/// The data of the page. Blocks are columns of numbers, for fast parsing.
 #[derive(Serialize)]
 struct Data<'a> {
     source: &'a str,
@@ -47,7 +47,7 @@ pub(super) fn page(document: &Document, source: &str) -> Result<Vec<u8>, serde_j
     let Document { taken_ns, pools, samples, trackers, managers, registries, traces } = document;
     let traces = traces.iter().map(Columns::of).collect();
     let data = Data { source, taken_ns: *taken_ns, pools, samples, trackers, managers, registries, traces };
-    // In JSON `<` occurs only within strings. Escaped, no text can end the script element or begin a comment.
+    // In JSON `<` occurs only within strings; escaped, it cannot end the script element or begin a comment.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let page = PAGE.replace("/* STYLE */", STYLE).replace("/* SCRIPT */", SCRIPT);
     let (before, after) = page.split_once("DATA").unwrap_or((&page, ""));
@@ -80,7 +80,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Returns the index of a text, which is added if it is new.
+/// Returns the index of a text; adds a new one.
 fn number<'a>(known: &mut HashMap<&'a str, i64>, texts: &mut Vec<&'a str>, text: Option<&'a str>) -> i64 {
     let Some(text) = text else { return -1 };
     *known.entry(text).or_insert_with(|| {

@@ -1,7 +1,7 @@
 //! Trace events in JSON, as Chrome and Perfetto read them: a slice for each block, and counters. Source: "Trace Event Format", Google.
 //!
-//! Each trace is a process. Slices of one thread must nest, so each block is on the first thread that is free. An event without a time is at
-//! one microsecond times its number.
+//! Each trace is a process. Slices of one thread must nest, so each block is on the first free thread. Event `n` without a time is at `n`
+//! microseconds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -83,7 +83,7 @@ impl Events {
         let mut bytes = 0;
         for (index, change) in changes.into_iter().enumerate() {
             bytes += change;
-            // Sums above the range of JSON's integers are of no real memory.
+            // No real memory exceeds JSON's integers.
             let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
             self.add(&json!({ "ph": "C", "pid": pid, "ts": time(index), "name": "bytes in use", "args": { "bytes": bytes } }))?;
         }

@@ -1,13 +1,13 @@
 //! [`Pickle`]: a writer of Python's pickle format, protocol 2, for dicts, lists, text and numbers.
 //!
-//! It uses only operations that the JavaScript reader of memory_viz knows. That reader passes all elements of an `APPENDS` as arguments of one
-//! call, so a list is written element by element. Source: the module `pickletools` of Python.
+//! It uses only operations that memory_viz's JavaScript reader supports. Lists are written element by element: that reader passes an `APPENDS` as the
+//! arguments of one call. Source: Python's module `pickletools`.
 
 use std::collections::HashMap;
 
 pub(super) struct Pickle {
     bytes: Vec<u8>,
-    /// Texts that were written before, by their number in the memo. A key occurs in every event.
+    /// Written texts by number in the memo; keys repeat in every event.
     memo: HashMap<String, u8>,
 }
 

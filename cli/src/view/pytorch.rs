@@ -1,7 +1,7 @@
 //! The form of `torch.cuda.memory._dump_snapshot`, which memory_viz shows.
 //!
-//! Each trace is a device, together with the pool of the same name; each other pool is a further device. A block outside all slabs is a segment
-//! of its own, because memory_viz requires a segment around every block. Streams are numbered from 1; 0 is an allocation without a stream.
+//! Each trace is a device, together with the pool of the same name; each other pool is a further device. A block outside all slabs is its own
+//! segment, because memory_viz requires one. Streams are numbered from 1; 0 means none.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::pickle::{Fields, Pickle};
 
 /// Addresses of blocks without one: above those of devices, and exact in JavaScript.
 const UNKNOWN: u64 = 1 << 50;
-/// The bits of longer addresses that are kept. Those of simulated devices have all 64 bits, and memory_viz calculates with 53.
+/// The bits kept of longer addresses: simulated devices use 64, memory_viz 53.
 const KEPT: u64 = (1 << 48) - 1;
 
 /// A device of the export.
@@ -24,7 +24,7 @@ struct Device<'a> {
     slabs: BTreeMap<u64, u64>,
 }
 
-/// The facts that a live block's frames are made of.
+/// The sources of a live block's frames.
 struct Owner<'a> {
     bytes: u64,
     name: Option<&'a str>,
@@ -152,7 +152,7 @@ impl<'a> Device<'a> {
                 let time = times.as_ref().and_then(|times| times.get(index)).map_or(index as u64, |time| time / 1000);
                 fields.field("time_us").number(time);
                 if action == "oom" {
-                    // The snapshot does not have it, and memory_viz formats it as a number.
+                    // Not in the snapshot; memory_viz formats it as a number.
                     fields.field("device_free").number(0);
                 }
                 frames(fields, Some(&Owner::of(event, bytes)));

@@ -1,7 +1,7 @@
 //! [`BufferReference`]: a range of elements of a registered buffer, sent instead of the elements.
 //!
-//! Every bit pattern is a value, all zero references nothing, and [`part`](BufferReference::part) validates it. It is untrusted: only its
-//! registry knows whether the buffer still exists and its length.
+//! Every bit pattern is a value, all zero references nothing, and [`part`](BufferReference::part) validates it. Only its registry can check the
+//! buffer's existence and length.
 
 use core::fmt;
 use core::ops::Range;
@@ -23,8 +23,7 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
-        /// 1: ownership moves to the receiver. Resolving the reference, possible once, releases the registration; the buffer is freed with
-        /// the receiver's lease.
+        /// 1: ownership moves to the receiver. Resolving it, possible once, releases the registration; the receiver's lease frees the buffer.
         const HANDED_OVER = 1;
     }
 }
