@@ -27,9 +27,9 @@ pub type HostWord = portable_atomic::AtomicU64;
 
 /// The host: an address is a pointer.
 ///
-/// On a microcontroller without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock; an interrupt
-/// handler that needs a lock held by the interrupted code deadlocks. Single-core programs enable its feature `unsafe-assume-single-core`:
-/// each access then disables interrupts, at three more instructions on a Cortex-M4.
+/// Without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock; an interrupt handler that needs a lock held by
+/// the interrupted code deadlocks. On a single core enable its feature `unsafe-assume-single-core`: each access then disables interrupts, for three
+/// more instructions on a Cortex-M4.
 ///
 /// ```
 /// use ringmem_layouts::{Host, Machine};

@@ -5,8 +5,8 @@
 /// **[`SharedLayout`](crate::SharedLayout) is the usual way.** Use `layout_table!` for a struct that is generic over its word, or to fix
 /// offsets in the source.
 ///
-/// The compiler rejects another size, alignment, offset or (exact) type, padding without a name, an omitted field, and a type that a device
-/// does not share (`bool`, `usize`, pointers).
+/// The compiler rejects another size, alignment, offset or (exact) type, unnamed padding, an omitted field, and an unshareable type (`bool`, `usize`,
+/// pointers).
 ///
 /// ```
 /// #[repr(C, align(16))]

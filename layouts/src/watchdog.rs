@@ -92,8 +92,7 @@ impl Watchdog {
         Self { stuck_after_ns, last: None }
     }
 
-    /// Checks a snapshot at `now_ns`. Time counts from the check that first saw this heartbeat, or from an earlier `now_ns` if the clock
-    /// steps back.
+    /// Checks a snapshot at `now_ns`. Time counts from the first check with this heartbeat, or an earlier `now_ns` if the clock steps back.
     pub fn check(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;

@@ -15,8 +15,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Publishes every `every` messages, earlier when the ring seems full or the consumer has run dry, on [`flush`](Self::flush) and on drop.
-/// It has no time limit: flush before you wait.
+/// Publishes every `every` messages, if the ring seems full or the consumer has run dry, on [`flush`](Self::flush) and on drop. Flush before you
+/// wait.
 ///
 /// If it is forgotten, the producer's next publish or drop publishes the rest.
 ///
@@ -61,7 +61,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
         K::fill(self.producer, value);
         let published = K::published(self.producer);
         let pending = self.producer.tail.wrapping_sub(published);
-        // At once when full, or both ends would wait for the messages of a forgotten batch. Relaxed: a hint only.
+        // At once when full, or both ends would wait for a forgotten batch. Relaxed: a hint only.
         if pending >= self.every || self.producer.free() == 0 || self.producer.port.own.consumer.head.load() == published {
             self.flush();
         }

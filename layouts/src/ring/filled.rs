@@ -1,7 +1,6 @@
-//! Rings that begin with values in them: from an array, a `Vec` or an iterator. `Extend` for writers that overwrite.
+//! Rings created from an array, a `Vec` or an iterator. `Extend` for writers that overwrite.
 //!
-//! A producer has no `Extend`, because a full ring can take no more: [`reserve`](super::Producer::reserve), then
-//! [`fill`](super::Grant::fill), returns the number of values that fit.
+//! Producers have no `Extend`: [`reserve`](super::Producer::reserve), then [`fill`](super::Grant::fill), returns the number of values that fit.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 #[cfg(feature = "alloc")]

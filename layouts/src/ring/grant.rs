@@ -27,8 +27,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Slots to be written in place, in order. Dropping the grant publishes the written slots, also on a panic; if it is forgotten, the
-/// producer's next publish or drop does.
+/// Slots to be written in place, in order. Dropping the grant publishes the written slots; after a forgotten grant the producer's next publish or
+/// drop does.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -89,7 +89,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         Ok(())
     }
 
-    /// Writes from an iterator while there are values and slots; returns the number written.
+    /// Writes values of an iterator while slots remain; returns the number written.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
         let before = self.written();
         let mut values = values.into_iter();

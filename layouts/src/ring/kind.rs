@@ -42,8 +42,8 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn filling(tail: u64) -> Self::Filling;
 
-    /// Polls the consumer's index when fewer slots are free than wanted; returns the number free. Publishes a forgotten grant or batch,
-    /// without which the consumer makes no room.
+    /// Polls the consumer's index if too few slots are free; returns the number free. First publishes a forgotten grant or batch, or the consumer
+    /// would make no room.
     #[doc(hidden)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt>;
 
@@ -101,7 +101,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
 
-    /// Returns the index of the next message, and the number of consecutive messages from there on, up to `most`, without noting them.
+    /// Returns the next message's index and the number of consecutive messages, up to `most`, without caching them.
     ///
     /// # Errors
     ///

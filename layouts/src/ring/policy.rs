@@ -1,7 +1,6 @@
 //! Overflow policies of a full ring.
 //!
-//! Rings return an error; [`OverflowPolicy`] adds other policies and counts their decisions. For a ring that always overwrites, use
-//! [`lossy`](super::lossy).
+//! [`OverflowPolicy`] adds policies other than an error, and counts outcomes. For a ring that always overwrites, use [`lossy`](super::lossy).
 //!
 //! ```
 //! use ringmem_layouts::ring::{OverflowPolicy, mpmc::Ring};
@@ -123,8 +122,8 @@ impl<E: Push> OverflowPolicy<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value. An end that overwrites is full while a stalled handle holds the oldest slot: a consumer that is taking
-    /// its value, or a producer that has not published.
+    /// [`PushError`] with the value. An end that overwrites is full while a stalled handle holds the oldest slot, taking its value or not having
+    /// published it.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
         let mut again = true;
         loop {

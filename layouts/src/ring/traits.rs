@@ -29,7 +29,7 @@ pub trait End: Sized {
     /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
 
-    /// Drops the end, then calls `after` with the other side's wait word, still valid: sleepers must wake after this end is closed.
+    /// Drops the end, then calls `after` with the other side's wait word, still valid, to wake its sleepers.
     fn leave(self, after: impl FnOnce(&Self::Word));
 }
 
@@ -53,7 +53,7 @@ pub struct WaitWords<'a, W> {
 }
 
 impl<'a, W> WaitWords<'a, W> {
-    /// An end reads the word in the header that it polls, and counts itself in the header that it writes.
+    /// Ends read the word in the header they poll, and count themselves in the one they write.
     pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
         if FILLS {
             Self { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }

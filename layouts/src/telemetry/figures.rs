@@ -34,8 +34,8 @@ impl TelemetryBuffer<u64> {
         (self.depths >> 32) as u32
     }
 
-    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or the counts show a
-    /// relaunch; a relaunch that has already processed as many messages is not detected.
+    /// Returns the messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or the counts decreased in a
+    /// relaunch.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {

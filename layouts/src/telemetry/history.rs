@@ -44,8 +44,7 @@ impl<const N: usize> History<N> {
         self.records.recent()
     }
 
-    /// Returns the messages per second over the last `window_ns` of the kernel's clock, if there are two records in it and the clock has
-    /// advanced.
+    /// Returns the messages per second over the last `window_ns` of the kernel's clock, given two records with different times.
     #[must_use]
     pub fn rate_over(&self, window_ns: u64) -> Option<f64> {
         let latest = self.latest()?;

@@ -86,7 +86,7 @@ where
 /// ```
 pub struct Frame<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
-    // INVARIANT: the result of `find`; the consumer has not moved since, because it is borrowed.
+    // INVARIANT: the result of `find`; the consumer, which is borrowed, has not moved since.
     pub(super) found: Found,
     /// Pending messages allowed besides this.
     pub(super) slack: u64,
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// The messages available when it was created, read in order and released together. Dropping it releases none.
+/// The messages available at its creation, read in order and released together. Dropping it releases none.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -184,7 +184,7 @@ pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) 
     let mut word = read(start);
     if word == SKIP {
         let skipped = slots.before_wrap(head, u64::MAX);
-        // A frame is at most half of the ring, so it skips less, and is published with its marker.
+        // A frame, at most half of the ring, skips less and is published with its marker.
         if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
             return Err(PopError::BadFrame { index: head, word });
         }

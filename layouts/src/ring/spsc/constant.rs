@@ -10,8 +10,8 @@ use crate::ring::port::Port;
 use crate::ring::slots::Slots;
 
 impl<T, const N: usize> Ring<T, N> {
-    /// Returns both ends of a new ring, also in the initial value of a `static`. [`split`](super::RingIn::split) needs no `unsafe`, but a ring that
-    /// it can borrow exclusively.
+    /// Returns both ends of a new ring, also in the initial value of a `static`. [`split`](super::RingIn::split) is safe, but borrows the ring
+    /// exclusively.
     ///
     /// # Safety
     ///
@@ -40,7 +40,7 @@ impl<T, const N: usize> Ring<T, N> {
         let slots = NonNull::from_ref(&self.slots).cast();
         // SAFETY: so many slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
         let (to_fill, to_empty) = unsafe { (Slots::new(slots, N as u64), Slots::new(slots, N as u64)) };
-        // The indices of a new ring begin at 0. They are not read: the compiler reads no other `static`.
+        // A new ring's indices are 0; they are not read, because the compiler reads no other `static`.
         let producer = Producer { state: Filling::new(0), port: Port::in_static(&self.header), slots: to_fill, tail: 0, end: N as u64 };
         let consumer = Consumer { state: Emptying::new(0, 0), port: Port::in_static(&self.header), slots: to_empty, head: 0 };
         (producer, consumer)
