@@ -93,7 +93,7 @@ fn check(path: &Path, header: &str) -> Outcome {
         return Err(of_file(&"it is not a regular file"));
     }
     let (file, mut bytes) = (File::open(path).map_err(|error| of_file(&error))?, Vec::new());
-    // A line more than the header with any line ends, also of a file that is too long.
+    // One line more than the header, with any line ends.
     file.take(2 * header.len() as u64 + LINE).read_to_end(&mut bytes).map_err(|error| of_file(&error))?;
     let text = String::from_utf8_lossy(&bytes);
     let (mut found, mut expected) = (text.lines(), header.lines());

@@ -16,8 +16,7 @@ use crate::{Field, Layout, LayoutDescriptor, check};
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
 ///
-/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes have no padding, so they are [`DeviceBytes`](crate::DeviceBytes);
-/// other wrapped types are not.
+/// Only wrapped arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes, without padding, are [`DeviceBytes`](crate::DeviceBytes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct CacheLineAligned<T>(T);

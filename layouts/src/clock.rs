@@ -44,7 +44,8 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 ///
 /// # How far stamps run ahead of the time
 ///
-/// Skipped values lie below a floor, so above the greatest time or merged stamp all values are issued. A clock ticked more than 4096 times per
+/// Skipped values lie below a floor, so above the greatest time or merged stamp every value is an issued stamp. A clock ticked more than 4096 times
+/// per
 /// microsecond runs ahead by the excess, until the time catches up.
 ///
 /// ```

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Layout, LayoutDescriptor, Word};
 
-/// A word of a shared control block or telemetry buffer. Only the type that writes its line ([`HostSide`](crate::control::HostSide),
+/// A word of a shared control block or telemetry buffer. Only its writer ([`HostSide`](crate::control::HostSide),
 /// [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder)) can store to it.
 ///
 /// ```

@@ -18,9 +18,9 @@ use crate::pace::Pace;
 use crate::relay::{Common, Options, add};
 use crate::{Error, Source, keys};
 
-/// Batches that are sent and not acknowledged. zenoh keeps a buffer of 64 KiB for the smallest of them.
+/// Most unacknowledged batches; zenoh keeps a 64 KiB buffer for each.
 pub const MOST_BATCHES: usize = 256;
-/// The time between two handshakes while no receiver answers, and the longest wait for an answer.
+/// The time between handshakes while no receiver answers, and the limit of a wait for an answer.
 const BETWEEN_HELLOS: Duration = Duration::from_millis(100);
 const LONGEST_HELLO: Duration = Duration::from_secs(1);
 /// The time between two handshakes because of gaps.
@@ -137,14 +137,14 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Releases the messages that the receiver has pushed since; returns whether there were any.
+    /// Releases messages newly pushed by the receiver; returns whether there were any.
     fn acknowledge(&mut self) -> bool {
         let Some(ack) = self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner).take() else { return false };
         let first = self.source.first();
         let (pushed, sent) = (ack.pushed.wrapping_sub(first), self.next.wrapping_sub(first));
         let is_ours = self.bound.as_ref().is_some_and(|bound| bound.receiver == ack.receiver);
         if !is_ours || pushed > sent {
-            // From before a handshake if it is behind; otherwise from another receiver, or a lie.
+            // Older than a handshake, from another receiver, or false.
             add(&self.common.counters.rejected, (!is_ours || pushed as i64 > 0).into());
             return false;
         }
@@ -182,7 +182,7 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Asks the receiver where to continue.
+    /// Performs a handshake.
     fn greet(&mut self) -> Result<(), Error> {
         let hello = Hello { stream: self.source.stream(), first: self.source.first(), ring: self.source.ring().clone() };
         let replies = self.session.get(&self.hello).payload(hello.encode()).timeout(LONGEST_HELLO).wait();
@@ -228,17 +228,17 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Continues where the receiver says.
+    /// Continues at the receiver's number.
     fn bind(&mut self, receiver: u64, pushed: u64, received: u64, window: u64) -> Result<(), Error> {
         let first = self.source.first();
-        // More than the source has: the answer is wrong. `received` is at or after `pushed`.
+        // More than the source has: the answer is wrong. `received` is not before `pushed`.
         let (done, there) = (pushed.wrapping_sub(first), received.wrapping_sub(first));
         if done > there || !self.source.seek(there)? {
             add(&self.common.counters.rejected, 1);
             self.lose();
             return Ok(());
         }
-        // Acknowledgements from before the handshake say less than its answer.
+        // Acknowledgements from before the handshake are older than its answer.
         *self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.gap = false;
         self.heard = Instant::now();
@@ -267,7 +267,7 @@ impl<S: Source> Sender<S> {
         }
         let mut bytes = Vec::with_capacity(HEADER + self.options.batch_bytes);
         bytes.resize(HEADER, 0);
-        // At least one message is sent, however small the window is.
+        // Sends at least one message, even beyond the window.
         let most = self.options.batch_bytes.min(bound.window - self.in_flight);
         let count = self.source.take(most, &mut bytes)?;
         if count == 0 {
@@ -285,7 +285,7 @@ impl<S: Source> Sender<S> {
         self.count(count.into(), len as u64);
         match self.publisher.put(ZBytes::from(bytes)).wait() {
             Err(source) if self.session.is_closed() => Err(Error::Zenoh { call: "put", source }),
-            // A batch that zenoh did not take is a batch that is lost on the way.
+            // A batch that zenoh rejected counts as lost on the way.
             _ => Ok(true),
         }
     }

@@ -90,7 +90,7 @@ struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// Everything up front: creating a stream or pinned memory may wait for a running kernel.
+    /// All up front: creating streams or pinned memory may wait for a running kernel.
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
         let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
         let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at a device address" })?.get();

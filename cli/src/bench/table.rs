@@ -72,7 +72,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Whether each row names its workload, unit and aim. A narrow table has a line above the rows for them, and no column for the minimum.
+    /// Whether each row names its workload, unit and aim. A narrow table names them above the rows and omits the minimum.
     fn is_wide(&self) -> bool {
         self.columns.is_none_or(|columns| columns >= WIDE)
     }
@@ -84,7 +84,7 @@ impl Table<'_> {
         self.bar.say(name);
         let begun = Instant::now();
         for round in 0..*TURNS.end() {
-            // Between turns, so that drawing is not measured.
+            // Between turns: drawing is not measured.
             let part = begun.elapsed().div_duration_f64(time).max(round as f64 / *TURNS.end() as f64);
             self.bar.set(self.done * 100 + (100.0 * part.min(1.0)) as u64);
             if round >= *TURNS.start() && begun.elapsed() > time {

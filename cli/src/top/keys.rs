@@ -1,6 +1,6 @@
 //! [`Keys`]: the keys of the live view.
 //!
-//! Crossterm's reader loses the readiness of the terminal if a key and the signal of a resize arrive together, and then waits for the next key.
+//! Crossterm's reader is not used: if a key and a resize signal arrive together, it waits for the next key.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -30,7 +30,7 @@ impl Keys {
         Ok(Self(terminal))
     }
 
-    /// Returns the keys that arrive, at the latest after `limit`. A terminal that has hung up quits.
+    /// Returns the keys that arrive within `limit`; quits when the terminal hangs up.
     pub fn wait(&mut self, limit: Duration) -> io::Result<Vec<Key>> {
         let mut bytes = Vec::new();
         let mut limit = limit;

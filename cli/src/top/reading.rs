@@ -35,7 +35,7 @@ pub(super) enum Reading {
 }
 
 impl Region {
-    /// Returns the region of a published channel. Whether it is one is found when it is read.
+    /// Returns the region of a published channel, checked when read.
     pub fn listed(Published { pid, name, path, .. }: Published) -> Self {
         Self { path, published: Some((pid, name)), view: None, reading: Err("not read yet".to_owned()), rate: None, before: None }
     }
@@ -50,7 +50,7 @@ impl Region {
         Ok(Self { path: path.to_owned(), published: None, view: Some(view), reading, rate: None, before: None })
     }
 
-    /// Reads the figures, and opens the file before if that failed until now.
+    /// Reads the figures; first opens the file if it is not open.
     pub fn read(&mut self) {
         let view = match self.view.take().map_or_else(|| open(&self.path), Ok) {
             Ok(view) => self.view.insert(view),
@@ -78,7 +78,7 @@ fn rate(more: u64, seconds: f64) -> Option<f64> {
     (more < 1 << 62 && seconds > 0.0).then(|| more as f64 / seconds)
 }
 
-/// Opens a page, or else a shared ring. The error is that of the kind of file whose magic was found.
+/// Opens a page or a shared ring. The error is for the kind of file whose magic was found.
 fn open(path: &Path) -> ringmem::Result<View> {
     match monitor::View::open(path) {
         Ok(view) => Ok(View::Channel(view)),

@@ -32,7 +32,7 @@ const RESIZED: Duration = Duration::from_millis(100);
 /// The terminal shows the live view: it has to be restored.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
-/// Restores the terminal's modes and its screen, if the live view is shown. From a panic and a signal's thread too.
+/// Restores the terminal's modes and screen, if the live view is shown; also from panics and signal threads.
 pub(in super::super) fn restore() {
     if IS_SHOWN.swap(false, SeqCst) {
         let mut leave = String::new();
@@ -98,7 +98,7 @@ pub(super) fn show(watched: &mut Watched<'_>, on: crate::Terminal, out: &mut dyn
                     Key::Up => selected.select_previous(),
                 }
             }
-            // Keys neither delay a reading nor shorten the time that a rate is of.
+            // Keys do not change the time between readings.
             if Instant::now() >= due {
                 watched.read()?;
                 due = Instant::now() + INTERVAL;

@@ -2,7 +2,7 @@
 //!
 //! 1. A producer reserves free slots by one read-modify-write in device memory; only loads and stores cross a bus.
 //! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer that never
-//!    publishes stops all later ones for ever.
+//!    publishes stops all later ones permanently.
 //!
 //! # Orderings
 //!

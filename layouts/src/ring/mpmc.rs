@@ -7,8 +7,9 @@
 //!
 //! # Effects of a stalled handle
 //!
-//! A producer that stops between claim and publish makes the ring empty at its slots; a consumer that stops between claim and release makes it full
-//! there one lap later. No handle spins on a stalled one. A killed thread, or a forgotten grant or batch, stalls the ring permanently. A *dropped*
+//! A producer that stops between claim and publish blocks messages *after* its slots: consumers find the ring empty. A consumer that stops between
+//! claim and release blocks producers one lap later: they find the ring full. No handle spins on a stalled one. A killed thread, or a forgotten grant
+//! or batch, stalls the ring permanently. A *dropped*
 //! grant, also by a panic, gives up its unwritten slots, which count in `len` until consumers skip them.
 //!
 //! # Orderings

@@ -19,7 +19,7 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         Self { own, peer, announced: false }
     }
 
-    /// The ends of a ring in a `static` whose header nothing has changed: it says that they were never open, which is not closed.
+    /// The ends of a ring in a `static` with an unchanged header, in which they are neither open nor closed.
     pub(super) const fn in_static(header: &'a RingHeader<W>) -> Self {
         Self { own: header, peer: header, announced: true }
     }

@@ -1,7 +1,6 @@
 //! `PartialEq` of ends: two ends are equal if they are ends of one ring.
 //!
-//! A producer and a consumer can be compared too. Ends that attach to one ring through two mappings of its memory are not equal: only addresses are
-//! compared.
+//! Producers and consumers can be compared. Only addresses are compared, so ends in two mappings of one ring differ.
 //!
 //! ```
 //! use ringmem_layouts::ring::{mpmc, spsc};

@@ -121,7 +121,7 @@ fn a_channel_is_relayed_in_both_directions() -> Result {
     let channel = Arc::new(Mutex::new(channel));
     let to_kernel = Arc::clone(&channel);
     let sink = MessageSink::new(move |value: u64| match to_kernel.lock().unwrap().try_send(value) {
-        // It is in the ring although the flush failed; the next one repeats it.
+        // In the ring although the flush failed; the next one repeats it.
         Ok(()) | Err(SendError::Flush { message: None, .. }) => Ok(true),
         Err(SendError::Full(_) | SendError::Flush { message: Some(_), .. }) => Ok(false),
         Err(error) => Err(Error::End(error.to_string())),
@@ -243,19 +243,19 @@ fn malformed_messages_are_counted_and_ignored() -> Result {
         for (key, len) in [("bad/data", 64), ("bad/ack", 37)] {
             let recorded =
                 seen.lock().unwrap().iter().rev().find(|(at, bytes)| at == key && bytes.len() == len).map(|(_, bytes)| bytes.clone());
-            // The stream and the receiver stay: the rest of the header is anything, or bytes are missing.
+            // Stream and receiver stay; the rest of the header is random or incomplete.
             let mut bytes = recorded.unwrap_or_else(|| vec![0; len]);
             match next() % 4 {
                 0 => bytes.truncate(next() as usize % bytes.len()),
                 1 => bytes.extend(vec![7; next() as usize % 100]),
                 2 if key == "bad/data" => bytes[4..8].copy_from_slice(&(next() as u32 | 2).to_le_bytes()),
-                // Far ahead, so that it is neither a message nor an acknowledgement that the sequence allows.
+                // Too far ahead for a message or an acknowledgement of the sequence.
                 _ if key == "bad/data" => bytes[24..32].copy_from_slice(&(1 << 40 | next()).to_le_bytes()),
                 _ => bytes[20..28].copy_from_slice(&(1 << 40 | next()).to_le_bytes()),
             }
             hostile.put(key, bytes).wait()?;
         }
-        // A batch that arrived before: one message, at a number that the sequence had.
+        // A repeated batch: one message, at an old number.
         let is_old = |bytes: &[u8]| bytes.len() == 64 && bytes[4..8] == [1, 0, 0, 0] && bytes[26..32] == [0; 6];
         let old = seen.lock().unwrap().iter().find(|(at, bytes)| at == "bad/data" && is_old(bytes)).map(|(_, bytes)| bytes.clone());
         if let Some(old) = old {

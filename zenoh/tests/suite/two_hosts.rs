@@ -20,7 +20,7 @@ pub type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 /// No wait of a test takes longer, on any machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A message whose words contradict each other if it is torn.
+/// A message with words that differ if torn.
 pub type Message = [u64; 4];
 
 pub const fn message(number: u64) -> Message {
@@ -125,8 +125,8 @@ impl Hosts {
         relay("receive", &self.to, arguments)
     }
 
-    /// Pushes `count` messages into the source while it pops them from the sink; every number must arrive once, in order. Calls `during` before each
-    /// pop, with the number of messages that have arrived.
+    /// Pushes `count` messages into the source and pops them from the sink; each must arrive once, in order. Calls `during` with the number of
+    /// arrived messages before each pop.
     pub fn carry(&self, count: u64, mut during: impl FnMut(u64)) {
         let mut producer = self.source.producer::<Message>().unwrap();
         let mut consumer = self.sink.consumer::<Message>().unwrap();

@@ -63,7 +63,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // A producer that died may have left flags after an unpublished message; the next message would publish them.
+        // A producer may have left flags after an unpublished message; the next message would publish them.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
