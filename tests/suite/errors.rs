@@ -19,7 +19,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("System", include_str!("shared.rs")),
     ("Attach", include_str!("shared.rs")),
     ("Kernel", include_str!("channel/refusals.rs")),
-    ("Operation", include_str!("mirror/told.rs")),
+    ("Operation", include_str!("mirror/reported.rs")),
     ("Tainted", include_str!("stream/tainted.rs")),
     ("Corrupted", include_str!("peers/integrity.rs")),
     ("AlreadyExists", include_str!("manager/limit.rs")),
@@ -27,8 +27,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Id", include_str!("registry/mod.rs")),
     ("Config", include_str!("pools/fields.rs")),
     // On the driver double.
-    ("NoDriver", include_str!("../cuda/ends.rs")),
-    ("Driver", include_str!("../cuda/ends.rs")),
+    ("NoDriver", include_str!("../cuda/exits.rs")),
+    ("Driver", include_str!("../cuda/exits.rs")),
     ("Residency", include_str!("../cuda/resident.rs")),
 ];
 
@@ -40,9 +40,9 @@ const MIRROR_FAULTS: &[(&str, &str)] = &[
 ];
 
 const OPERATION_FAULTS: &[(&str, &str)] = &[
-    ("Unpublished", include_str!("host_sim/words.rs")),
-    ("AlreadyReported", include_str!("mirror/told.rs")),
-    ("NotReached", include_str!("stream/moments.rs")),
+    ("Unpublished", include_str!("host_sim/published_words.rs")),
+    ("AlreadyReported", include_str!("mirror/reported.rs")),
+    ("NotReached", include_str!("stream/events.rs")),
 ];
 
 const CONFIGS: &[(&str, &str)] = &[

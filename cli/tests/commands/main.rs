@@ -1,20 +1,20 @@
 //! The program as a function and as a process. No wait exceeds [`program::LIMIT`].
 
-mod answers;
 mod bench;
 mod bytes;
+mod counts;
 mod demo;
 mod doctor;
+mod help;
+mod invalid_input;
 mod kernels;
 mod layout;
-mod manners;
 mod new;
 mod out;
 mod planted;
 mod program;
 #[cfg(target_os = "linux")]
 mod pty;
-mod refusals;
 mod replay;
 #[cfg(target_os = "linux")]
 #[path = "../../../tests/suite/rights.rs"]

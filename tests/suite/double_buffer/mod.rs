@@ -3,14 +3,14 @@ use crate::clean;
 use crate::clocks;
 use crate::held;
 
-mod ends;
+mod drops;
 mod faults;
 mod figures;
+mod invalid_frames;
 mod model;
 mod order;
 mod panics;
 mod policies;
-mod refusals;
 mod threads;
 mod uploads;
 

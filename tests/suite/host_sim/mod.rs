@@ -3,8 +3,8 @@ use crate::broken;
 use crate::clean;
 mod detect;
 mod devices;
-mod ends;
 mod faults;
+mod stream_end;
 #[cfg(target_os = "linux")]
 use crate::fork;
 mod limits;
@@ -14,8 +14,8 @@ mod pager;
 mod pinned;
 #[cfg(target_os = "linux")]
 use crate::rights;
+mod published_words;
 mod waits;
-mod words;
 
 use std::alloc::Layout;
 use std::ops::Deref;

@@ -1,5 +1,5 @@
 //! Named buffers that grow.
-mod attack;
+mod concurrency;
 use crate::broken;
 use crate::clean;
 mod cleanup;

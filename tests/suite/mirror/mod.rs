@@ -8,10 +8,10 @@ mod pooled;
 mod queued;
 #[cfg(target_os = "linux")]
 use crate::rights;
+mod reported;
 mod shared;
 mod table;
 mod threads;
-mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,19 +1,19 @@
 //! The pool on the host backend: reuse, upstream calls, trimming, statistics.
-mod below;
+mod upstream;
 use crate::broken;
 use crate::clean;
 use crate::clocks;
-mod ends;
 mod figures;
+mod teardown;
 #[cfg(target_os = "linux")]
 use crate::fork;
+mod central_free_list;
+mod coalescing;
 mod hygiene;
-mod late;
 mod limit;
 mod model;
 mod reuse;
 mod shadow;
-mod shelves;
 mod shortage;
 mod streams;
 mod threads;

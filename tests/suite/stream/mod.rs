@@ -1,13 +1,13 @@
 //! Waiting for queued work: events, futures, metrics.
 use crate::clean;
 use crate::held;
+mod events;
 mod metrics;
-mod moments;
 mod outlived;
+mod reported;
 mod tainted;
 mod tasks;
 mod tokio_tasks;
-mod told;
 
 use std::sync::Arc;
 use std::thread;

@@ -145,7 +145,7 @@ fn an_unreadable_file_is_named_in_the_error() {
         return refused_file(file.path(), &["ermission denied"]);
     }
     assert!(!rights::is_again(), "a child without the capabilities reads it, too");
-    rights::passes_again("refusals::an_unreadable_file_is_named_in_the_error", "", &["dac_override", "dac_read_search"]);
+    rights::passes_again("invalid_input::an_unreadable_file_is_named_in_the_error", "", &["dac_override", "dac_read_search"]);
 }
 
 #[test]
