@@ -33,6 +33,23 @@ fn an_own_kernel_runs_on_the_host_through_a_channel() {
 }
 
 #[test]
+fn a_thousand_hosts_need_relays_per_host_and_large_copies() {
+    let text = printed("09_scale", &[]);
+    let row = |start: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.trim_start().starts_with(start)).unwrap_or_else(|| panic!("no `{start}` in {text}"));
+        line.trim_start()[start.len()..].split_whitespace().map(str::to_owned).collect()
+    };
+    assert!(text.contains("a ring 384 bytes, of a channel 960 bytes; a ring with its slots 65920 bytes"), "{text}");
+    // 8 * 8 * 999 and 999 pairs, each with a ring on both hosts.
+    assert_eq!(row("a ring per pair of GPUs"), ["127872", "49.1", "MB", "8429.3", "MB", "63936000"]);
+    assert_eq!(row("a ring per pair of hosts"), ["1998", "0.8", "MB", "131.7", "MB", "999000"]);
+    // 64 / (10000 + 6), 16384 / (10000 + 1366), 32768 / (10000 + 2731) bytes per ns.
+    assert_eq!(row("64 "), ["0.006", "0.051", "12.5", "PCIe", "link"]);
+    assert_eq!(row("16384 "), ["1.441", "11.532", "12.5", "PCIe", "link"]);
+    assert_eq!(row("32768 "), ["2.574", "20.591", "12.5", "NIC"]);
+}
+
+#[test]
 fn pools_print_used_available_and_total_memory() {
     let text = printed("04_pools", &[]);
     let shown: Vec<f64> = text
