@@ -218,7 +218,8 @@ pub fn quantities() -> Vec<Growth> {
                 Line::decades("ringmem Pool", 6, pooled),
                 Line::decades("ringmem Pool, exact", 6, exact),
                 Line::decades("ringmem Pool, exact, holes", 6, exact_holes),
-                Line::decades("ringmem Arena", 6, arena_alike),
+                // First fit visits the free parts of a batch.
+                Line::decades("ringmem Arena", 6, arena_alike).linear(),
                 Line::decades("ringmem Arena, holes", 6, arena_holes).linear(),
             ],
         },

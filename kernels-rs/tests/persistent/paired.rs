@@ -1,10 +1,14 @@
 //! The echo kernel between rings with a flag in each word.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Duration;
 
 use ringmem_kernels::echo::{self, Echo};
-use ringmem_kernels::{Launch, Simulated, persistent_paired};
+use ringmem_kernels::{Lanes, Launch, Simulated, persistent_paired};
 use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::paired::{Consumer, Producer};
 use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
@@ -178,4 +182,68 @@ fn another_ring_kind_is_a_ring_fault() {
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     rig.run_image("echo_paired", &[], &Device::new([memory.range()]), |_| {});
     assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Ring)));
+}
+
+/// Half of the lanes attach after the host has popped an answer.
+struct HalfLate<'a> {
+    device: &'a dyn KernelHost,
+    lane: u32,
+    /// Address of the output's slots.
+    slots: u64,
+    arrived: &'a AtomicU32,
+    is_popped: &'a AtomicBool,
+}
+
+impl KernelHost for HalfLate<'_> {
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        if address == self.slots {
+            self.arrived.fetch_add(1, Relaxed);
+            if self.lane >= 16 {
+                until("the host has popped", || self.is_popped.load(Acquire));
+            }
+        }
+        self.device.translate(address, bytes)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.device.now_ns()
+    }
+
+    fn pause(&self, times: u32) {
+        self.device.pause(times);
+    }
+}
+
+#[test]
+fn a_pop_while_lanes_attach_loses_no_answer() {
+    let shape = Shape { batch: 8, input: 8, output: 2, start: 0 };
+    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+    let mut rings = Rings::new(&of_rings, shape, &rig);
+    let device = Device::new([of_rig.range(), of_rings.range()]);
+    (0..2).for_each(|id| rings.sender.push(message(id)).expect("room for two"));
+    rig.run_image("echo_paired", &[], &device, |rig| rig.command(Command::DRAIN));
+    rings.sender.push(message(2)).expect("room for one");
+    let mut again = Rig::<Echo, Echo>::new(&of_rig, shape);
+    let at = layout(shape.input).size().next_multiple_of(128);
+    for (ring, offset) in [(&again.block.input_ring, 0), (&again.block.output_ring, at)] {
+        ring.store(of_rings.address() + offset, Relaxed);
+    }
+    let slots = of_rings.address() + at + layout(shape.output).slots_offset();
+    let (arrived, is_popped) = (AtomicU32::new(0), AtomicBool::new(false));
+    let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+        let host = HalfLate { device: machine.0, lane: lanes.lane(), slots, arrived: &arrived, is_popped: &is_popped };
+        // SAFETY: rig and rings outlive it; this test is the only peer.
+        unsafe { persistent_paired(&Simulated(&host), lanes, launch, &mut echo::Handle::<true>) }
+    };
+    let panicked = with_a_warp(&mut again, &device, kernel, |rig| {
+        until("all lanes attach", || arrived.load(Relaxed) == 32);
+        // The other half reads the head meanwhile. If it is late, all lanes read the same one.
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(rings.receiver.pop(), Ok(message(0)));
+        is_popped.store(true, Release);
+        rig.command(Command::DRAIN);
+        (1..3).for_each(|id| until("there is an answer", || rings.receiver.pop().is_ok_and(|answer| answer == message(id))));
+    });
+    assert_eq!((panicked, again.end()), (0, (State::Terminated, 0, None)));
 }

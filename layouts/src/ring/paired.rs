@@ -261,7 +261,8 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     ///
     /// # Safety
     ///
-    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
+    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses; or it
+    /// leaves no slot free.
     #[doc(hidden)]
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {

@@ -72,9 +72,13 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
         // SAFETY: checked, mapped for the whole ring, and this is its only producer.
-        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
+        let mut output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
+        // Lanes may have read different heads, but must decide alike. Without a free slot, the first answer polls for all lanes.
+        let full = output.next_index().wrapping_sub(output.capacity());
+        // SAFETY: frees no slot.
+        unsafe { output.accept(full) }.map_err(|_| Fault::Ring)?;
         Ok(Self { input, output, held: [0; 2], seen: 0 })
     }
 
