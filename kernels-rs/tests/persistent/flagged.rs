@@ -2,14 +2,14 @@
 
 use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::{Launch, Simulated, persistent_flagged};
+use ringmem_layouts::Host;
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::flagged::{Consumer, Producer};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
 
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
-use crate::rig::{Rig, Shape, until};
+use crate::rig::{OwnRings, Rig, Shape, until};
 use crate::warp::{Lane, with_a_warp};
 
 pub struct Rings<'a> {
@@ -17,28 +17,21 @@ pub struct Rings<'a> {
     pub receiver: Consumer<'a, Echo, Host>,
 }
 
-fn layout(capacity: u64) -> RingLayout {
-    RingLayout::of_kind::<Echo>(RingFlags::FLAGGED, capacity).expect("a geometry")
+const fn own(shape: Shape) -> OwnRings {
+    OwnRings { kind: RingFlags::FLAGGED, shape }
 }
 
 pub fn memory(shape: Shape) -> Bytes {
-    Bytes::zeroed((layout(shape.input).size().next_multiple_of(128) + layout(shape.output).size()) as usize)
+    own(shape).memory()
 }
 
 impl<'a> Rings<'a> {
     pub fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
-        use std::sync::atomic::Ordering::Relaxed;
-        let (input, output) = (layout(shape.input), layout(shape.output));
-        let at = input.size().next_multiple_of(128);
-        for (offset, layout, word) in [(0, &input, &rig.block.input_ring), (at, &output, &rig.block.output_ring)] {
-            // SAFETY: within the memory; zeroed words without ends.
-            unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, shape.start) };
-            word.store(memory.address() + offset, Relaxed);
-        }
+        let [(input, input_len), (output, output_len)] = own(shape).format(memory, rig);
         // SAFETY: as long as its layout; the kernel is the peer.
-        let sender = unsafe { Producer::from_raw(memory.place(0), input.size()) }.expect("just formatted");
+        let sender = unsafe { Producer::from_raw(input, input_len) }.expect("just formatted");
         // SAFETY: as above.
-        let receiver = unsafe { Consumer::from_raw(memory.place(at), output.size()) }.expect("just formatted");
+        let receiver = unsafe { Consumer::from_raw(output, output_len) }.expect("just formatted");
         Self { sender, receiver }
     }
 

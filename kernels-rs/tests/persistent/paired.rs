@@ -11,11 +11,11 @@ use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::paired::{Consumer, Producer};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
+use ringmem_layouts::{Host, HostWord};
 
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
-use crate::rig::{Rig, Shape, until};
+use crate::rig::{OwnRings, Rig, Shape, until};
 use crate::warp::{Lane, with_a_warp};
 
 /// Words of a message.
@@ -26,27 +26,21 @@ pub struct Rings<'a> {
     pub receiver: Consumer<'a, Echo, Host>,
 }
 
-fn layout(capacity: u64) -> RingLayout {
-    RingLayout::of_kind::<Echo>(RingFlags::PAIRED, capacity).expect("a geometry")
+const fn own(shape: Shape) -> OwnRings {
+    OwnRings { kind: RingFlags::PAIRED, shape }
 }
 
 pub fn memory(shape: Shape) -> Bytes {
-    Bytes::zeroed((layout(shape.input).size().next_multiple_of(128) + layout(shape.output).size()) as usize)
+    own(shape).memory()
 }
 
 impl<'a> Rings<'a> {
     pub fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
-        let (input, output) = (layout(shape.input), layout(shape.output));
-        let at = input.size().next_multiple_of(128);
-        for (offset, layout, word) in [(0, &input, &rig.block.input_ring), (at, &output, &rig.block.output_ring)] {
-            // SAFETY: within the memory; zeroed words without ends.
-            unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, shape.start) };
-            word.store(memory.address() + offset, Relaxed);
-        }
+        let [(input, input_len), (output, output_len)] = own(shape).format(memory, rig);
         // SAFETY: as long as its layout; the kernel is the peer.
-        let sender = unsafe { Producer::from_raw(memory.place(0), input.size()) }.expect("just formatted");
+        let sender = unsafe { Producer::from_raw(input, input_len) }.expect("just formatted");
         // SAFETY: as above.
-        let receiver = unsafe { Consumer::from_raw(memory.place(at), output.size()) }.expect("just formatted");
+        let receiver = unsafe { Consumer::from_raw(output, output_len) }.expect("just formatted");
         Self { sender, receiver }
     }
 
@@ -121,7 +115,7 @@ fn a_message_is_consumed_after_all_its_words() {
         rig.command(Command::ACTIVATE);
         for id in 0..shape.input {
             words.sender.push(message(id)).expect("room for eight");
-            let slot = layout(shape.input).slots_offset() + (shape.start + id) % shape.input * WORDS * 8;
+            let slot = own(shape).layouts()[0].slots_offset() + (shape.start + id) % shape.input * WORDS * 8;
             let word = |memory: &Bytes, number: u64| memory.place::<HostWord>(slot + number * 8);
             // SAFETY: words of both rings; no other producer stores them now.
             let copy = |number| unsafe { word(&of_rings, number).as_ref().store(word(&of_words, number).as_ref().load(Relaxed), Relaxed) };
@@ -164,9 +158,7 @@ fn a_second_launch_continues_where_the_first_ended() {
     for id in [0, 5] {
         (id..id + 5).for_each(|id| rings.sender.push(message(id)).expect("room for five"));
         let mut again = Rig::<Echo, Echo>::new(&of_rig, shape);
-        for (ring, offset) in [(&again.block.input_ring, 0), (&again.block.output_ring, layout(shape.input).size().next_multiple_of(128))] {
-            ring.store(of_rings.address() + offset, Relaxed);
-        }
+        own(shape).enter(&of_rings, &again);
         again.run_image("echo_paired", &[], &device, |rig| rig.command(Command::DRAIN));
         assert_eq!(again.end(), (State::Terminated, 0, None));
         rig = again;
@@ -225,11 +217,8 @@ fn a_pop_while_lanes_attach_loses_no_answer() {
     rig.run_image("echo_paired", &[], &device, |rig| rig.command(Command::DRAIN));
     rings.sender.push(message(2)).expect("room for one");
     let mut again = Rig::<Echo, Echo>::new(&of_rig, shape);
-    let at = layout(shape.input).size().next_multiple_of(128);
-    for (ring, offset) in [(&again.block.input_ring, 0), (&again.block.output_ring, at)] {
-        ring.store(of_rings.address() + offset, Relaxed);
-    }
-    let slots = of_rings.address() + at + layout(shape.output).slots_offset();
+    own(shape).enter(&of_rings, &again);
+    let slots = of_rings.address() + own(shape).output_at() + own(shape).layouts()[1].slots_offset();
     let (arrived, is_popped) = (AtomicU32::new(0), AtomicBool::new(false));
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
         let host = HalfLate { device: machine.0, lane: lanes.lane(), slots, arrived: &arrived, is_popped: &is_popped };

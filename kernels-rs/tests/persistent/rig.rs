@@ -1,11 +1,15 @@
 //! Control block, telemetry and two rings; the host's ends; a thread for the kernel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, Launch};
 use ringmem_layouts::control::{self, Capabilities, Command, Fault, HostSide, Shared, State};
+use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError};
 use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, RingMessage, telemetry};
 
@@ -41,6 +45,43 @@ impl Shape {
     pub fn memory<I: RingMessage, O: RingMessage>(&self) -> Bytes {
         let (input, output) = self.layouts::<I, O>();
         Bytes::zeroed((INPUT + input.size().next_multiple_of(128) + output.size()) as usize)
+    }
+}
+
+/// Echo's rings of another kind than the rig's, in memory of their own.
+#[derive(Clone, Copy)]
+pub struct OwnRings {
+    pub kind: RingFlags,
+    pub shape: Shape,
+}
+
+impl OwnRings {
+    pub fn layouts(self) -> [RingLayout; 2] {
+        [self.shape.input, self.shape.output].map(|capacity| RingLayout::of_kind::<Echo>(self.kind, capacity).expect("a geometry"))
+    }
+
+    pub fn output_at(self) -> u64 {
+        self.layouts()[0].size().next_multiple_of(128)
+    }
+
+    pub fn memory(self) -> Bytes {
+        Bytes::zeroed((self.output_at() + self.layouts()[1].size()) as usize)
+    }
+
+    /// Formats both and enters them into the control block; returns the place and the length of each.
+    pub fn format(self, memory: &Bytes, rig: &Rig<'_, Echo, Echo>) -> [(NonNull<u8>, u64); 2] {
+        let [input, output] = self.layouts();
+        for (offset, layout) in [(0, &input), (self.output_at(), &output)] {
+            // SAFETY: within the memory; zeroed words without ends.
+            unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, self.shape.start) };
+        }
+        self.enter(memory, rig);
+        [(memory.place(0), input.size()), (memory.place(self.output_at()), output.size())]
+    }
+
+    pub fn enter(self, memory: &Bytes, rig: &Rig<'_, Echo, Echo>) {
+        rig.block.input_ring.store(memory.address(), Relaxed);
+        rig.block.output_ring.store(memory.address() + self.output_at(), Relaxed);
     }
 }
 

@@ -200,6 +200,16 @@ pub fn echo_split(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
+/// Polls for each answer; `poll` also sends.
+fn echoed(watch: &Watch, count: u64, mut poll: impl FnMut(u64, &dyn Fn()) -> Option<Echo>) -> Result<u64, String> {
+    for answered in 0..count {
+        if watch.until("an answer", |progress| poll(answered, progress))? != message(answered) {
+            return Err(format!("answer {answered} is wrong"));
+        }
+    }
+    Ok(count)
+}
+
 pub fn echo_flagged(run: &Run<'_>) -> Heard {
     for (capacity, count, slice) in [(4, 60, 3), (64, 100, 20), (64, 20, 1)] {
         let shape = Shape { batch: 8, input: capacity, output: capacity, start: 0 };
@@ -208,23 +218,17 @@ pub fn echo_flagged(run: &Run<'_>) -> Heard {
         let mut rings = flagged::Rings::new(&of_rings, shape, &rig);
         run.serve(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], |_, watch| {
             let mut sent = 0;
-            for answered in 0..count {
-                let answer = watch.until("an answer", |progress| {
-                    let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
-                    if slice > 1 || sent == answered {
-                        let more = rings.sender.push_slice(&values).unwrap_or(0) as u64;
-                        sent += more;
-                        if more > 0 {
-                            progress();
-                        }
+            echoed(watch, count, |answered, progress| {
+                let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
+                if slice > 1 || sent == answered {
+                    let more = rings.sender.push_slice(&values).unwrap_or(0) as u64;
+                    sent += more;
+                    if more > 0 {
+                        progress();
                     }
-                    rings.receiver.pop().ok()
-                })?;
-                if answer != message(answered) {
-                    return Err(format!("answer {answered} is wrong"));
                 }
-            }
-            Ok(count)
+                rings.receiver.pop().ok()
+            })
         })?;
     }
     Ok(())
@@ -238,19 +242,13 @@ pub fn echo_paired(run: &Run<'_>) -> Heard {
         let mut rings = paired::Rings::new(&of_rings, shape, &rig);
         run.serve(&Device::new([of_rig.range(), of_rings.range()]), &mut rig, &[], |_, watch| {
             let mut sent = 0;
-            for answered in 0..count {
-                let answer = watch.until("an answer", |progress| {
-                    while sent < count.min(answered + burst) && rings.sender.push(message(sent)).is_ok() {
-                        sent += 1;
-                        progress();
-                    }
-                    rings.receiver.pop().ok()
-                })?;
-                if answer != message(answered) {
-                    return Err(format!("answer {answered} is wrong"));
+            echoed(watch, count, |answered, progress| {
+                while sent < count.min(answered + burst) && rings.sender.push(message(sent)).is_ok() {
+                    sent += 1;
+                    progress();
                 }
-            }
-            Ok(count)
+                rings.receiver.pop().ok()
+            })
         })?;
     }
     Ok(())
