@@ -7,9 +7,9 @@ use core::ptr::NonNull;
 
 use super::chunk::drop_all;
 use super::header::used;
-use super::kind::{Emptying, Filling, Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
+use super::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
 use super::port::Port;
-use super::slots::{Slots, first_use, free};
+use super::slots::{first_use, free};
 use super::storage::{capacity_of, slots_of};
 use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
 use crate::host::HostCell;
@@ -90,10 +90,8 @@ unsafe fn indexed_pair<'a, T>(
     // Only the ends write the indices.
     assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
     // SAFETY: the caller's promise.
-    let (to_fill, to_empty) = unsafe { (Slots::new(slots, capacity), Slots::new(slots, capacity)) };
-    let (state, port, end) = (Filling::new(tail), Port::new(header, header), head.wrapping_add(capacity));
-    let producer = Producer { state, port, slots: to_fill, tail, end };
-    let consumer = Consumer { state: Emptying::new(head, tail), port: Port::new(header, header), slots: to_empty, head };
+    let (producer, consumer) =
+        unsafe { spsc::constant::ends(Port::new(header, header), Port::new(header, header), slots, capacity, head, tail) };
     (producer.announce(), consumer.announce())
 }
 

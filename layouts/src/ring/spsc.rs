@@ -22,7 +22,7 @@
 //! | slot published | the store of `tail` | the load of `tail` in [`Consumer::poll`] |
 //! | slot released | the store of `head` | the load of `head` in [`Producer::poll`] |
 
-mod constant;
+pub(super) mod constant;
 #[cfg(target_has_atomic = "64")]
 pub mod untrusted;
 

@@ -4,10 +4,11 @@
 use core::ptr::NonNull;
 
 use super::{Consumer, Producer, Ring};
-use crate::Host;
+use crate::ring::BareSlot;
 use crate::ring::kind::{Emptying, Filling};
 use crate::ring::port::Port;
 use crate::ring::slots::Slots;
+use crate::{Host, HostWord};
 
 impl<T, const N: usize> Ring<T, N> {
     /// Returns both ends of a new ring, also in the initial value of a `static`. [`split`](super::RingIn::split) is safe, but borrows the ring
@@ -38,11 +39,26 @@ impl<T, const N: usize> Ring<T, N> {
     #[must_use]
     pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Host>, Consumer<'static, T, Host>) {
         let slots = NonNull::from_ref(&self.slots).cast();
-        // SAFETY: so many slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
-        let (to_fill, to_empty) = unsafe { (Slots::new(slots, N as u64), Slots::new(slots, N as u64)) };
         // A new ring's indices are 0; they are not read, because the compiler reads no other `static`.
-        let producer = Producer { state: Filling::new(0), port: Port::in_static(&self.header), slots: to_fill, tail: 0, end: N as u64 };
-        let consumer = Consumer { state: Emptying::new(0, 0), port: Port::in_static(&self.header), slots: to_empty, head: 0 };
-        (producer, consumer)
+        // SAFETY: so many slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
+        unsafe { ends(Port::in_static(&self.header), Port::in_static(&self.header), slots, N as u64, 0, 0) }
     }
+}
+
+/// # Safety
+///
+/// As [`Producer::over`] and [`Consumer::over`], with the ring's own indices.
+#[inline(always)]
+pub(in crate::ring) const unsafe fn ends<'a, T>(
+    to_fill: Port<'a, HostWord, true>,
+    to_empty: Port<'a, HostWord, false>,
+    slots: NonNull<BareSlot<T>>,
+    capacity: u64,
+    head: u64,
+    tail: u64,
+) -> (Producer<'a, T, Host>, Consumer<'a, T, Host>) {
+    // SAFETY: the caller's promise.
+    let slots = unsafe { Slots::new(slots, capacity) };
+    let producer = Producer { state: Filling::new(tail), port: to_fill, slots, tail, end: head.wrapping_add(capacity) };
+    (producer, Consumer { state: Emptying::new(head, tail), port: to_empty, slots, head })
 }
