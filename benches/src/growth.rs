@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::instructions::{COUNTED, under_callgrind};
 use crate::table::Row;
-use crate::{TURN, Wanted, pin};
+use crate::{Wanted, messages_for, pin};
 
 /// Performs about this many operations at one size; returns the time per operation in nanoseconds.
 pub type Work = Box<dyn FnMut(u64) -> f64>;
@@ -117,7 +117,7 @@ fn timed(line: &Line, is_quick: bool) -> Vec<(u64, Row)> {
     let (turns, most) = if is_quick { QUICK } else { FULL };
     let mut states: Vec<(u64, Work, u64, Vec<f64>)> = line.sizes.iter().map(|&size| (size, (line.work)(size), 1, Vec::new())).collect();
     for (_, work, times, _) in &mut states {
-        *times = times_for(work);
+        *times = messages_for(1, work);
     }
     let begun = std::time::Instant::now();
     for turn in 0..turns {
@@ -129,18 +129,6 @@ fn timed(line: &Line, is_quick: bool) -> Vec<(u64, Row)> {
         }
     }
     states.into_iter().filter_map(|(size, _, _, samples)| Some((size, Row::of(samples)?))).collect()
-}
-
-fn times_for(work: &mut Work) -> u64 {
-    let wanted = TURN.as_nanos() as f64;
-    let mut times = 1;
-    loop {
-        let took = work(times) * times as f64;
-        if took >= wanted / 8.0 || times >= 1 << 24 {
-            return (times as f64 * wanted / took.max(1.0)).max(1.0) as u64;
-        }
-        times *= 8;
-    }
 }
 
 fn counted(place: [usize; 2], line: &Line, is_quick: bool) -> Vec<(u64, Row)> {

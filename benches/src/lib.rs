@@ -155,7 +155,7 @@ fn classes(workload: &Workload) -> &'static [&'static str] {
 fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     let begun = Instant::now();
     let turns: Vec<Turn> = workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect();
-    let messages: Vec<u64> = turns.iter().map(|turn| messages_for(*turn)).collect();
+    let messages: Vec<u64> = turns.iter().map(|turn| messages_for(1 << 10, &mut |messages| turn(messages))).collect();
     let class = || if workload.two_cores { threads::class() } else { 0 };
     let mut samples = vec![vec![Vec::new(); turns.len()]; classes(workload).len()];
     let mut before = class();
@@ -175,14 +175,31 @@ fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
-fn messages_for(turn: Turn) -> u64 {
+/// Returns the number of messages that fills a turn; tries `first` and more.
+fn messages_for(first: u64, turn: &mut dyn FnMut(u64) -> f64) -> u64 {
     let wanted = TURN.as_nanos() as f64;
-    let mut messages = 1 << 10;
+    let mut messages = first;
     loop {
         let took = turn(messages).min(turn(messages)) * messages as f64;
         if took >= wanted / 8.0 {
             return (messages as f64 * wanted / took).max(1.0) as u64;
         }
         messages *= 4;
+    }
+}
+
+/// Uniform numbers, equal in each run.
+pub struct Random(pub u64);
+
+impl Random {
+    /// Returns a number below `most`.
+    pub fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 32) * most) >> 32
+    }
+
+    /// Returns a random element's index.
+    pub fn index<T>(&mut self, of: &[T]) -> usize {
+        self.below(of.len() as u64) as usize
     }
 }

@@ -11,16 +11,6 @@ use std::time::Instant;
 
 use ringmem_benches::{Wanted, Work, grow};
 
-/// Uniform numbers, alike in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (((self.0 >> 32) * most as u64) >> 32) as usize
-    }
-}
-
 /// Times one operation after another.
 fn each(mut operation: impl FnMut() + 'static) -> Work {
     Box::new(move |times| {

@@ -10,10 +10,10 @@ use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Arena, Buffer, Memory, Tracked};
 use ringmem::pool::Pool;
 use ringmem::registry::Registry;
-use ringmem_benches::{Growth, Line, Work};
+use ringmem_benches::{Growth, Line, Random, Work};
 
 use crate::addresses::Addresses;
-use crate::{Random, each};
+use crate::each;
 
 type Numbers = Arc<Addresses>;
 
@@ -50,7 +50,7 @@ fn replaced(memory: impl Memory, live: u64, mut length: impl FnMut(&mut Random) 
         let begun = Instant::now();
         for _ in 0..rounds {
             for _ in 0..batch {
-                let block = blocks.swap_remove(random.below(blocks.len()));
+                let block = blocks.swap_remove(random.index(&blocks));
                 free(&memory, &block);
             }
             blocks.extend((0..batch).map(|_| alloc(&memory, length(&mut random))));
@@ -60,7 +60,7 @@ fn replaced(memory: impl Memory, live: u64, mut length: impl FnMut(&mut Random) 
 }
 
 fn lengths(random: &mut Random) -> usize {
-    1 + random.below(64 * KIB)
+    1 + random.below(64 << 10) as usize
 }
 
 fn pooled(live: u64) -> Work {
@@ -138,7 +138,7 @@ fn named(names: u64) -> Work {
     let (memory, mut random) = (tracker(), Random(7));
     let handles: Vec<_> = (0..names).map(|name| memory.named(&name.to_string())).collect();
     each(move || {
-        let handle = &handles[random.below(handles.len())];
+        let handle = &handles[random.index(&handles)];
         let block = alloc(handle, 4 * KIB);
         free(handle, &block);
     })
@@ -151,7 +151,7 @@ fn empty(memory: &Numbers) -> Buffer<u64, Numbers> {
 fn leased(count: u64) -> Work {
     let (memory, registry, mut random) = (Addresses::new(), Registry::new(), Random(7));
     let ids: Vec<_> = (0..count).map(|_| registry.register(empty(&memory)).expect("room")).collect();
-    each(move || drop(black_box(registry.lease(ids[random.below(ids.len())]).expect("live"))))
+    each(move || drop(black_box(registry.lease(ids[random.index(&ids)]).expect("live"))))
 }
 
 fn registered(count: u64) -> Work {
@@ -188,7 +188,7 @@ fn found(count: u64) -> Work {
     let (manager, mut random) = (managed(count), Random(7));
     let names: Vec<String> = (0..count).map(|number| number.to_string()).collect();
     each(move || {
-        black_box(manager.find::<u64>(&names[random.below(names.len())]).expect("live"));
+        black_box(manager.find::<u64>(&names[random.index(&names)]).expect("live"));
     })
 }
 

@@ -6,10 +6,10 @@ use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device};
 use ringmem::stream::Stream;
 use ringmem::wait;
-use ringmem_benches::{Growth, Line, Work, job, team};
+use ringmem_benches::{Growth, Line, Random, Work, job, team};
 use ringmem_layouts::ring::{mpmc, spsc};
 
-use crate::{Random, each};
+use crate::each;
 
 fn round_robin(rings: u64) -> Work {
     let mut ends: Vec<_> = (0..rings).map(|_| spsc::bounded::<u64>(8)).collect();
@@ -26,7 +26,7 @@ fn selected(rings: u64) -> Work {
     let (mut senders, mut receivers): (Vec<_>, Vec<_>) = (0..rings).map(|_| wait::bounded::<u64>(8)).unzip();
     let mut random = Random(7);
     each(move || {
-        let number = random.below(senders.len());
+        let number = random.index(&senders);
         senders[number].send(7).expect("room");
         assert_eq!(wait::select(&mut receivers, None), Some((number, Ok(7))));
     })
@@ -68,14 +68,14 @@ fn streams(count: u64) -> (Vec<Stream>, std::sync::Arc<HostBackend>) {
 
 fn synchronized(count: u64) -> Work {
     let ((streams, _), mut random) = (streams(count), Random(7));
-    each(move || streams[random.below(streams.len())].synchronize().expect("nothing queued"))
+    each(move || streams[random.index(&streams)].synchronize().expect("nothing queued"))
 }
 
 fn queued(count: u64) -> Work {
     let ((streams, backend), mut random) = (streams(count), Random(7));
     let mut buffer = Some(Buffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room"));
     each(move || {
-        let stream = &streams[random.below(streams.len())];
+        let stream = &streams[random.index(&streams)];
         buffer = buffer.take().map(|buffer| stream.fill(buffer, .., 7).expect("open").wait().expect("no fault"));
     })
 }

@@ -62,7 +62,7 @@ fn is_shared(strategy: TransferStrategy) -> bool {
 }
 
 #[test]
-#[ignore = "wants an environment of its own"]
+#[ignore = "needs its own environment"]
 fn shared_rings_are_rejected_under_explicit_dma() {
     let backend = backend();
     assert_eq!(MemoryVisibility::detect(&backend, 0).expect("a device").visibility, MemoryVisibility::ExplicitDma);

@@ -4,7 +4,7 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex};
 
-use ringmem_benches::{Subject, Turn, Workload};
+use ringmem_benches::{Random, Subject, Turn, Workload};
 
 use super::cold_kinds::{BestFit, Heap, List, Nothing, Offset, Ours, UNIT};
 use crate::host::each;
@@ -20,7 +20,7 @@ struct Full<H: Heap> {
     live: Vec<H::Part>,
     used: u64,
     next: u64,
-    random: u64,
+    random: Random,
     refused: u64,
     asked: u64,
 }
@@ -28,15 +28,10 @@ struct Full<H: Heap> {
 impl<H: Heap> Full<H> {
     fn new() -> Self {
         let (heap, live) = (H::new(BYTES, LIVE as usize), Vec::with_capacity(2 * LIVE as usize));
-        let mut full = Self { heap, live, used: 0, next: 1, random: 7, refused: 0, asked: 0 };
+        let mut full = Self { heap, live, used: 0, next: 1, random: Random(7), refused: 0, asked: 0 };
         full.steps(LIVE + BEFORE);
         (full.refused, full.asked) = (0, 0);
         full
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.random >> 32) * below) >> 32
     }
 
     fn steps(&mut self, times: u64) {
@@ -57,12 +52,12 @@ impl<H: Heap> Full<H> {
                     self.give();
                 }
             }
-            self.next = 1 + self.random(LONGEST);
+            self.next = 1 + self.random.below(LONGEST);
         }
     }
 
     fn give(&mut self) {
-        let index = self.random(self.live.len() as u64) as usize;
+        let index = self.random.index(&self.live);
         let part = self.live.swap_remove(index);
         self.used -= H::extent(&part).1.next_multiple_of(UNIT);
         self.heap.give(part);
