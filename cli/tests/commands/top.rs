@@ -178,7 +178,7 @@ fn invalid_region_files_are_errors_with_facts() {
         (folder.path().join("nowhere"), "No such file"),
     ];
     for (path, fact) in &cases {
-        for ran in [execute(["top", text(path), "--once"]), call(&IMAGE, ["top", text(path), "--json"])] {
+        for ran in [execute(["top", text(path), "--once"]), call(&IMAGE, ["top", text(path), "--json", "--once"])] {
             assert_eq!(ran.out, "");
             ran.refuses(1, &[text(path), fact]);
         }
