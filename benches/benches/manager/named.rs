@@ -146,6 +146,32 @@ fn of_a_vec(times: u64) -> f64 {
     took
 }
 
+const SLICE: usize = 4096;
+const SLICES: usize = 1024;
+
+fn slices(work: impl FnOnce(&[u32]) + Send) -> f64 {
+    let slice: Vec<u32> = (0..SLICE as u32).collect();
+    team((SLICE * SLICES) as u64, vec![(Some(0), job(move || work(black_box(&slice))))])
+}
+
+fn extended(_: u64) -> f64 {
+    let manager = MemoryManager::new(device());
+    let id = manager.create::<u32>("a", 0, config()).expect("room");
+    slices(|slice| {
+        let mut lease = manager.lease_mut(id).expect("nobody else");
+        (0..SLICES).for_each(|_| lease.extend_from_slice(slice).expect("room"));
+    })
+}
+
+fn copied_vec(_: u64) -> f64 {
+    let memory = device();
+    slices(|slice| {
+        let mut vec = Vec::new();
+        (0..SLICES).for_each(|_| vec.extend_from_slice(slice));
+        drop(Buffer::from_slice(memory, &vec).expect("room"));
+    })
+}
+
 const MANY: u64 = 1_000_000;
 
 fn bytes_of_pushes(_: u64) -> f64 {
@@ -176,6 +202,7 @@ pub fn workloads() -> Vec<Workload> {
     let pooled: Vec<ringmem_benches::Subject> = vec![("ringmem resize", resize_pooled), ("allocate and copy", bare_pooled)];
     let direct: Vec<ringmem_benches::Subject> = vec![("ringmem resize", resize_direct), ("allocate, copy, free", bare_direct)];
     let push: Vec<ringmem_benches::Subject> = vec![("ringmem push", pushes), ("ringmem extend", appended), ("Vec::push", of_a_vec)];
+    let extend: Vec<ringmem_benches::Subject> = vec![("ringmem extend_from_slice", extended), ("Vec and one copy", copied_vec)];
     let bytes: Vec<ringmem_benches::Subject> = vec![("ringmem push", bytes_of_pushes), ("Vec::push", bytes_of_a_vec)];
     vec![
         Workload { unit: "ns/look", aim_ns: Some(5.0), limit: Some(two_additions), ..Workload::one("managed-id", 1.0, by_id) },
@@ -183,6 +210,7 @@ pub fn workloads() -> Vec<Workload> {
         Workload { unit: "ns/resize", ..Workload::one("resize-pooled", 1.25, pooled) },
         Workload { unit: "ns/resize", ..Workload::one("resize-direct", 1.25, direct) },
         Workload { unit: "ns/element", ..Workload::one("push", 1.0, push) },
+        Workload { unit: "ns/element", ..Workload::one("extend", 1.0, extend) },
         Workload { unit: "bytes/element", ..Workload::one("push-bytes", 2.5, bytes) },
     ]
 }
