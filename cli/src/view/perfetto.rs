@@ -17,9 +17,10 @@ pub(super) fn events(document: &Document) -> Result<Vec<u8>, serde_json::Error> 
         let (ts, Statistics { held_bytes, cached_bytes, free_bytes, .. }) = (micros(sample.time_ns), &sample.statistics);
         let name = &sample.pool;
         let bytes = json!({ "live": held_bytes, "cached": cached_bytes, "free": free_bytes });
-        events.add(&json!({ "ph": "C", "pid": 0, "ts": ts, "name": format!("{name}: bytes"), "args": bytes }))?;
+        events.add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: bytes"), "args": bytes }))?;
         let percent = json!({ "percent": 100.0 * sample.statistics.fragmentation() });
-        events.add(&json!({ "ph": "C", "pid": 0, "ts": ts, "name": format!("{name}: fragmentation"), "args": percent }))?;
+        events
+            .add(&json!({ "ph": "C", "cat": "memory", "pid": 0, "ts": ts, "name": format!("{name}: fragmentation"), "args": percent }))?;
     }
     for (pid, trace) in (1..).zip(&document.traces) {
         events.trace(pid, trace)?;
@@ -45,10 +46,8 @@ impl Events {
     fn trace(&mut self, pid: u64, trace: &Trace) -> Result<(), serde_json::Error> {
         self.add(&process(pid, &trace.name))?;
         let times = trace.times();
-        let time = |index: usize| match times.as_ref().and_then(|times| times.get(index)) {
-            Some(&nanoseconds) => micros(nanoseconds),
-            None => index as f64,
-        };
+        let nanos = |index: usize| times.as_ref().and_then(|times| times.get(index)).map_or(index as u64 * 1000, |&nanos| nanos);
+        let time = |index: usize| micros(nanos(index));
         let (blocks, last) = (trace.allocations(), trace.events.len().saturating_sub(1));
         let mut changes = vec![0_i128; trace.events.len()];
         let (mut busy, mut free, mut threads) = (BinaryHeap::new(), BinaryHeap::new(), 0_u64);
@@ -75,21 +74,20 @@ impl Events {
                 "bytes": block.bytes, "block": event.block, "stream": event.stream, "address": hex(event.address), "name": event.name,
                 "place": event.place, "backtrace": event.backtrace, "freed": block.end.is_some(),
             });
-            let (ts, end) = (time(block.begin), time(end));
-            self.add(
-                &json!({ "ph": "X", "pid": pid, "tid": thread, "ts": ts, "dur": end - ts, "cat": "memory", "name": name, "args": args }),
-            )?;
+            // The difference of nanoseconds is exact.
+            let (ts, dur) = (time(block.begin), micros(nanos(end).saturating_sub(nanos(block.begin))));
+            self.add(&json!({ "ph": "X", "pid": pid, "tid": thread, "ts": ts, "dur": dur, "cat": "memory", "name": name, "args": args }))?;
         }
         let mut bytes = 0;
         for (index, change) in changes.into_iter().enumerate() {
             bytes += change;
             // No real memory exceeds JSON's integers.
             let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-            self.add(&json!({ "ph": "C", "pid": pid, "ts": time(index), "name": "bytes in use", "args": { "bytes": bytes } }))?;
+            self.add(&json!({ "ph": "C", "cat": "memory", "pid": pid, "ts": time(index), "name": "in use", "args": { "bytes": bytes } }))?;
         }
         for (index, event) in trace.events.iter().enumerate().filter(|(_, event)| event.kind == Kind::Refused) {
             let args = json!({ "bytes": event.bytes, "name": event.name, "place": event.place });
-            self.add(&json!({ "ph": "i", "pid": pid, "tid": 0, "s": "p", "ts": time(index), "name": "failed allocation", "args": args }))?;
+            self.add(&json!({ "ph": "i", "cat": "memory", "pid": pid, "tid": 0, "s": "p", "ts": time(index), "name": "failed allocation", "args": args }))?;
         }
         Ok(())
     }
