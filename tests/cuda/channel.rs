@@ -1,5 +1,3 @@
-//! Persistent kernels: messages, and other work while they run.
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;

@@ -1,5 +1,3 @@
-//! The suite that every backend passes.
-
 use std::sync::Arc;
 
 use ringmem::conformance::{CHECKS, Subject};

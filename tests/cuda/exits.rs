@@ -1,5 +1,3 @@
-//! Missing drivers, process exit, forks, and errors of PTX compilation.
-
 use std::os::unix::fs::symlink;
 use std::sync::{Arc, OnceLock};
 

@@ -1,5 +1,3 @@
-//! A kernel that blocks a stream.
-
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;

@@ -1,5 +1,3 @@
-//! cudarc and this backend in one program.
-
 use std::alloc::Layout;
 use std::sync::Arc;
 

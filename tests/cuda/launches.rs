@@ -1,5 +1,3 @@
-//! The per-thread state of launches.
-
 use ringmem::Error;
 use ringmem::backend::{Backend, Launch, ModuleId, StreamId, Ticket};
 use ringmem::memory::{Buffer, Device};

@@ -1,5 +1,3 @@
-//! Memory of every kind: pools, pinned, managed, registered.
-
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::{Arc, mpsc};

@@ -1,5 +1,3 @@
-//! A driver that lacks devices, or each of its functions in turn.
-
 use std::alloc::Layout;
 use std::cell::{Cell, OnceCell};
 use std::thread;

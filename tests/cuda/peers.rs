@@ -1,5 +1,3 @@
-//! Several devices.
-
 use ringmem::Error;
 use ringmem::backend::{Backend, Copy, Place};
 use ringmem::memory::{Buffer, Device, GpuBuffer};

@@ -1,5 +1,3 @@
-//! The room that resident kernels leave on a device.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;

@@ -1,5 +1,3 @@
-//! Queued copies of several parts from and to pageable memory: order, overlap and failures.
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;

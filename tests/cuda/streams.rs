@@ -1,5 +1,3 @@
-//! Tickets, publications, failures, and copies that must not wait for each other.
-
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

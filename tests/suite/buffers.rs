@@ -1,4 +1,3 @@
-//! Buffers and views over memories of every kind, against a model.
 use crate::clean;
 
 use std::alloc::Layout;

@@ -1,4 +1,3 @@
-//! `LruCache`: eviction, counts, and one computation per key.
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -1,4 +1,3 @@
-//! Chunked copies: every byte once, and no more queued than allowed.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use crate::clean;

@@ -1,4 +1,3 @@
-//! The host backend passes the suite, also with adaptors and with the required methods only.
 #![cfg(feature = "testing")]
 
 mod minimal;

@@ -1,4 +1,3 @@
-//! Printed layouts are complete, and all text is escaped.
 use std::slice;
 
 use ringmem::{Abi, LAYOUTS, Layout, describe, layout_set, layout_table};

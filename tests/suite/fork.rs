@@ -1,5 +1,3 @@
-//! Runs code of a test in a forked child.
-
 use std::thread;
 use std::time::{Duration, Instant};
 

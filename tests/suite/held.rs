@@ -1,5 +1,3 @@
-//! A stream that a kernel blocks until released.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};

@@ -1,4 +1,3 @@
-//! Published figures: the page that a channel writes, and views of pages and of other files.
 #![cfg(any(target_os = "linux", target_os = "android"))]
 
 use std::fs::{self, Permissions};

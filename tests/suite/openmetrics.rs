@@ -1,5 +1,3 @@
-//! The OpenMetrics text: names, types, grouping and escapes.
-
 use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;

@@ -1,4 +1,3 @@
-//! Kernels declared by `kernels!`, in each of its forms, on a host backend.
 use std::sync::Arc;
 
 use ringmem::backend::host::HostBackend;

@@ -1,4 +1,3 @@
-//! Hints that managed memory will be wanted elsewhere.
 use crate::clean;
 use crate::clocks;
 

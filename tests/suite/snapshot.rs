@@ -1,5 +1,3 @@
-//! Snapshots: each part as JSON.
-
 use std::sync::Arc;
 
 use ringmem::backend::host::HostBackend;

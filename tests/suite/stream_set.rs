@@ -1,4 +1,3 @@
-//! Sets of streams: round-robin, joins, and errors.
 use crate::clean;
 use crate::held;
 

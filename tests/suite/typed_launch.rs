@@ -1,4 +1,3 @@
-//! Typed launches.
 use crate::clean;
 
 use crate::{LIMIT, eventually};

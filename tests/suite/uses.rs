@@ -1,4 +1,3 @@
-//! Buffers used by several streams, and the errors of too many uses.
 use crate::clean;
 use crate::held;
 

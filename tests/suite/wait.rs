@@ -1,4 +1,3 @@
-//! Threads and tasks that wait at rings.
 use std::thread;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,3 @@
-//! Streams of bytes through ends that wait.
-
 use std::io::{self, ErrorKind, Read, Write};
 use std::thread::{self, JoinHandle};
 

@@ -1,5 +1,3 @@
-//! `ringmem bench`: every workload has rows with plausible figures.
-
 use ringmem_kernels::IMAGE;
 use serde_json::Value;
 

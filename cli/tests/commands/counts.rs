@@ -1,5 +1,3 @@
-//! Valid files: every answer against an independent count.
-
 use ringmem_kernels::IMAGE;
 use serde_json::Value;
 

@@ -1,5 +1,3 @@
-//! `ringmem demo`: messages to `echo` and back.
-
 use std::process::Command;
 
 use ringmem::image::KernelHost;

@@ -1,5 +1,3 @@
-//! `ringmem doctor`: resources of this machine, with suggested fixes.
-
 use std::process::Command;
 
 use ringmem_kernels::IMAGE;

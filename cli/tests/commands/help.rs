@@ -1,5 +1,3 @@
-//! Help, completions, manual pages, colours and widths.
-
 use std::fs;
 use std::process::Command;
 

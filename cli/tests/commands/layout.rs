@@ -1,5 +1,3 @@
-//! `ringmem layout`: the layout of every shared struct.
-
 use ringmem::{Abi, describe};
 use ringmem_kernels::{ABI, IMAGE};
 use serde_json::Value;

@@ -1,5 +1,3 @@
-//! `ringmem new`: a package that compiles and runs.
-
 use std::fs;
 use std::path::Path;
 

@@ -1,5 +1,3 @@
-//! `ringmem stream FILE --out FILE2`: the output is complete or absent.
-
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

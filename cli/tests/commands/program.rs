@@ -1,5 +1,3 @@
-//! Calls of the program, as a function and as a process.
-
 use std::ffi::OsString;
 use std::io::Read;
 use std::process::{ChildStdin, Command, Stdio};

@@ -1,5 +1,3 @@
-//! The program on a pseudo-terminal.
-
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};

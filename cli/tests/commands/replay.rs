@@ -1,5 +1,3 @@
-//! `ringmem replay`: traces on pools.
-
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,3 @@
-//! `ringmem stream -`: standard input, a pipe or a file.
-
 use std::fs::File;
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,5 +1,3 @@
-//! `ringmem top`: running channels, shared rings, other files, and the live view on a pseudo-terminal.
-
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,5 +1,3 @@
-//! `ringmem view`: pages and exports of snapshots, and snapshots that are refused.
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,5 +1,3 @@
-//! `echo` answers every message once, in order.
-
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem_kernels::echo::Echo;

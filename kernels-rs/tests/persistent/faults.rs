@@ -1,5 +1,3 @@
-//! Faults that a kernel reports.
-
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use ringmem_kernels::echo::Echo;

@@ -1,5 +1,3 @@
-//! The echo kernel between rings with a flag in each slot.
-
 use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::{Launch, Simulated, persistent_flagged};
 use ringmem_layouts::Host;

@@ -1,5 +1,3 @@
-//! `copy`, `fill` and `vector_add` write every byte of a buffer and no other.
-
 use std::ptr::NonNull;
 use std::thread;
 

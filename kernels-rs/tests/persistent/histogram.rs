@@ -1,5 +1,3 @@
-//! `histogram` against a slow count.
-
 use ringmem_kernels::histogram::{self, Chunk, Counted, LONGEST, Work};
 use ringmem_layouts::control::{Command, Fault, State};
 

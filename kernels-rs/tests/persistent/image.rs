@@ -1,5 +1,3 @@
-//! Both forms of the image agree.
-
 use std::collections::BTreeMap;
 
 use ringmem_kernels::{ABI, IMAGE};

@@ -1,5 +1,3 @@
-//! Commands and the resulting states.
-
 use ringmem_kernels::echo::Echo;
 use ringmem_layouts::control::{Command, Fault, State};
 

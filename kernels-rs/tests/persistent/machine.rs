@@ -1,5 +1,3 @@
-//! The host functions of the image.
-
 use ringmem_kernels::IMAGE;
 use ringmem_layouts::image::KernelHost;
 

@@ -1,5 +1,3 @@
-//! The echo kernel between rings with a flag in each word.
-
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};

@@ -1,5 +1,3 @@
-//! Results of `reduce`, against independently computed sums.
-
 use ringmem_kernels::reduce::{Number, Reduce, Reduced, Rows, reference};
 use ringmem_layouts::control::{Command, Fault, State};
 

@@ -1,5 +1,3 @@
-//! `echo_split`: each side polls its near header and writes to the far one.
-
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem_kernels::echo::Echo;

@@ -1,5 +1,3 @@
-//! A kernel's telemetry, during and after its run.
-
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem_kernels::echo::Echo;

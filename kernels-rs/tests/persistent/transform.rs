@@ -1,5 +1,3 @@
-//! `transform` for every byte with every operand.
-
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_layouts::control::{Command, Fault, State};
 

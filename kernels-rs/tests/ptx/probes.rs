@@ -1,5 +1,3 @@
-//! The words of the benchmark kernels on the machine.
-
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

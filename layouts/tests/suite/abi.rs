@@ -1,5 +1,3 @@
-//! The ABI hash depends on types, not on their spelling.
-
 use std::any::TypeId;
 
 use ringmem_layouts::attach::AttachError;

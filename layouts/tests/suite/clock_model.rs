@@ -1,5 +1,3 @@
-//! A clock compared with a model.
-
 use proptest::collection::vec;
 use proptest::prelude::*;
 use ringmem_layouts::HostWord;

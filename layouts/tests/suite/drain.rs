@@ -1,5 +1,3 @@
-//! Values moved out of a chunk: `for value in chunk`.
-
 use std::cell::RefCell;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

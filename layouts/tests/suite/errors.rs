@@ -1,5 +1,3 @@
-//! Errors print their facts.
-
 use core::fmt::Debug;
 
 use ringmem_layouts::attach::{AttachError, Corrupt};

@@ -1,5 +1,3 @@
-//! Rings that begin with values in them, rings that the compiler splits, and ends that are compared.
-
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

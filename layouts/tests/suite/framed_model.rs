@@ -1,5 +1,3 @@
-//! Sequences of framed operations compared with a `VecDeque`.
-
 use std::collections::VecDeque;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,5 +1,3 @@
-//! Kernels and their arguments as values.
-
 use ringmem_layouts::kernel::{DevicePointer, Kernel, Persistent};
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 

@@ -1,5 +1,3 @@
-//! Observing a ring without taking messages.
-
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::{PopError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 

@@ -1,5 +1,3 @@
-//! Calls on one clock in every interleaving.
-
 #[allow(dead_code)]
 use crate::loom_machine;
 

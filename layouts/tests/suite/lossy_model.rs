@@ -1,5 +1,3 @@
-//! Lossy rings and mailboxes compared with a list of all messages.
-
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt::Debug;
 use std::mem::forget;

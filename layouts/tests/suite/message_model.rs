@@ -1,5 +1,3 @@
-//! Message headers as bytes: round trips, rejected changes, offsets.
-
 use std::mem::offset_of;
 
 use proptest::collection::vec;

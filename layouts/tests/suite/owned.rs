@@ -1,5 +1,3 @@
-//! Ends that share ownership of their ring.
-
 use std::cell::Cell;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -1,5 +1,3 @@
-//! Waits with a deadline of a minute without progress.
-
 use std::hint::spin_loop;
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,3 @@
-//! Overflow policies and their counts.
-
 use ringmem_layouts::ring::{Counts, End, Evict, OverflowPolicy, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
 use ringmem_layouts::{Host, HostWord};
 

@@ -1,5 +1,3 @@
-//! Rings with a run-time capacity, over borrowed memory and boxes.
-
 use std::mem::{MaybeUninit, forget};
 use std::rc::Rc;
 use std::sync::Arc;

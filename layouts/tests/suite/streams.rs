@@ -1,5 +1,3 @@
-//! Rings of bytes as streams: of `std::io` and of embedded-io.
-
 use std::cell::RefCell;
 use std::ptr::NonNull;
 

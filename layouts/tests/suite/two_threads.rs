@@ -1,5 +1,3 @@
-//! Millions of messages between threads: none lost, duplicated, torn or reordered.
-
 use crate::patience;
 
 use std::iter::from_fn;

@@ -1,5 +1,3 @@
-//! A million stamps of one clock per thread, each unique.
-
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::thread;

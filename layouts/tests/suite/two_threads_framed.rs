@@ -1,5 +1,3 @@
-//! Two million messages of varying length between threads.
-
 use crate::patience;
 
 use std::thread;

@@ -1,5 +1,3 @@
-//! Views of waiting messages, for reading and for changes.
-
 use std::mem::forget;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Messages of varying length.
-
 use cortex_m::singleton;
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, PushError, Ring};

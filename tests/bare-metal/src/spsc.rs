@@ -1,5 +1,3 @@
-//! Values of 32 bytes.
-
 use cortex_m::singleton;
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError, Ring};

@@ -1,5 +1,3 @@
-//! The SysTick interrupt and its work.
-
 use core::cell::RefCell;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;

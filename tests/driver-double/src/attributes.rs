@@ -1,5 +1,3 @@
-//! Attributes of the devices, by number of `CUdevice_attribute`.
-
 use crate::kernel::{BLOCKS_EACH, MULTIPROCESSORS};
 
 pub const CAN_MAP_HOST_MEMORY: i32 = 19;

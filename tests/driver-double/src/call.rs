@@ -1,5 +1,3 @@
-//! The path of every call.
-
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char};
 use std::fmt;

@@ -1,5 +1,3 @@
-//! The exported functions, by kind.
-
 pub mod context;
 pub mod copy;
 pub mod device;

@@ -1,5 +1,3 @@
-//! [`Code`]: the result of a call.
-
 use std::ffi::CStr;
 use std::fmt;
 

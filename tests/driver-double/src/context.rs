@@ -1,5 +1,3 @@
-//! The primary context of a device, and the one bound to a thread.
-
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};

@@ -1,5 +1,3 @@
-//! A device: its context, its memory as byte counts, and its peers.
-
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 

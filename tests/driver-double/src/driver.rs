@@ -1,5 +1,3 @@
-//! [`Driver`]: the global state, once per process.
-
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::sync::{Arc, OnceLock};

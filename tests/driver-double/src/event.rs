@@ -1,5 +1,3 @@
-//! [`Event`]: a place in a stream, and when it was reached.
-
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 

@@ -1,5 +1,3 @@
-//! Planned failures of calls, and call counts.
-
 use std::ffi::{CStr, c_char};
 
 use crate::calls;

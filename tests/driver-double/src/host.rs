@@ -1,5 +1,3 @@
-//! [`HostFunction`]: a function of the caller that a stream calls.
-
 use std::cell::Cell;
 use std::ffi::c_void;
 

@@ -1,5 +1,3 @@
-//! Objects that were not freed.
-
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 

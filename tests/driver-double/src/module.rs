@@ -1,5 +1,3 @@
-//! The entries of a PTX text, and the program of each.
-
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

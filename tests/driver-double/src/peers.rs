@@ -1,5 +1,3 @@
-//! Possible access of devices to each other's memory, per direction.
-
 pub struct Peers {
     rows: Vec<u64>,
 }

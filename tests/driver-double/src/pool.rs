@@ -1,5 +1,3 @@
-//! Stream-ordered memory as byte counts.
-
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};

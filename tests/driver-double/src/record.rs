@@ -1,5 +1,3 @@
-//! The log of calls.
-
 use std::ffi::OsStr;
 use std::fmt::{Debug, Write as _};
 use std::fs::{File, OpenOptions};

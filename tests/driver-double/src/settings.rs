@@ -1,5 +1,3 @@
-//! The environment, read once.
-
 use std::env;
 use std::ffi::OsString;
 use std::sync::atomic::AtomicBool;

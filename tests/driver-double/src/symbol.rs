@@ -1,5 +1,3 @@
-//! An exported function, its call count and its planned failures.
-
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,3 @@
-//! [`Condition`]: a stream's wait for a word.
-
 use std::thread;
 use std::time::Duration;
 

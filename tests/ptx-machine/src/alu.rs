@@ -1,5 +1,3 @@
-//! Arithmetic on the bits of registers.
-
 use crate::code::{Binary, Class, Compare, Half, Rounding, Type, Unary, Update};
 
 const F32: u8 = 4;

@@ -1,5 +1,3 @@
-//! [`Operation`]: a decoded instruction.
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Predicate,

@@ -1,5 +1,3 @@
-//! Decodes a function of the text to [`Function`].
-
 use std::collections::HashMap;
 
 use crate::code::{

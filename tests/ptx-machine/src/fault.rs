@@ -1,5 +1,3 @@
-//! [`Fault`]: a mistake in a PTX text, or one that a running kernel made.
-
 use std::error::Error;
 use std::fmt;
 

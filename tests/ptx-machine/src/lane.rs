@@ -1,5 +1,3 @@
-//! [`Lane`]: one thread's registers, local memory and call stack.
-
 use crate::code::{Function, Parameter, Register, Source, Type};
 use crate::fault::{Answer, Fault, Kind};
 use crate::image::LOCAL;

@@ -1,5 +1,3 @@
-//! [`Module`]: functions, variables and instructions of the text.
-
 use crate::fault::{Answer, Fault, Kind};
 use crate::token::{Token, Tokens};
 

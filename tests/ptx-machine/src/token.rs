@@ -1,5 +1,3 @@
-//! [`Tokens`]: words, numbers and marks of a PTX text, with their lines.
-
 use crate::fault::{Answer, Fault, Kind};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,3 @@
-//! Each adaptor alone.
-
 use std::alloc::Layout;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};

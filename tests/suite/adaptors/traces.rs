@@ -1,5 +1,3 @@
-//! Traces: written, parsed and replayed.
-
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::Uses;

@@ -1,5 +1,3 @@
-//! `Tracked`: its reports of live blocks.
-
 use std::alloc::Layout;
 use std::mem::forget;
 use std::panic::Location;

@@ -1,4 +1,3 @@
-//! Bridges: every message once, in order, by every strategy, whatever fails.
 use crate::clean;
 mod faults;
 mod flights;

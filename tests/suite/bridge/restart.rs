@@ -1,5 +1,3 @@
-//! A kernel that dies with messages in flight.
-
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 

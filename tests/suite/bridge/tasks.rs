@@ -1,5 +1,3 @@
-//! Tasks: futures that are dropped or forgotten, and forgotten batches.
-
 use futures::FutureExt;
 use ringmem::wait::{RecvError, SendError, WaitStrategy, Waiting};
 

@@ -1,5 +1,3 @@
-//! Broken kernels.
-
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 

@@ -1,5 +1,3 @@
-//! How many transfers it takes to send and to receive.
-
 use ringmem::backend::host::{Counters, Phase, Verb};
 use ringmem::control::Command;
 

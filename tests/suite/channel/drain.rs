@@ -1,5 +1,3 @@
-//! All sent messages are answered, whatever the kernel is doing.
-
 use ringmem::Machine;
 use ringmem::backend::host::{self, Faults, Verb};
 use ringmem::control::{Command, State};

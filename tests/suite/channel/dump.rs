@@ -1,5 +1,3 @@
-//! Dumps and verdicts, also of a stuck kernel.
-
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 

@@ -1,5 +1,3 @@
-//! From opening to closing, launch after launch.
-
 use ringmem::backend::host::{self, Faults, Verb};
 use ringmem::control::{Command, State};
 

@@ -1,5 +1,3 @@
-//! Messages in both directions, and their counts.
-
 use ringmem::backend::host::{Faults, Verb};
 use ringmem::control::{Command, State};
 use ringmem::dump::{Indices, Twins};

@@ -1,4 +1,3 @@
-//! Channels: messages, commands, and broken kernels.
 mod broken;
 use crate::clean;
 mod counts;

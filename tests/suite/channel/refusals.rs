@@ -1,5 +1,3 @@
-//! Channels that cannot be opened, and their errors.
-
 use ringmem::error::ConfigError;
 
 use ringmem::backend::host::{self, Faults, Verb};

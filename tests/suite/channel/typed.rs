@@ -1,5 +1,3 @@
-//! Kernels with known messages: opened without a promise, and awaited answers.
-
 use core::pin::pin;
 use core::task::{Context, Poll};
 use std::sync::atomic::AtomicU64;

@@ -1,5 +1,3 @@
-//! Waits for an answer, and what ends them.
-
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

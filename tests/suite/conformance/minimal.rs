@@ -1,5 +1,3 @@
-//! A backend with the required methods only.
-
 use std::alloc::Layout;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;

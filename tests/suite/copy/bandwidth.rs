@@ -1,5 +1,3 @@
-//! Rates, by the backend's clock.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

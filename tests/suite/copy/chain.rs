@@ -1,5 +1,3 @@
-//! Chains of kernels over buffers that stay on the device.
-
 use std::collections::VecDeque;
 use std::mem::forget;
 use std::ptr::NonNull;

@@ -1,5 +1,3 @@
-//! Coalesced writes: fewer copies, and the last write of an element wins.
-
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

@@ -1,4 +1,3 @@
-//! How bytes are moved.
 mod bandwidth;
 mod chain;
 use crate::clean;

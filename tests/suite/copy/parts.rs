@@ -1,5 +1,3 @@
-//! Whole units of an alignment.
-
 use proptest::prelude::*;
 use ringmem::copy::{Parts, padded, period, split};
 use ringmem::memory::PinnedBuffer;

@@ -1,5 +1,3 @@
-//! Halves dropped or forgotten at each moment of a frame's life.
-
 use std::mem;
 
 use ringmem::Error;

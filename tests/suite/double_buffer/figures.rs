@@ -1,5 +1,3 @@
-//! The gain from overlap, in the time of the link model.
-
 use std::sync::Arc;
 
 use ringmem::backend::host::Link;

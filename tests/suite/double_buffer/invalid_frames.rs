@@ -1,5 +1,3 @@
-//! Invalid frames: an error with facts, nothing queued, and the next frame succeeds.
-
 use ringmem::Error;
 use ringmem::backend::host::Verb;
 use ringmem::double_buffer::Uploads;

@@ -1,4 +1,3 @@
-//! Frames on the host backend.
 use crate::clean;
 use crate::clocks;
 use crate::held;

@@ -1,5 +1,3 @@
-//! Which frames a reader gets, and new frames while every slot is in use.
-
 use ringmem::Error;
 use ringmem::memory::Buffer;
 

@@ -1,5 +1,3 @@
-//! A thread that writes and a thread that reads.
-
 use ringmem::Error;
 
 use super::*;

@@ -1,5 +1,3 @@
-//! Uploads: contents, waits, failures and ends.
-
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,3 @@
-//! Device memory, pinned memory, and their addresses.
-
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Arc;

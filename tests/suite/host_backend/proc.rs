@@ -1,5 +1,3 @@
-//! What Linux reports about this process.
-
 use std::fs;
 use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;

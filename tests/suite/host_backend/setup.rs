@@ -1,5 +1,3 @@
-//! Setup and kernels of the tests.
-
 use std::alloc::Layout;
 use std::mem;
 use std::sync::atomic::AtomicU64;

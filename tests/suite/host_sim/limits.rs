@@ -1,5 +1,3 @@
-//! Requests beyond limits.
-
 use ringmem::backend::host::Verb;
 use ringmem::backend::{Fill, Uses};
 use ringmem::memory::{Device, GpuBuffer};

@@ -1,4 +1,3 @@
-//! The host backend as an instrument: injected faults, logs, simulated time and limits.
 use crate::broken;
 use crate::clean;
 mod detect;

@@ -1,5 +1,3 @@
-//! Published words, at once and in stream order.
-
 use std::ptr::NonNull;
 
 use ringmem::error::OperationFault;

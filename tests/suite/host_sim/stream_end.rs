@@ -1,5 +1,3 @@
-//! How streams end, and what user code cannot prevent.
-
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

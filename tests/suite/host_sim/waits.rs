@@ -1,5 +1,3 @@
-//! Waits: which failure they return, and until when.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

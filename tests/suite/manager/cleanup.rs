@@ -1,5 +1,3 @@
-//! Which idle buffers a cleanup frees.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};

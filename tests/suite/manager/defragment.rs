@@ -1,5 +1,3 @@
-//! Defragmentation of a manager over a pool.
-
 use std::sync::Arc;
 
 use ringmem::Error;

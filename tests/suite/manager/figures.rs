@@ -1,5 +1,3 @@
-//! Statistics of a manager.
-
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 

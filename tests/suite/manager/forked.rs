@@ -1,5 +1,3 @@
-//! A manager in a forked process.
-
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ringmem::Error;

@@ -1,5 +1,3 @@
-//! Buffers that are resized together: all of them, or none.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 

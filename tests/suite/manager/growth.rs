@@ -1,5 +1,3 @@
-//! Buffer sizes, and the bytes that growth moves.
-
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem::Error;

@@ -1,5 +1,3 @@
-//! The byte limit.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,3 @@
-//! Named buffers that grow.
 mod concurrency;
 use crate::broken;
 use crate::clean;

@@ -1,5 +1,3 @@
-//! Names and lookups.
-
 use ringmem::Error;
 use ringmem::config::ConfigError;
 use ringmem::manager::{BufferConfig, Growth};

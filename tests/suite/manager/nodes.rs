@@ -1,5 +1,3 @@
-//! A graph that grows from a thousand to a million nodes: thirteen buffers, grown together.
-
 use ringmem::DeviceBytes;
 use ringmem::backend::host::HostBackend;
 use ringmem::manager::{AnyBufferId, BufferConfig, BufferId};

@@ -1,5 +1,3 @@
-//! Transfers that are queued on a managed buffer.
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;

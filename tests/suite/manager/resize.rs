@@ -1,5 +1,3 @@
-//! Resizes: copies, their order, and no effect of failures.
-
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;

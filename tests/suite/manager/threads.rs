@@ -1,5 +1,3 @@
-//! Several threads on one manager.
-
 use std::alloc::Layout;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,3 @@
-//! Statistics of a mirror, and whether its pages are locked.
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;

@@ -1,5 +1,3 @@
-//! A lost or unwritten copy is never valid, and the other one is kept.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

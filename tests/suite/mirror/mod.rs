@@ -1,4 +1,3 @@
-//! Mirrored buffers.
 use crate::clean;
 mod faults;
 mod figures;

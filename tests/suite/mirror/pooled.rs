@@ -1,5 +1,3 @@
-//! Mirrors over pools reuse memory, but no elements.
-
 use ringmem::memory::{Device, Pinned};
 use ringmem::mirror::{MirroredBuffer, State};
 use ringmem::pool::Pool;

@@ -1,5 +1,3 @@
-//! Queued transfers: waited for, owned, and harmless when forgotten.
-
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

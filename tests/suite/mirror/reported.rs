@@ -1,5 +1,3 @@
-//! A queued copy fails, and another waiter gets the error: the mirror still knows.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 

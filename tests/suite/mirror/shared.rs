@@ -1,5 +1,3 @@
-//! Where host and device share one memory, one buffer serves both sides.
-
 use std::thread;
 use std::time::Duration;
 

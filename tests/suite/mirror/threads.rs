@@ -1,5 +1,3 @@
-//! A mirror is one thread's at a time, and a mutex makes it everybody's.
-
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 

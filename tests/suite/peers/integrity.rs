@@ -1,5 +1,3 @@
-//! A wrong bit is found wherever it is.
-
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 use ringmem::stream::Kind;
 

@@ -1,4 +1,3 @@
-//! Copies between devices, direct or staged through the host.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use crate::clean;

@@ -1,5 +1,3 @@
-//! Copies staged through the host: order, memory and time.
-
 use std::collections::HashMap;
 use std::thread;
 use std::time::Instant;

@@ -1,5 +1,3 @@
-//! Surplus blocks of one thread serve others.
-
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! Statistics of a pool.
-
 use ringmem::memory::{Buffer, Device, Outcome, Trace};
 use ringmem::pool::{Classes, PartState};
 

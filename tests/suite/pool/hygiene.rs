@@ -1,5 +1,3 @@
-//! Contents of reused blocks.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringmem::Error;

@@ -1,5 +1,3 @@
-//! Limits and trimming.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,3 @@
-//! The pool on the host backend: reuse, upstream calls, trimming, statistics.
 mod upstream;
 use crate::broken;
 use crate::clean;

@@ -1,5 +1,3 @@
-//! Sequences of operations against the list of intervals.
-
 use proptest::prelude::*;
 
 use super::shadow::{Op, Shadow};

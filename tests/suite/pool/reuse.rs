@@ -1,5 +1,3 @@
-//! Freed blocks are reused without upstream calls.
-
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,3 @@
-//! Blocks whose last use is not complete.
-
 use ringmem::memory::Buffer;
 use ringmem::stream::Stream;
 

@@ -1,5 +1,3 @@
-//! Dropped pools, failing memory, forked processes.
-
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;

@@ -1,5 +1,3 @@
-//! Many threads at one pool.
-
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::mpsc;

@@ -1,5 +1,3 @@
-//! Pools over memories that count, limit or pool themselves.
-
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

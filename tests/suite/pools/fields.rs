@@ -1,5 +1,3 @@
-//! What each field of a configuration does.
-
 use std::sync::Arc;
 
 use ringmem::backend::MemoryLocation;

@@ -1,4 +1,3 @@
-//! The pools of a configuration.
 use crate::clean;
 mod fields;
 mod pinned;

@@ -1,5 +1,3 @@
-//! Page-locked memory by the block: which bytes are locked.
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,3 @@
-//! A registry on the host backend: lookups by valid and invalid ids.
 use crate::clean;
 use crate::clocks;
 #[cfg(target_os = "linux")]

@@ -1,5 +1,3 @@
-//! Operations against a list, with every id ever returned checked after each.
-
 use std::sync::Arc;
 
 use proptest::prelude::*;

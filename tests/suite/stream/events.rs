@@ -1,5 +1,3 @@
-//! Events: when they are reached, errors of their waits, and the time between two.
-
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,5 +1,3 @@
-//! Exact counts and times of a stream.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

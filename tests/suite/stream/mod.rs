@@ -1,4 +1,3 @@
-//! Waiting for queued work: events, futures, metrics.
 use crate::clean;
 use crate::held;
 mod events;

@@ -1,5 +1,3 @@
-//! Operations that outlive their stream, and tasks that run on a stream's own thread.
-
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;

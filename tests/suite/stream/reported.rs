@@ -1,5 +1,3 @@
-//! A waiter gets its operation's failure, even if another waiter got the error first.
-
 use futures::executor::block_on;
 use ringmem::Error;
 use ringmem::backend::Backend;

@@ -1,4 +1,3 @@
-//! Queued operations as futures, polled by hand and by a small executor.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use std::future::{Future, IntoFuture};

@@ -1,5 +1,3 @@
-//! The futures on tokio.
-
 use std::future::IntoFuture;
 
 use ringmem::Error;

@@ -1,5 +1,3 @@
-//! What stops a stream: a failing stage, and kernels that answer wrongly or not at all.
-
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;

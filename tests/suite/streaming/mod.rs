@@ -1,4 +1,3 @@
-//! Data larger than device memory.
 mod causes;
 use crate::clean;
 use crate::clocks;

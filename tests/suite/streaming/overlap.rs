@@ -1,5 +1,3 @@
-//! Overlap, by the link model and by the order of calls.
-
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Chunks as messages to persistent kernels.
-
 use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;

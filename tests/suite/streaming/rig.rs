@@ -1,5 +1,3 @@
-//! Bytes, a stage that launches a kernel per chunk, and a backend.
-
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::stream::{Module, Pending, Stream};

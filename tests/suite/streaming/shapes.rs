@@ -1,5 +1,3 @@
-//! Any length, element and chunk: every byte arrives exactly once.
-
 use std::ops::ControlFlow;
 
 use proptest::prelude::*;

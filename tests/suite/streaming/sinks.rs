@@ -1,5 +1,3 @@
-//! Files that appear whole or not at all.
-
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! Files, pipes and mappings as sources, and sources that break their promise.
-
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;

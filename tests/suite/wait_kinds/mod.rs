@@ -1,4 +1,3 @@
-//! Waits at rings of bytes, at lossy rings, and for conditions.
 mod counts;
 mod spawned;
 

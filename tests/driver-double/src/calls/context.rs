@@ -1,5 +1,3 @@
-//! The primary contexts.
-
 use crate::call::give;
 use crate::code::Code;
 use crate::context;

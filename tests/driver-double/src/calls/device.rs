@@ -1,5 +1,3 @@
-//! The driver and its devices.
-
 use std::ffi::{CStr, CString, c_char};
 
 use crate::call::{give, give_text};

@@ -1,5 +1,3 @@
-//! Events.
-
 use std::sync::{Arc, OnceLock};
 
 use crate::call::give;

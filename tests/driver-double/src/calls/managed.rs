@@ -1,5 +1,3 @@
-//! Managed memory.
-
 use std::ffi::c_void;
 
 use crate::attributes::{CONCURRENT_MANAGED_ACCESS, MANAGED_MEMORY};

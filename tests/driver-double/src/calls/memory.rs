@@ -1,5 +1,3 @@
-//! Device memory, and host memory that the device knows.
-
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;

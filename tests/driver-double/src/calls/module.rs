@@ -1,5 +1,3 @@
-//! Modules, kernels and launches.
-
 use std::ffi::{CStr, c_char, c_void};
 
 use crate::attributes::COOPERATIVE_LAUNCH;

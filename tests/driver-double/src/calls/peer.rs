@@ -1,5 +1,3 @@
-//! Access of devices to each other's memory.
-
 use crate::call::give;
 use crate::code::Code;
 

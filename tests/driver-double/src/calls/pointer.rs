@@ -1,5 +1,3 @@
-//! Attributes of addresses.
-
 use std::ffi::c_void;
 
 use crate::block::{Kind, Span};

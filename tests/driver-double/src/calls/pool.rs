@@ -1,5 +1,3 @@
-//! Stream-ordered memory and its pools.
-
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,3 @@
-//! Streams, their words and host functions.
-
 use std::ffi::c_void;
 
 use crate::attributes::{CAN_FLUSH_REMOTE_WRITES, CAN_USE_STREAM_WORDS};

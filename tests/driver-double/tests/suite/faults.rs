@@ -1,5 +1,3 @@
-//! Planned failures, the record of calls, and the report of leaks.
-
 use std::fs;
 
 use crate::alone::{aborts, alone};

@@ -1,5 +1,3 @@
-//! Persistent kernels, reached through rings in pinned memory.
-
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 

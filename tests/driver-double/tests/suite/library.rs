@@ -1,5 +1,3 @@
-//! The built library, opened as a program opens the driver.
-
 use std::ffi::CStr;
 
 use libloading::Library;

@@ -1,5 +1,3 @@
-//! Managed memory, and attributes of addresses.
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 

@@ -1,5 +1,3 @@
-//! Addresses, and copies between them.
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 

@@ -1,5 +1,3 @@
-//! Which PTX loads, and which launches succeed.
-
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 

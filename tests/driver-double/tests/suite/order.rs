@@ -1,5 +1,3 @@
-//! Wrong orders of calls, with the driver's errors.
-
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 use std::thread;

@@ -1,5 +1,3 @@
-//! Several devices: contexts and peer access.
-
 use crate::alone::{aborts, alone};
 use crate::rig::{NON_BLOCKING, begin, bytes_at, device, event, function, launch, module, ok, ordered, stream};
 use ringmem_driver_double::*;

@@ -1,5 +1,3 @@
-//! Stream-ordered memory, pools, and violations.
-
 use std::ptr::null_mut;
 
 use crate::alone::alone;

@@ -1,5 +1,3 @@
-//! Waits and host functions of streams.
-
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;

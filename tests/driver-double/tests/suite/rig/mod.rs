@@ -1,4 +1,3 @@
-//! Setup of most tests, over the double's own functions.
 #![allow(dead_code)]
 
 use std::ffi::{CString, c_void};
