@@ -1,5 +1,3 @@
-//! The table and its rows.
-
 use serde_json::json;
 
 use crate::Workload;

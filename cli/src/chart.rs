@@ -1,9 +1,6 @@
-//! Draws a histogram of byte values as text.
-
 use std::io::{self, Write};
 
 const COLUMNS: usize = 64;
-/// Width of the axis and the margin.
 const MARGIN: usize = 3;
 const ROWS: usize = 8;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -30,7 +27,6 @@ pub(super) fn draw(histogram: &[u64; 256], width: Option<usize>, out: &mut dyn W
     }
     writeln!(out, "  +{}", "-".repeat(count))?;
     match count / 4 {
-        // No room for the quarters.
         ..4 => writeln!(out, "   00{:1$}ff", "", count - 4),
         quarter => writeln!(out, "   00{0:1$}40{0:1$}80{0:1$}c0{0:2$}ff", "", quarter - 2, quarter - 4),
     }

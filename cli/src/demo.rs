@@ -1,4 +1,4 @@
-//! `ringmem demo`: sends messages to the `echo` kernel and checks the answers.
+//! `ringmem demo`.
 //!
 //! The round trip is measured last, when the scheduler has settled each thread on a core.
 
@@ -60,7 +60,6 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     let together = arguments.messages - ALONE.min(arguments.messages.div_ceil(10));
     exchange(&mut channel, &mut tally, together, together, Some(&bar))?;
     while tally.sent < arguments.messages {
-        // Drawing is not measured.
         bar.set(tally.sent);
         let sent = Instant::now();
         channel.try_send(message(tally.sent)).map_err(unsent)?;

@@ -1,5 +1,3 @@
-//! `ringmem doctor`: reports drivers, devices, memory visibility and limits, with suggested fixes.
-
 use std::io::Write;
 
 use ringmem::MemoryVisibility;

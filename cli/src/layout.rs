@@ -1,5 +1,3 @@
-//! `ringmem layout`: prints the layout of every shared struct, or compares a C header with them.
-
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -85,7 +83,6 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     .map_err(Failure::Print)
 }
 
-/// Compares a file with a header, line by line.
 fn check(path: &Path, header: &str) -> Outcome {
     let of_file = |error: &dyn Display| Failure::Fact(format!("cannot read {}: {error}", path.display()));
     // Opening a named pipe would wait.
@@ -93,7 +90,6 @@ fn check(path: &Path, header: &str) -> Outcome {
         return Err(of_file(&"it is not a regular file"));
     }
     let (file, mut bytes) = (File::open(path).map_err(|error| of_file(&error))?, Vec::new());
-    // One line more than the header, with any line ends.
     file.take(2 * header.len() as u64 + LINE).read_to_end(&mut bytes).map_err(|error| of_file(&error))?;
     let text = String::from_utf8_lossy(&bytes);
     let (mut found, mut expected) = (text.lines(), header.lines());
@@ -110,7 +106,6 @@ fn check(path: &Path, header: &str) -> Outcome {
     Ok(())
 }
 
-/// Maximum length of a foreign line in a message.
 const LINE: u64 = 200;
 
 fn short(line: &str) -> String {

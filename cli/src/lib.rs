@@ -87,7 +87,6 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether the output is text for people, which fits the terminal.
     fn prints_text(&self) -> bool {
         match self {
             Self::Stream(arguments) => !arguments.json,
@@ -105,16 +104,11 @@ impl Verb {
     }
 }
 
-/// Why a command failed.
 #[derive(Debug)]
 enum Failure {
-    /// The arguments are invalid.
     Usage(String),
-    /// A failure described by its text.
     Fact(String),
-    /// A call of the library failed.
     Call(ringmem::Error),
-    /// Writing the output failed.
     Print(std::io::Error),
 }
 
@@ -182,7 +176,6 @@ pub fn run(
     };
     match outcome {
         Ok(()) => 0,
-        // A closed pipe is no failure.
         Err(Failure::Print(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(failure) => {
             // If the error stream is closed too, the exit code reports the failure.
@@ -217,7 +210,6 @@ pub fn interrupted() {
     stream::copy::remove_partial();
 }
 
-/// Formats an error and its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -231,12 +223,10 @@ fn plain(text: &str) -> String {
     shown
 }
 
-/// Returns a file name that is safe to print.
 fn shown(path: &Path) -> String {
     plain(&path.display().to_string())
 }
 
-/// Formats a count with its noun, in the plural if needed.
 fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
@@ -250,7 +240,6 @@ fn absurd(option: &str, error: ringmem::Error) -> Failure {
     }
 }
 
-/// Adds the file's name to a streaming error.
 fn failed(path: &Path, cause: Cause) -> Failure {
     match cause {
         Cause::Device(error) => Failure::Call(error),
@@ -261,7 +250,7 @@ fn failed(path: &Path, cause: Cause) -> Failure {
     }
 }
 
-/// Formats clap's message with its suggestions and usage, in colours on a terminal. Control characters of the arguments are escaped.
+/// Escapes control characters of the arguments in clap's message.
 fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     let text = error.render();
     let is_plain = arguments.iter().all(|argument| !argument.to_string_lossy().contains(char::is_control));
@@ -271,7 +260,6 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> String {
     text.to_string().lines().map(|line| plain(line) + "\n").collect()
 }
 
-/// Converts a duration to nanoseconds that fit a JSON number.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -282,7 +270,6 @@ fn percentile(sorted: &[u64], numerator: usize, denominator: usize) -> Option<u6
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Returns percentiles as a JSON object, or null without values.
 fn percentiles(sorted: &[u64]) -> serde_json::Value {
     match (percentile(sorted, 50, 100), percentile(sorted, 99, 100)) {
         (Some(p50), Some(p99)) => serde_json::json!({ "p50": p50, "p99": p99 }),

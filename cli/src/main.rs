@@ -1,5 +1,4 @@
-//! The `ringmem` program. Without a GPU all commands except `--backend cuda` run on the host backend, and
-//! print that. [`ringmem_cli::run`] is public only for the tests.
+//! The `ringmem` program.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,7 +23,6 @@ fn main() -> ExitCode {
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
     let terminal = ringmem_cli::Terminal::of_stdout();
     let code = ringmem_cli::run(std::env::args_os(), &ringmem_kernels::IMAGE, terminal, &mut out, &mut err);
-    // A closed pipe needs no more output.
     let _ = out.flush();
     ExitCode::from(code)
 }

@@ -1,5 +1,3 @@
-//! `ringmem completions` and `ringmem man`: scripts and pages made from the definitions of the arguments.
-
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;

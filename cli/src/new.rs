@@ -1,5 +1,3 @@
-//! `ringmem new`: a package with a shared struct, a kernel, a host program and a test.
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

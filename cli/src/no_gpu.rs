@@ -1,5 +1,3 @@
-//! The module `gpu` without the feature `cuda`.
-
 use ringmem::{Error, Result};
 use serde_json::Value;
 

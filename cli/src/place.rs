@@ -1,5 +1,3 @@
-//! The backend that a command runs on.
-
 use std::io::Write;
 use std::sync::Arc;
 
@@ -11,7 +9,6 @@ use ringmem::{MemoryVisibility, Result};
 
 use super::{chain, gpu, plain, size};
 
-/// Where the kernel runs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Wanted {
     /// A GPU if the driver has one, else the host backend; prints which and why
@@ -22,7 +19,6 @@ pub(super) enum Wanted {
     Cuda,
 }
 
-/// The options of a command that opens a backend.
 #[derive(clap::Args)]
 pub(super) struct Selection {
     /// Where the kernels run
@@ -71,7 +67,6 @@ impl Wanted {
         let place = self.look(pinned.into_iter().fold(host, Builder::pinned_budget), pinned)?;
         let Detected { overruled, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
         if let (Some(said), Some(warning)) = (overruled, warning) {
-            // A closed error stream is no failure.
             let _ = writeln!(err, "ringmem: {}={}: {warning}", visibility::VARIABLE, plain(&said));
         }
         Ok(place)

@@ -1,5 +1,3 @@
-//! [`Bar`]: progress on the terminal of standard error.
-
 use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -34,14 +32,12 @@ impl Bar {
         self.0.is_some()
     }
 
-    /// Shows the number of steps that are done.
     pub fn set(&self, done: u64) {
         if let Some(bar) = &self.0 {
             bar.set_position(done);
         }
     }
 
-    /// Shows the current step.
     pub fn say(&self, what: &'static str) {
         if let Some(bar) = &self.0 {
             bar.set_message(what);
@@ -64,7 +60,6 @@ impl Bar {
 }
 
 impl Drop for Bar {
-    /// Clears the bar even if the command failed, so that the error's line stands alone.
     fn drop(&mut self) {
         self.clear();
     }

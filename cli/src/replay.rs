@@ -1,8 +1,8 @@
 //! `ringmem replay`: replays a trace of allocations on a configurable pool.
 //!
-//! 1. The trace runs twice, each time on a new backend: once for the time, with nothing between the events, and once for the figures.
-//!    Figures are read at the peak and at the end. Blocks that the trace leaves live are freed after that.
-//! 2. Blocks are allocated and freed in the order of the trace's streams. Nothing is queued on the streams, so no use is ever pending.
+//! 1. The trace runs twice, each time on a new backend: once for the time, and once for the figures, which are read at the peak and at the
+//!    end.
+//! 2. Nothing is queued on the streams, so no use is ever pending.
 //! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address; `--csv` has the same events.
 //!    Times are those of the replay; names and source lines are not in a trace.
 //! 4. A request that runs out of memory is counted, and its free is skipped and not counted as invalid. The replay still succeeds.
@@ -128,7 +128,6 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     Ok(())
 }
 
-/// Describes a failure with the name of its file.
 fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
     Failure::Fact(format!("{}: {fact}", path.display()))
 }
@@ -155,7 +154,6 @@ fn read(source: &mut FileSource) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-/// The streams and the pool that a trace runs on.
 struct Rig {
     streams: Vec<Stream>,
     pool: Pool<Device>,
@@ -179,7 +177,6 @@ impl Rig {
     }
 }
 
-/// Counts of the results of a trace's events.
 #[derive(Default)]
 struct Tally {
     given: u64,
@@ -187,17 +184,14 @@ struct Tally {
     freed: u64,
     /// Frees of blocks that do not exist, other than refused ones.
     not_live: u64,
-    /// Frees that failed.
     failed: u64,
     /// The first refused request: its event number and the error.
     first_refusal: Option<(u64, String)>,
     events: u64,
-    /// Requested bytes that are live: now and at the peak.
     live: u64,
     peak: u64,
     /// The number of the event that first reached the peak.
     peak_after: u64,
-    /// Requested bytes of live blocks, by block number.
     sizes: HashMap<u64, u64>,
     /// Blocks that the trace allocated and this run was refused.
     missing: HashSet<u64>,
@@ -237,7 +231,6 @@ impl Tally {
     }
 }
 
-/// Statistics reported by a pool.
 #[derive(Default)]
 struct Seen {
     peak: Statistics,
@@ -272,7 +265,6 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64, bar: &Bar) -> 
         }
         if events == last {
             let mut calls = log.calls();
-            // The replay's own line, which is the same for all.
             calls.iter_mut().for_each(|call| call.caller = None);
             seen.snapshot.pool("replay", &rig.pool).calls("replay", &calls);
             seen.calls = calls;

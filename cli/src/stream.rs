@@ -1,6 +1,4 @@
-//! `ringmem stream`: streams a file through device memory and a persistent kernel, and compares the answer
-//! with a pass of the same function on the host. With `--out`, the result is another file, which appears
-//! complete or not at all.
+//! `ringmem stream`: compares the answer with a pass of the same function on the host.
 
 pub(super) mod copy;
 mod count;

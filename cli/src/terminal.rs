@@ -1,6 +1,6 @@
 //! [`Terminal`]: the terminal on standard output, and text that fits it.
 //!
-//! Only text for people is fitted. JSON, headers, pictures, completion scripts and manual pages are written unchanged.
+//! Only text for people is fitted.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -62,7 +62,6 @@ impl Write for Fit<'_> {
     }
 }
 
-/// Returns the line in as many lines as it needs.
 pub(crate) fn fitted(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map(|at| line.len() - line[indent + at..].trim_start().len());
@@ -80,7 +79,6 @@ mod tests {
 
     fn written(text: &str, columns: usize) -> String {
         let mut out = Vec::new();
-        // Byte by byte, as a formatter may write.
         let mut fit = Fit::new(&mut out, columns);
         text.bytes().for_each(|byte| fit.write_all(&[byte]).unwrap());
         fit.flush().unwrap();

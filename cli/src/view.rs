@@ -1,9 +1,7 @@
-//! `ringmem view`: shows a snapshot of memory as one HTML page, or converts it for other viewers.
+//! `ringmem view`.
 //!
 //! 1. The page is one offline file; text of the snapshot is never markup or code.
-//! 2. A snapshot is checked before writing: version, required fields, order of times, blocks allocated twice, parts outside their slab. The error
-//!    names the place.
-//! 3. Exports: a pickle in the form of `torch.cuda.memory._dump_snapshot`, for PyTorch's memory_viz; trace events in JSON, for Perfetto and Chrome.
+//! 2. A snapshot is checked before writing; the error names the place.
 
 mod document;
 mod html;

@@ -1,4 +1,4 @@
-//! `kernels!`: the device entries, host functions, image and ABI of a list of kernels.
+//! `kernels!`: device entries, host functions, image and ABI.
 //!
 //! 1. The expansion instantiates generic code with the machine and lanes of each side.
 //! 2. A kernel is a constant with the types of its messages or arguments. Constants and image exist on the host, entries on the device.
@@ -81,7 +81,6 @@ impl Parse for Kernels {
     }
 }
 
-/// Takes `NAME:`, if next.
 fn take(input: ParseStream<'_>, is_name: bool) -> Result<bool> {
     let follows = is_name && input.peek2(Token![:]);
     if follows {
@@ -137,7 +136,6 @@ fn is_named(content: ParseStream<'_>) -> bool {
     content.peek2(Token![:]) && !content.peek2(Token![::])
 }
 
-/// `(now: &Particle, then: &mut Particle) { .. }`, inside and after the parentheses.
 fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Result<Form> {
     let parameter = |mutable: bool| -> Result<(Ident, Type)> {
         let name = content.parse()?;
@@ -184,7 +182,6 @@ fn arguments(content: ParseStream<'_>) -> Result<Vec<(Ident, Type)>> {
     Ok(content.parse_terminated(argument, Token![,])?.into_iter().collect())
 }
 
-/// The expression between `=` and `;`.
 fn after_equals(input: ParseStream<'_>) -> Result<TokenStream> {
     input.parse::<Token![=]>()?;
     let mut expression = TokenStream::new();
@@ -243,7 +240,6 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
 
         #[cfg(target_os = "cuda")]
         const _: () = {
-            // The host compares it when it loads the image.
             #[unsafe(no_mangle)]
             #[used]
             static RINGMEM_ABI: u64 = #abi.hash;
@@ -290,7 +286,6 @@ impl Kernel {
             Form::Launched { .. } | Form::Grid { .. } => Vec::new(),
         };
         let asserted = own.iter().map(|(_, ty)| (ty, "is_argument")).chain(messages.into_iter().map(|ty| (ty, "is_message")));
-        // The error points at the type's span.
         let asserted = asserted.map(|(ty, what)| {
             let (path, what) = (crate::spanned(path, ty.span()), Ident::new(what, ty.span()));
             quote_spanned!(ty.span()=> #path::__layouts::__private::#what::<#ty>();)
@@ -367,7 +362,6 @@ impl Rings {
         }
     }
 
-    /// The type and value of a kernel's constant.
     fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
         let ty = quote!(#kernel::Persistent<#input, #output>);
         let is_flagged = self == Self::Flagged;

@@ -1,4 +1,4 @@
-//! `#[derive(SharedLayout)]`: the layout of a struct, from its definition.
+//! `#[derive(SharedLayout)]`.
 //!
 //! 1. The expansion is an `impl Layout` and constant checks: the compiler computes sizes, offsets and the ABI hash.
 //! 2. Each check has the span of its field.
@@ -135,7 +135,6 @@ fn is_repr_c(input: &DeriveInput) -> Result<()> {
     }
 }
 
-/// Skips the tokens in parentheses after an attribute's name.
 trait ParseArguments {
     fn parse_args_tokens(&self) -> Result<()>;
 }
@@ -191,7 +190,6 @@ fn each(attributes: &[Attribute], mut parse: impl FnMut(ParseNestedMeta<'_>) -> 
         .try_for_each(|attribute| attribute.parse_nested_meta(&mut parse))
 }
 
-/// Refuses types that are never shared, with the type to use instead.
 fn shareable(ty: &Type) -> Result<()> {
     let refuse =
         |what: &str, instead: &str| Err(Error::new(ty.span(), format!("{what} is not a type that host and device share: use {instead}")));

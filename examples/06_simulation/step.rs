@@ -1,5 +1,3 @@
-//! One step of the simulation, for the kernel and for the reference on the host.
-
 use core::slice;
 
 use ringmem::image::{Entry, KernelHost};

@@ -1,5 +1,3 @@
-//! The results as text and JSON, with comparisons between rows.
-
 use std::fmt::Write;
 
 use serde_json::{Value, json};

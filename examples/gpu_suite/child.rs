@@ -1,5 +1,3 @@
-//! Child processes that are killed, or lose their context.
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -1,5 +1,3 @@
-//! The conformance suite of backends, with a new backend for each check.
-
 use std::panic::{set_hook, take_hook};
 use std::sync::Arc;
 

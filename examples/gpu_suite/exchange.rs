@@ -1,5 +1,3 @@
-//! Numbered messages to an echo kernel and back.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,3 @@
-//! The results of a part, as lines and as one JSON object.
-
 use std::any::Any;
 use std::error::Error;
 use std::fmt;

@@ -1,5 +1,4 @@
-//! Arbitrary bytes as a whole mapping, with arbitrary writes between operations: attaching fails, or returns
-//! an end whose ring lies within the memory, and whose private state changes only by its own operations.
+//! Arbitrary bytes as a whole mapping, with arbitrary writes between operations.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! A hybrid logical clock against a model; a stamp from too far ahead is refused without effect, and no word
-//! of a peer causes a panic.
+//! A hybrid logical clock against a model.
 
 #![no_main]
 

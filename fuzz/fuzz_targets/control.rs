@@ -1,5 +1,4 @@
-//! A control block and telemetry with a peer that writes anything: no panic, no illegal transition, and each
-//! writer writes only its own line.
+//! A control block and telemetry with a peer that writes anything.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Framed rings: against a `VecDeque`, or with a peer that writes anything: no panic, no access outside the
-//! memory, no message across the wrap or too long, no endless loop.
+//! Framed rings: against a `VecDeque`, or with a peer that writes anything.
 
 #![no_main]
 

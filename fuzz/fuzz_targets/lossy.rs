@@ -1,5 +1,4 @@
-//! Lossy rings: against a list of all messages, or with a peer that stores anything: no panic, no endless
-//! loop, no access outside the memory; readers advance by what they report.
+//! Lossy rings: against a list of all messages, or with a peer that stores anything.
 
 #![no_main]
 

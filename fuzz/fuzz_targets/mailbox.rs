@@ -1,5 +1,4 @@
-//! Mailboxes: every reader takes a version once and learns how many it skipped; with a writer that stores
-//! anything, no panic, no endless loop, no access outside the memory.
+//! Mailboxes, also with a writer that stores anything.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Messages: any bytes parse or are refused; a sealed message with one bit flipped is refused.
+//! Messages: any bytes, and sealed messages with one bit flipped.
 
 #![no_main]
 

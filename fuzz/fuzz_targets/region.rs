@@ -1,5 +1,4 @@
-//! A region's table of contents: read with all entries within the region, or refused; a written plan is read
-//! back unchanged.
+//! A region's table: any bytes, and plans that are read back.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Ring indices: against a `VecDeque`, or with a peer that writes any index: no panic, no access outside the
-//! memory, no more messages than the capacity, each written before or zero.
+//! Ring indices: against a `VecDeque`, or with a peer that writes any index.
 
 #![no_main]
 
@@ -216,7 +215,6 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                 let pushed = producer.push(value);
                 if free == 0 {
                     assert_eq!(pushed, Err(PushError::Full(value)));
-                    // The rest of a forgotten batch, for which both ends would wait forever.
                     model.unpublished = 0;
                 } else {
                     assert_eq!(pushed, Ok(()));

@@ -1,5 +1,3 @@
-//! Memory for a ring that a fuzzer writes by words.
-
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt::Debug;
 use std::ptr::NonNull;

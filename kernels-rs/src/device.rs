@@ -1,7 +1,6 @@
 //! The GPU as a [`Machine`]; the only file with compiler-specific `cfg`s.
 //!
-//! 1. `rustc` for nvptx64: atomics are `ld.acquire.sys`, `st.relaxed.sys` and one `fence.acq_rel.sys` per publish; warp operations are LLVM
-//!    intrinsics, because inline assembly is not marked convergent.
+//! 1. `rustc` for nvptx64: warp operations are LLVM intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words use `cuda_std`'s intrinsics.
 //!    Groups have one lane. Type-checked on the host; never run.
 use core::cell::UnsafeCell;
@@ -199,11 +198,9 @@ mod rustc {
         }
     }
 
-    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and its grid. A block whose row another
-    /// launch has overwritten reports nothing.
+    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and its grid.
     static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
 
-    /// A number unique in the context.
     #[inline(always)]
     fn grid_number() -> u64 {
         let grid: u64;
@@ -219,7 +216,7 @@ mod rustc {
         &CONTROLS[(start + group) as usize % CONTROLS.len()]
     }
 
-    /// Records `Faulted` and exits. The warp notices at its next ballot; the context stays usable.
+    /// The warp notices the exit at its next ballot; the context stays usable.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let [place, epoch, grid] = row(Warp.group()).each_ref().map(|word| word.load(Relaxed));
@@ -284,7 +281,7 @@ mod rustc {
     }
 }
 
-/// Word, lanes and kernels for Rust-CUDA's compiler.
+/// For Rust-CUDA's compiler.
 #[cfg(feature = "rust-cuda")]
 pub mod rust_cuda {
     use core::cell::UnsafeCell;

@@ -1,8 +1,8 @@
 //! Kernels that run once over whole buffers, with all groups of a launch: [`copy`], [`fill`], [`vector_add`].
 //!
 //! 1. Neighbouring lanes access neighbouring 16 bytes; each lane issues four loads before its first store.
-//! 2. Addresses that are not aligned to 16 bytes are processed by single elements.
-//! 3. If an address is unmapped, or not aligned to its elements, the kernel does nothing; the host must validate addresses.
+//! 2. Unaligned addresses are processed by single elements.
+//! 3. If an address is unmapped, or not aligned to its elements, the kernel does nothing.
 
 use ringmem_layouts::Machine;
 use ringmem_layouts::kernel::DevicePointer;
@@ -22,7 +22,6 @@ struct Words(u64, u64);
 #[repr(C, align(16))]
 struct Floats(f32, f32, f32, f32);
 
-/// Calls with this lane's indices below `count`.
 #[inline(always)]
 fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
     let stride = lanes.groups() * u64::from(L::WIDTH);
@@ -92,7 +91,7 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let Some(bytes) = count.checked_mul(8) else { return };
     let Some(target) = machine.at(to, bytes, 8) else { return };
     let target = target.cast::<u64>();
-    // At most one word, then aligned pieces, then at most one word.
+    // A word, aligned pieces, a word.
     let before = if is_wide(to) { 0 } else { count.min(1) };
     let (pieces, after) = ((count - before) / 2, (count - before) % 2);
     // SAFETY: within the words.

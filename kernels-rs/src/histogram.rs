@@ -1,12 +1,11 @@
 //! `histogram`: counts the bytes of chunks in device memory and computes their checksum.
 //!
-//! 1. Data are little-endian 64-bit words, zero-padded. A message names a range of words and the index of its first word in the whole
-//!    input.
+//! 1. Data are little-endian 64-bit words, zero-padded.
 //! 2. Each lane counts in its own tables: no atomics.
 //! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words;
-//!    chunks may be summed in any order.
+//!    chunks may come in any order.
 //!
-//! Source of splitmix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
+//! Source of splitmix64: Steele, Lea and Flood (2014).
 
 use core::ptr::NonNull;
 
@@ -80,7 +79,7 @@ pub const fn splitmix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A single thread uses a table per byte of a word: runs of equal bytes do not wait for each other's store.
+/// A single thread uses a table per byte of a word, so equal bytes do not wait for each other's store.
 const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }

@@ -1,5 +1,3 @@
-//! The kernels of this crate, by name.
-
 use ringmem_layouts::RingHeader;
 use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;

@@ -1,4 +1,4 @@
-//! [`Lanes`]: the threads that execute one kernel function together, so that it runs on a warp and on one host thread. Implement it only for a new kind of device.
+//! [`Lanes`]: the threads that execute one kernel function together.
 
 /// A warp, or a thread as a warp of one lane. Every lane calls every method, in the same order.
 pub trait Lanes {
@@ -11,7 +11,7 @@ pub trait Lanes {
     fn group(&self) -> u64;
     /// Returns the number of groups of the launch.
     fn groups(&self) -> u64;
-    /// Returns lane 0's value in every lane. It orders no memory access: call [`barrier`](Self::barrier) after it.
+    /// Returns lane 0's value in every lane; orders no memory access.
     fn broadcast(&self, value: u64) -> u64;
     /// Returns the wrapping sum over all lanes.
     fn sum(&self, value: u64) -> u64;

@@ -28,12 +28,9 @@
 //!
 //! 1. The same function runs as a warp on a GPU and as a thread of a test or the host backend. It uses only a
 //!    [`Machine`](ringmem_layouts::Machine) and its [`Lanes`].
-//! 2. [`persistent`] is the loop of a kernel: it polls, pops a batch, lets a [`Handler`] answer it on all lanes, and publishes once per
-//!    batch.
+//! 2. [`persistent`] polls, pops a batch, lets a [`Handler`] answer it on all lanes, and publishes once per batch.
 //! 3. Every wait ends: by a message, a command, a new epoch or a deadline.
 //! 4. Kernels write slots in place: a message passed by value would go through local memory.
-//!
-//! This crate does not launch kernels and does not replace CUDA C++: its kernels have one warp per block and no shared memory.
 //!
 //! # The kernels of this crate
 //!
@@ -55,13 +52,11 @@
 //! | `publish`, `order_of_stores` | see [`probe`]: words, count, mode |
 //! | `order_of_loads` | see [`probe`]: words, last number, idle nanoseconds, mode |
 //!
-//! Block `b`, one warp, of a persistent kernel serves control block `b` of an array. Each kernel's constant ([`echo::ECHO`] and others) has
-//! the types of its messages or arguments, which typed launches check.
+//! Block `b`, one warp, of a persistent kernel serves control block `b` of an array.
 //!
 //! # Every wait, and how it ends
 //!
-//! `cargo xtask ptx-check` fails for a loop in the compiled kernels that polls shared words and is not in its table. Loops that also read
-//! the clock are waits; the others are scans with their own bound.
+//! `cargo xtask ptx-check` fails for a loop that polls shared words and is not in its table.
 //!
 //! | where | waits for | ends otherwise |
 //! |---|---|---|
@@ -85,7 +80,6 @@
 #![cfg_attr(all(target_os = "cuda", feature = "rust-cuda"), feature(asm_experimental_arch, link_llvm_intrinsics), allow(internal_features))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
-// For the paths that `kernels!` and `SharedLayout` write.
 extern crate self as ringmem_kernels;
 
 pub mod checks;
@@ -96,7 +90,6 @@ pub mod grid;
 pub mod histogram;
 #[cfg(not(target_os = "cuda"))]
 mod host;
-// Other crates' device images leave these kernels out.
 #[cfg(any(not(target_os = "cuda"), all(feature = "entries", not(feature = "rust-cuda"))))]
 mod image;
 mod lanes;

@@ -1,14 +1,13 @@
 //! The loop of a persistent kernel.
 //!
-//! 1. Every lane executes every line. Only lane 0 accesses shared words; the others hold equal copies of the rings' state and receive lane
-//!    0's values by broadcast.
+//! 1. Every lane executes every line. Only lane 0 accesses shared words; the others hold equal copies of the rings' state.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for answers and
 //!    released slots.
-//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded together with the poll of the rings, to save a round trip of the
-//!    bus. The kernel acts on a new command before the next round. The heartbeat is stored then, and with each timed batch.
+//! 3. Every [`COMMAND_POLL_ROUNDS`] rounds, epoch and command are loaded together with the poll of the rings, and obeyed before the next
+//!    round. The heartbeat is stored then, and with each timed batch.
 //! 4. Counters and clock are stored every [`ACCOUNT_ROUNDS`] rounds or [`ACCOUNT_NS`], before a command is obeyed, when the ring runs dry
-//!    and on leaving, unless the epoch is over. The count in flight is stored for each batch. After a panic the counters, but not the
-//!    rings' indices, may lack the last batches.
+//!    and on leaving, unless the epoch is over. The count in flight is stored for each batch. After a panic the counters may lack the last
+//!    batches.
 //! 5. Telemetry is written after [`COMMAND_POLL_ROUNDS`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on
 //!    leaving.
 //! 6. Each batch is timed, from poll to answer, until [`ACCOUNT_ROUNDS`] rounds have passed without a dry one. From then on the first of
@@ -44,7 +43,7 @@ pub const ACCOUNT_NS: u32 = 1_000_000;
 /// Age at which a busy kernel renews its telemetry.
 pub const TELEMETRY_NS: u64 = 1_000_000;
 
-/// The work of a persistent kernel on a batch of messages. For a function of one message and one answer, use [`kernels!`](crate::kernels).
+/// The work of a persistent kernel on a batch of messages.
 pub trait Handler<M: Machine, L: Lanes> {
     /// The type of its messages.
     type Input: RingMessage;
@@ -75,7 +74,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Converts a persistent kernel's arguments, for rings in one piece.
+    /// Converts arguments, for rings in one piece.
     #[must_use]
     #[inline(always)]
     pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64, abi: u64) -> Self {
@@ -136,8 +135,7 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
 }
 
 /// Like [`persistent`], for groups that answer into one SPSC ring. Each control block names its own input ring and the same output ring;
-/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order, and
-/// those of a batch are consecutive.
+/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order.
 ///
 /// # Safety
 ///
@@ -272,7 +270,6 @@ fn leave_with<W: Word>(control: &mut DeviceSide<'_, W>, leader: bool, fault: Fau
     }
 }
 
-/// Enters `Faulted` when a handler's panic unwinds; a device has its panic handler.
 struct Unwinding<'a, W: Word> {
     block: &'a control::Shared<W>,
     epoch: u32,
@@ -308,7 +305,6 @@ where
 
 /// The time that messages took, by lane 0's clock.
 struct Times {
-    /// Begin of the timed batch.
     begun_ns: u64,
     /// Delay to the next account; 0 while each batch is timed.
     due_after_ns: u32,
@@ -335,7 +331,6 @@ impl Times {
         (now_ns as u32).wrapping_sub(self.begun_ns as u32) >= self.due_after_ns
     }
 
-    /// Counts the messages since the last call.
     #[inline(always)]
     fn count(&mut self, taken: u64, now_ns: u64) {
         let messages = taken.wrapping_sub(self.counted);
@@ -362,13 +357,9 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     rings: R,
     lanes: &'l L,
     leader: bool,
-    /// The last command acted on.
     acted: u32,
-    /// Rounds begun.
     rounds: u64,
-    /// Index of the first unsettled message.
     settled: u64,
-    /// When everything was last settled.
     told_ns: u64,
     refused: u64,
     times: Times,
@@ -405,7 +396,7 @@ where
                         self.account(now);
                     }
                     if looks {
-                        // In flight together with the poll of the rings, and compared a round later: saves two round trips of the bus.
+                        // In flight with the poll of the rings, compared a round later.
                         glance = self.control.glance();
                     } else if phase == 1 && self.control.is_news(glance, self.acted) {
                         if let Some(told) = self.look() {
@@ -439,7 +430,7 @@ where
                 let refused = unsafe { self.rings.answer(self.lanes, count, handler) };
                 // SAFETY: as above.
                 unsafe { self.rings.prepare(self.lanes, count) };
-                // Makes the lanes' slots visible to lane 0, which publishes.
+                // Before lane 0 publishes the lanes' slots.
                 self.lanes.barrier();
                 if self.lanes.ballot(true) != u32::MAX >> (32 - L::WIDTH) {
                     // A lane has panicked, and reported it.
@@ -451,7 +442,6 @@ where
                 }
                 // SAFETY: just taken; every slot has been answered before the barrier.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
-                    // They were not answered.
                     self.refused -= self.lanes.sum(refused);
                     self.settle(self.lanes.now_ns(), count);
                     return self.leave(Some(fault));
@@ -476,7 +466,6 @@ where
                 // Rounds are equal on every lane; lane 0's clock decides.
                 if self.rounds.is_multiple_of(COMMAND_POLL_ROUNDS.into()) {
                     let now = self.lanes.now_ns();
-                    // Once, after as many dry rounds.
                     if self.leader && idle_times.wrapping_sub(COMMAND_POLL_ROUNDS - 1) < COMMAND_POLL_ROUNDS {
                         self.record(now);
                     }
@@ -485,7 +474,6 @@ where
                     }
                 }
                 self.lanes.pause(idle_times);
-                // Wraps to a long pause.
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
         }

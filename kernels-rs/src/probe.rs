@@ -1,4 +1,4 @@
-//! Benchmark kernels: the latency of a word between host and device, the cost of a barrier, and the order of accesses. Only lane 0 works.
+//! Benchmark kernels. Only lane 0 works.
 
 use core::ptr::NonNull;
 
@@ -134,7 +134,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
 }
 
 /// Stores each number from 1 to `count` to a payload word, then to a flag in another line, with a barrier between them in
-/// [`mode::PUBLISH`]. A host that reads a flag ahead of its payload has observed reordered stores.
+/// [`mode::PUBLISH`]. A flag ahead of its payload shows reordered stores.
 ///
 /// # Safety
 ///

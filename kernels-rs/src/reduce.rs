@@ -1,4 +1,4 @@
-//! `reduce`: sum, minimum and maximum of the numbers in chunks of device memory.
+//! `reduce`: sum, minimum and maximum of numbers.
 //!
 //! 1. A chunk is a run of little-endian words, integers or floats. Each has its own answer; the host [joins](Reduced::join) them in order.
 //! 2. Number `i` is added to row `i % WIDTH` (see [`WIDTH`]), then the rows are added in order. So a sum of floats has the same bits for
@@ -181,7 +181,6 @@ pub struct Rows {
 #[inline(always)]
 unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
     if width as usize == WIDTH {
-        // A row per lane, in registers.
         let mut row = Row::NONE;
         let mut i = u64::from(lane);
         while i < words {
@@ -194,7 +193,6 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
         unsafe { rows.add(lane as usize).write(row) };
         return;
     }
-    // Fewer lanes keep several rows each, to read sequentially.
     let mut own = [Row::NONE; WIDTH];
     let mut block = 0;
     while block < words {

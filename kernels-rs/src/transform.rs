@@ -1,5 +1,4 @@
-//! `transform`: changes each byte of chunks in device memory, in place, 16 at a time. Eight are added at once, with their highest bits
-//! computed separately: no carry crosses a byte.
+//! `transform`: changes each byte of chunks in place. Eight are added at once, their highest bits separately: no carry crosses a byte.
 
 use core::ptr::NonNull;
 

@@ -1,4 +1,4 @@
-//! Alignment of addresses, offsets and sizes, in bytes.
+//! Alignments in bytes.
 //!
 //! An alignment is a power of two; for other values the functions return `None` or `false`.
 

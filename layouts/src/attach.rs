@@ -62,7 +62,7 @@ pub enum AttachError {
         /// The kind found.
         got: u64,
     },
-    /// Not a power of two, too large, different in the ring's other header, or 1 in a mailbox.
+    /// No power of two, too large, not that of the other header, or 1 in a mailbox.
     Capacity {
         /// The capacity found.
         got: u64,

@@ -1,5 +1,3 @@
-//! [`CacheLineAligned`]: a value alone on its cache line.
-
 use core::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};

@@ -1,7 +1,5 @@
-//! Compile-time checks for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table). `#[track_caller]` moves the
-//! compiler's error to the macro call, with the field's span.
+//! Compile-time checks. `#[track_caller]` moves the compiler's error to the macro call, with the field's span.
 
-/// A message of at most 512 bytes.
 struct Text {
     bytes: [u8; 512],
     length: usize,

@@ -1,11 +1,11 @@
 //! Hybrid logical clocks: timestamps that follow physical time and stay unique and ordered if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word shared by threads and processes. Its stamps differ, and a call that happens before another gets the smaller one.
-//! 2. [`tick`] is the same step for a single owner.
-//! 3. Time is always an argument, in microseconds.
-//! 4. Stamps do not synchronise memory.
+//! 1. [`HybridClock`] is one word shared by threads and processes. Its stamps differ, and a call that happens before another gets the
+//!    smaller one.
+//! 2. Time is an argument, in microseconds.
+//! 3. Stamps do not synchronise memory.
 //!
-//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter in the bits below the time; a full counter carries into the time.
+//! Source: Kulkarni et al., "Logical Physical Clocks" (2014). A full counter carries into the time.
 
 mod stamp;
 
@@ -38,15 +38,12 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 ///
 /// # Why stamps are unique
 ///
-/// Two operations change the word: an addition of 1, and a compare-exchange from below a floor to that floor. Both increase it. Each stamp is the
-/// value left by one change of one call, and a call that happens before another changes the word first. (Wrapping takes 2^60 stamps after
-/// [`LAST_US`], or a foreign write.)
+/// Two operations change the word: an addition of 1, and a compare-exchange from below a floor to that floor. Both increase it. Each stamp
+/// is the value left by one change of one call, and a call that happens before another changes the word first.
 ///
 /// # How far stamps run ahead of the time
 ///
-/// Skipped values lie below a floor, so above the greatest time or merged stamp every value is an issued stamp. A clock ticked more than 4096 times
-/// per
-/// microsecond runs ahead by the excess, until the time catches up.
+/// A clock ticked more than 4096 times per microsecond runs ahead by the excess, until the time catches up.
 ///
 /// ```
 /// use ringmem_layouts::HostWord;
@@ -106,14 +103,12 @@ impl<W: RmwWord> HybridClock<W> {
         Stamp::from_bits(self.last.load())
     }
 
-    /// Adds first: one access to the line if the time has not advanced.
     #[inline]
     fn above(&self, floor: u64) -> Stamp {
         let mut given = self.last.fetch_add(1).wrapping_add(1);
         while given < floor {
             given = match self.last.compare_exchange(given, floor) {
                 Ok(_) => floor,
-                // Still below the floor, so no stamp.
                 Err(found) if found < floor => found,
                 Err(_) => self.last.fetch_add(1).wrapping_add(1),
             };

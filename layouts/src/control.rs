@@ -2,9 +2,7 @@
 //!
 //! 1. The host writes the first line, one lane the second; before a launch the host resets both.
 //! 2. [`HostSide`] and [`DeviceSide`] store to their own line only; other code sees [`ReadOnly`] words.
-//! 3. Single words never tear; several are not from one instant.
-//!
-//! With 128-byte cache lines the two sides share one line: correct, but slower.
+//! 3. Several words are not from one instant.
 
 mod device_side;
 mod host_side;
@@ -33,7 +31,7 @@ use crate::Word;
 /// ```
 pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 
-/// One per pair of rings. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
+/// One per pair of rings. [`Shared`] is the shared form.
 ///
 /// ```
 /// use ringmem_layouts::{ControlBlock, Layout};
@@ -67,8 +65,8 @@ pub struct ControlBlock<W = u64> {
     pub command_seen: W,
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device.
     pub error: W,
-    /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the current batch; exact if the kernel is idle,
-    /// paused or has exited, except after a panic or an ended epoch.
+    /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the current batch; exact if the kernel is
+    /// idle, paused or has exited without a panic in its epoch.
     pub processed: W,
     /// Messages of the last batch that are not counted in `processed`. Device.
     pub in_flight: W,
@@ -173,7 +171,6 @@ impl<T: fmt::Debug> fmt::Debug for Named<T> {
     }
 }
 
-/// Prints packed words as two values.
 impl fmt::Debug for ControlBlock<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((sequence, command), (count, fault)) = (self.given(), self.faults());

@@ -1,19 +1,18 @@
-//! [`LayoutDescriptor`]: a layout as data, with the ABI hash by which two sides compare it.
+//! [`LayoutDescriptor`]: a layout as data.
 //!
-//! 1. Only numbers, words, arrays, and structs that the compiler has checked ([`SharedLayout`](crate::SharedLayout),
-//!    [`layout_table!`](crate::layout_table)) have one.
+//! 1. Only numbers, words, arrays, and structs that the compiler has checked have one.
 //! 2. The hash covers each field's offset and name and the hash of its *type*, at any depth.
 
 use core::mem::{align_of, size_of};
 
-/// A 64-bit FNV-1a hasher for compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
+/// A 64-bit FNV-1a hasher for compile time. Source: draft-eastlake-fnv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbiHash(u64);
 
 impl AbiHash {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-    /// Returns the hash of no bytes: FNV's offset basis.
+    /// Returns the hash of no bytes.
     #[must_use]
     pub const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
@@ -162,7 +161,6 @@ impl LayoutDescriptor {
 #[must_use]
 pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
     let mut hash = AbiHash::new();
-    // Selection by (name, hash): `const`, without memory.
     let mut taken = 0;
     let mut last: Option<usize> = None;
     while taken < set.len() {
@@ -190,7 +188,6 @@ pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
     hash.finish()
 }
 
-/// A total order: name, then hash, then place.
 const fn precedes(set: &[LayoutDescriptor], a: usize, b: usize) -> bool {
     let (left, right) = (set[a].name.as_bytes(), set[b].name.as_bytes());
     let mut i = 0;

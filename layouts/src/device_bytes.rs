@@ -1,5 +1,3 @@
-//! [`DeviceBytes`]: types that may be copied to a device as bytes.
-
 use core::mem::MaybeUninit;
 use core::slice;
 

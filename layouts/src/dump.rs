@@ -2,7 +2,7 @@
 //!
 //! 1. A dump holds values that were read earlier, not at one instant.
 //! 2. Its last line is the first matching [`Conclusion`], facts before guesses.
-//! 3. Rings of the kernel's own are shown next to the host's: [`Twins`].
+//! 3. [`Twins`] are rings of the kernel's own.
 
 use core::fmt;
 
@@ -244,7 +244,6 @@ impl Dump {
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         let Self { control, input, output, twins, verdict, .. } = self;
-        // The rings that the kernel uses.
         let [taking, giving] = match twins {
             Twins::Seen(twins) => twins.each_ref(),
             Twins::Shared | Twins::Unseen => [input, output],
@@ -258,7 +257,6 @@ impl Dump {
         };
         let (Ok(_), Ok(arrived)) = (input.fill(), taking.fill()) else { return Conclusion::Corrupt(Side::Input) };
         let (Ok(_), Ok(answers)) = (output.fill(), giving.fill()) else { return Conclusion::Corrupt(Side::Output) };
-        // Messages not yet in the kernel's ring; 0 if both use one.
         let unmoved = input.tail.wrapping_sub(taking.tail);
         if unmoved > input.capacity {
             return Conclusion::Corrupt(Side::Input);
@@ -361,7 +359,6 @@ mod tests {
         dump
     }
 
-    /// With rings of its own.
     fn moved(input: Indices, twins: [Indices; 2]) -> Dump {
         Dump { input, twins: Twins::Seen(twins), ..idle() }
     }

@@ -1,4 +1,3 @@
-//! [`Host`]: the machine for host threads.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::cell::UnsafeCell;
@@ -27,9 +26,9 @@ pub type HostWord = portable_atomic::AtomicU64;
 
 /// The host: an address is a pointer.
 ///
-/// Without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock; an interrupt handler that needs a lock held by
-/// the interrupted code deadlocks. On a single core enable its feature `unsafe-assume-single-core`: each access then disables interrupts, for three
-/// more instructions on a Cortex-M4.
+/// Without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock; an interrupt handler that needs a lock
+/// held by the interrupted code deadlocks. On a single core enable its feature `unsafe-assume-single-core`: each access then disables
+/// interrupts.
 ///
 /// ```
 /// use ringmem_layouts::{Host, Machine};
@@ -161,7 +160,6 @@ unsafe impl Counter for HostWord {
     }
 }
 
-// Checks each layout with the host's word.
 const _: [LayoutDescriptor; 5] = [
     <crate::ControlBlock<HostWord> as Layout>::DESCRIPTOR,
     <crate::HybridClock<HostWord> as Layout>::DESCRIPTOR,

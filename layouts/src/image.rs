@@ -1,6 +1,6 @@
 //! [`Image`]: kernels as PTX for a device and as host functions for a host backend.
 //!
-//! `ringmem_kernels::kernels!` creates the [`Image`] and the [`Abi`] of a crate; `ringmem::stream::Module` loads it.
+//! `ringmem_kernels::kernels!` creates them; `ringmem::stream::Module` loads them.
 
 use core::ptr::NonNull;
 
@@ -91,12 +91,12 @@ pub struct Entry {
     pub name: &'static str,
     /// Number of arguments, 64-bit integers or device addresses.
     pub arguments: usize,
-    /// The kernel; returns when it has exited.
+    /// The kernel.
     ///
     /// # Safety
     ///
-    /// The caller passes `arguments` arguments. The memory that they name is live, and shared by the kernel's protocol, until the call
-    /// returns.
+    /// The caller passes `arguments` arguments. Until the call returns, the memory that they name is live and shared by the kernel's
+    /// protocol.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 

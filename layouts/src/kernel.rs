@@ -1,11 +1,10 @@
 //! [`Kernel`] and [`Persistent`]: the name of a kernel and the types of its arguments or messages.
 //!
-//! A [`Persistent`] kernel accesses its rings and control block only, so a channel opens it without `unsafe`. A [`Kernel`] takes arguments,
-//! and its launch is `unsafe`. `ringmem_kernels::kernels!` declares both.
+//! A [`Persistent`] kernel accesses its rings and control block only, so a channel opens it without `unsafe`. The launch of a [`Kernel`] is
+//! `unsafe`. `ringmem_kernels::kernels!` declares both.
 //!
-//! 1. Every argument has 64 bits: a number, an [`Epoch`], or a [`DevicePointer`].
+//! 1. Every argument is a number, an [`Epoch`], or a [`DevicePointer`].
 //! 2. A launch with other arguments does not compile.
-//! 3. The memory behind a pointer is part of the launch's promise.
 //!
 //! ```
 //! use ringmem_layouts::kernel::{DevicePointer, Kernel};
@@ -239,7 +238,7 @@ unsafe impl Argument for Epoch {
     }
 }
 
-/// A device address of one or more `T`, which may dangle: validity is part of the launch's promise.
+/// A device address of one or more `T`. It may dangle: validity is part of the launch's promise.
 ///
 /// ```
 /// use ringmem_layouts::kernel::DevicePointer;

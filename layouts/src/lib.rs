@@ -1,8 +1,7 @@
 //! Layouts and protocols that a CPU and a GPU share while a kernel keeps running. The same code compiles for host and device, without `std`
 //! and allocator.
 //!
-//! Use this crate alone for `no_std` rings between threads, in a microcontroller or in a kernel; `ringmem` for memory, streams and channels on the
-//! host; `ringmem-kernels` to write kernels. To share your own struct, derive [`SharedLayout`]:
+//! `ringmem` adds memory, streams and channels on the host, `ringmem-kernels` kernels. To share your own struct, derive [`SharedLayout`]:
 //!
 //! ```
 //! use ringmem_layouts::{Layout, RingMessage, SharedLayout};
@@ -17,21 +16,17 @@
 //!
 //! # Rules of a layout
 //!
-//! 1. A layout is a `#[repr(C)]` struct in plain source code.
+//! 1. A layout is a `#[repr(C)]` struct.
 //! 2. Memory that another agent writes contains 64-bit [`Word`]s only: plain reads of it would be undefined behaviour.
-//! 3. All-zero bytes are a valid, empty value, and any bytes are a valid value. Attaching checks their meaning.
+//! 3. Any bytes are a valid value, all-zero bytes an empty one. Attaching checks their meaning.
 //! 4. Each cache line has one writer, named in the field's documentation. Padding is a named field.
 //! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only.
-//! 6. The compiler checks each layout on every target: size, alignment, absence of padding, and offset and type of each field. [`SharedLayout`]
-//!    derives this; the structs of this crate have a table ([`layout_table!`]).
+//! 6. The compiler checks each layout on every target: size, alignment, absence of padding, and offset and type of each field.
 //! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash over the *types* of its fields. A host rejects a device image whose combined
 //!    hash differs. [`layout_set!`] combines layouts.
 //!
 //! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64`, the default, a snapshot.
 //!
-//! # Limits
-//!
-//! Without features this crate allocates nothing, never blocks and calls no driver.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -102,7 +97,6 @@ pub const LAYOUTS: &[LayoutDescriptor] = &[
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-// For the macros' paths.
 #[doc(hidden)]
 pub mod __private {
     pub use core;

@@ -1,6 +1,6 @@
 //! Traits that let one ring implementation run on several machines.
 //!
-//! 1. [`Word`] and [`SlotCell`] are the only access to shared memory, so a model checker sees every access.
+//! 1. [`Word`] and [`SlotCell`] are the only access to shared memory.
 //! 2. Only [`Word::publish_all`] makes writes visible to the other side.
 //! 3. The implementing type fixes a word's size: a model checker's is larger.
 
@@ -65,7 +65,7 @@ pub unsafe trait Word {
     fn store_release(&self, value: u64);
     /// Makes all earlier writes visible to any agent that acquires one of these words, then stores the words.
     ///
-    /// On a device this is one fence and N relaxed stores: each `st.release.sys` is a full barrier.
+    /// On a device this is one fence and N relaxed stores.
     fn publish_all<const N: usize>(words: [(&Self, u64); N]);
 }
 

@@ -1,8 +1,7 @@
 //! [`RingMessage`]: types that a shared ring can carry, and [`MessageHeader`], an optional envelope.
 //!
-//! Derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]` for a message of fixed size; for bytes of any length, see
-//! [`ring::framed`](crate::ring::framed). [`MessageHeader`] adds ids, correlation, deadlines and checksums; [`BufferReference`] names
-//! device memory instead of copying it.
+//! For a message of fixed size, derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]`; for bytes of any length, see
+//! [`ring::framed`](crate::ring::framed).
 
 #[cfg(feature = "checksum")]
 mod checksum;
@@ -50,7 +49,6 @@ pub trait RingMessage: DeviceBytes {
 
 macro_rules! untyped {
     ($($type:ty),*) => {$(
-        /// Kind 0.
         impl RingMessage for $type { const KIND: u64 = 0; }
     )*};
 }

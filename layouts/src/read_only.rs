@@ -1,5 +1,3 @@
-//! [`ReadOnly`]: a shared word that can only be loaded.
-
 use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};

@@ -1,7 +1,7 @@
 //! [`RegionHeader`]: a table of contents at the start of shared memory.
 //!
-//! 1. [`Plan`] computes offsets, [`Plan::write`] writes the table, and [`entries`] reads and checks it.
-//! 2. The magic is written last: a reader that sees it sees the rest of the table.
+//! 1. [`Plan`] computes offsets and writes the table; [`entries`] reads and checks it.
+//! 2. The magic is written last.
 
 use core::ptr::NonNull;
 

@@ -1,5 +1,3 @@
-//! [`layout_set!`](crate::layout_set): combines sets of layouts.
-
 /// Combines sets of layouts and further types into one `&'static [LayoutDescriptor]`, for an [`Abi::of`](crate::Abi::of) written by hand.
 ///
 /// ```

@@ -1,5 +1,3 @@
-//! [`layout_table!`](crate::layout_table): a layout with a hand-written table.
-
 /// Declares the bytes of a struct as a table, checks it at compile time and implements [`Layout`](crate::Layout).
 ///
 /// **[`SharedLayout`](crate::SharedLayout) is the usual way.** Use `layout_table!` for a struct that is generic over its word, or to fix
@@ -85,7 +83,6 @@ macro_rules! __layout_table {
     };
 }
 
-// Checks a generic table with a `u64`, others directly.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __layout_table_now {

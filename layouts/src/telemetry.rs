@@ -4,7 +4,7 @@
 //! 2. A reader tries a bounded number of times, then returns [`Busy`]: the writer may have died.
 //! 3. Zeroed is valid.
 //!
-//! Source of the protocol: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
+//! Source: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
 
 mod figures;
 mod history;
@@ -29,7 +29,7 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// Written by the device; the host resets it before a launch. [`Shared`] is the shared form; with `W = u64` it is a snapshot.
+/// Written by the device; the host resets it before a launch. [`Shared`] is the shared form.
 ///
 /// ```
 /// use ringmem_layouts::TelemetryBuffer;
@@ -140,7 +140,6 @@ impl<W: Word> Shared<W> {
     }
 }
 
-/// Prints a snapshot, or `Busy`.
 impl<W: Word> fmt::Debug for Shared<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.snapshot() {

@@ -1,7 +1,7 @@
 //! [`Watchdog`]: detects a stuck kernel from its heartbeat.
 //!
 //! 1. It compares snapshots of the control block at times from any one clock.
-//! 2. A kernel that has exited is not stuck; one of another launch is not judged.
+//! 2. A kernel that has exited, or of another launch, is not stuck.
 //! 3. Any change of the heartbeat counts, so it may wrap.
 
 use core::fmt;
@@ -76,7 +76,6 @@ pub struct Watchdog {
     last: Option<Look>,
 }
 
-/// A heartbeat, and when it was first seen.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 struct Look {

@@ -1,4 +1,4 @@
-//! [`Compiler`]: finds and runs a Rust compiler for PTX, with the source of `core`, which is built too.
+//! [`Compiler`]: a Rust compiler for PTX, with the source of `core`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Compiler {
         Err(Error::NoCompiler(refused))
     }
 
-    /// Returns a command for its cargo that may build `core`, without an outer cargo's environment.
+    /// Returns a command for its cargo, without an outer cargo's environment.
     #[must_use]
     pub fn cargo(&self) -> Command {
         let mut command = Command::new(&self.cargo);
@@ -63,14 +63,12 @@ fn candidates() -> Vec<Candidate> {
         ("rustup's nightly", nightly("rustc"), nightly("cargo")),
         ("Debian's rustc-web", debian.exists().then(|| debian.to_owned()), None),
     ];
-    // An explicitly named compiler excludes all others.
     if let Some(rustc) = variable("RINGMEM_RUSTC") {
         all = vec![("RINGMEM_RUSTC", Some(rustc), variable("RINGMEM_CARGO"))];
     }
     all
 }
 
-/// Returns the version, or why the compiler is unusable.
 fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     let answer = |program: &Path, arguments: &[&str]| answer(program, arguments).map_err(|error| error.to_string());
     let sysroot = answer(rustc, &["--print", "sysroot"])?;
@@ -93,7 +91,6 @@ fn minor(release: &str) -> u32 {
     release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
-/// Removes the variables by which cargo configures child processes.
 fn without_outer_cargo(command: &mut Command) {
     let stays = |name: &str| {
         ["CARGO_HOME", "CARGO_BUILD_JOBS", "RUSTUP_HOME", "RUSTUP_AUTO_INSTALL"].contains(&name)

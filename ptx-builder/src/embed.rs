@@ -1,5 +1,3 @@
-//! [`embed`]: compiles kernels from a build script.
-
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -8,8 +6,8 @@ use crate::{Builder, Compiler, Error};
 /// Compiles the package of the calling build script for the device, and writes the PTX to `name` in `OUT_DIR`. Cargo calls it again when a
 /// source file has changed.
 ///
-/// Without a compiler the file is empty, and a warning states what to install: the host backend needs no PTX; drivers refuse an empty image. Does
-/// nothing in the device build.
+/// Without a compiler the file is empty, and a warning states what to install: drivers refuse an empty image. Does nothing in the device
+/// build.
 ///
 /// # Errors
 ///
@@ -34,7 +32,6 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(Error::NoCompiler(_)) => {
             println!("cargo::warning=no PTX of {}: no compiler with the source of core", package.display());
             crate::INSTALL.lines().for_each(|line| println!("cargo::warning={line}"));
-            // A source change makes the next build search again.
             println!("cargo::rerun-if-changed={}", manifest.with_file_name("src").display());
             String::new()
         }

@@ -1,5 +1,3 @@
-//! [`Error`]: why compiling kernels failed.
-
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 

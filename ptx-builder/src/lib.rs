@@ -1,8 +1,7 @@
 //! Compiles a crate of GPU kernels in Rust to PTX, with rustc's NVPTX back end.
 //!
-//! 1. It finds a suitable compiler or reports what to install.
-//! 2. It produces text for the driver or for `ptxas`, without linker, LLVM tools or CUDA.
-//! 3. Within a cargo build it uses a target directory per compiler, and so does not wait for the outer build's lock.
+//! 1. It needs no linker, LLVM tools or CUDA.
+//! 2. It uses a target directory per compiler, so it does not wait for an outer build's lock.
 //!
 //! A build script that compiles a crate's own kernels, for its source to include:
 //!
@@ -101,16 +100,13 @@ impl Builder {
     ///
     /// [`Error::Failed`] with the compiler's output.
     pub fn build(&self, compiler: &Compiler) -> Result<Ptx, Error> {
-        // Compilers produce equal file names.
         let slug: String = compiler.version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
         let target = self.target.join(slug);
         let mut command = compiler.cargo();
         command
             .env("RUSTFLAGS", self.flags())
             .env("CARGO_TARGET_DIR", &target)
-            // Tests on the host unwind; a device cannot.
             .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-            // One unit with all code that the kernels call.
             .env("CARGO_PROFILE_RELEASE_LTO", "fat")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
             .args(["rustc", "--lib", "--quiet", "--release", "--crate-type", "cdylib", "-Z", "build-std=core", "--target", TARGET])
@@ -127,15 +123,13 @@ impl Builder {
 
     fn flags(&self) -> String {
         let Self { processor, version, .. } = self;
-        // `true` replaces the bitcode linker. Source locations would add local paths. Kernels' calling convention is unstable; the
-        // attribute here spares crates the declaration.
+        // `true` replaces the bitcode linker. Source locations would add local paths.
         format!(
             "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx) -A duplicate_features"
         )
     }
 }
 
-/// Finds the newest `STEM.s` or `STEM-HASH.s`: its place depends on the cargo version.
 fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(directory).ok()?.flatten();
     let found = entries.filter_map(|entry| {

@@ -3,8 +3,7 @@
 //! 1. Never allowed ([`rules`]): an ordered or atomic access without order or with a scope that excludes the
 //!    host; a read-modify-write whose scope includes the host, which is not atomic over the bus; a
 //!    non-coherent load; local memory; a missing `RINGMEM_ABI`.
-//! 2. Everything else is counted per function and compared with a checked-in table ([`against`]), which shows
-//!    changes of the compiled protocol in review.
+//! 2. Everything else is counted per function and compared with a checked-in table ([`against`]).
 //!
 //! Loom, not this check, shows that the orderings suffice.
 

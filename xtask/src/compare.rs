@@ -1,5 +1,4 @@
-//! `cargo xtask compare [REVISION]`: tests whether this tree is slower than another revision, by default the
-//! last tag, else the previous commit.
+//! `cargo xtask compare [REVISION]`.
 //!
 //! Benches run alternately; a row's ratio is the median over the rounds, because a load that lasts longer
 //! than a run affects both sides.

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::Failure;
 
-/// Allowed increase: differences of alignment and of the C library's copies.
 const TOLERANCE: f64 = 0.02;
 const LEAST: f64 = 0.5;
 

@@ -1,4 +1,4 @@
-//! Loops in a function's PTX that poll shared words, and whether they can end by the clock.
+//! Loops in a function's PTX that poll shared words.
 //!
 //! A loop is a strongly connected component, judged without its inner loops, which are found by removing its
 //! entry.

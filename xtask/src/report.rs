@@ -1,4 +1,4 @@
-//! `cargo xtask report`: runs all benches, keeps their rows, and writes docs/performance.md, its charts and the README's table from them.
+//! `cargo xtask report`: runs all benches, keeps their rows, and writes docs/performance.md, its charts and the README's table.
 //!
 //! 1. The rows of a run are one file under docs/internals/results, named by machine and date. The documents show the newest file.
 //! 2. Everything else is computed from that file: `report --check` compares, `report --render` writes without a run.
@@ -20,7 +20,6 @@ const BENCHES: [&str; 6] = ["rings", "messages", "memory", "manager", "movement"
 /// The README's table stands between these lines.
 const MARKS: [&str; 2] = ["<!-- figures of `cargo xtask report` -->", "<!-- end of figures -->"];
 
-/// A row of a bench.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     pub bench: String,
@@ -58,13 +57,11 @@ impl Row {
         self.subject.starts_with("ringmem")
     }
 
-    /// Whether it is one of those that ours are compared with.
     fn competes(&self) -> bool {
         !["ringmem", "twin", "beside"].iter().any(|first| self.subject.starts_with(first))
     }
 }
 
-/// The rows of one run, and where they come from.
 #[derive(Debug, Default)]
 pub struct Results {
     pub machine: String,
@@ -92,7 +89,6 @@ impl Results {
         })
     }
 
-    /// Returns the fastest competitor of a row.
     pub fn best(&self, of: &Row) -> Option<&Row> {
         let same = |row: &&Row| (&row.bench, &row.workload, &row.class) == (&of.bench, &of.workload, &of.class) && row.competes();
         self.rows.iter().filter(same).min_by(|a, b| a.median.total_cmp(&b.median))
@@ -107,7 +103,6 @@ impl Results {
     }
 }
 
-/// Runs the benches and writes everything.
 pub fn run(is_quick: bool) -> Result<(), Failure> {
     let mut lines = Vec::new();
     for bench in BENCHES {
@@ -139,7 +134,6 @@ pub fn run(is_quick: bool) -> Result<(), Failure> {
     render()
 }
 
-/// One line a row, so that two runs can be compared by lines.
 fn document(head: &Value, rows: &[Value]) -> String {
     let head = head.to_string();
     let mut text = format!("{},\"rows\":[\n", head.strip_suffix('}').unwrap_or(&head));
@@ -159,16 +153,13 @@ fn folder() -> PathBuf {
     root().join("docs/internals/results")
 }
 
-/// The newest results.
 fn newest() -> Result<Results, Failure> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder())?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?;
     found.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
-    // Names begin with the date.
     let path = found.into_iter().max().ok_or("docs/internals/results has no results: run cargo xtask report")?;
     Results::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// The documents, by path.
 fn documents() -> Result<Vec<(PathBuf, String)>, Failure> {
     let results = newest()?;
     let mut documents = vec![(root().join("docs/performance.md"), page::page(&results, &BENCHES))];
@@ -190,7 +181,6 @@ fn between_marks(text: &str, table: &str) -> Result<String, Failure> {
     Ok(format!("{before}{begin}\n{table}{end}{after}"))
 }
 
-/// Writes the documents from the newest results.
 pub fn render() -> Result<(), Failure> {
     fs::create_dir_all(root().join("docs/performance"))?;
     for (path, text) in documents()? {
@@ -199,7 +189,6 @@ pub fn render() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails if a document differs from the newest results.
 pub fn check() -> Result<(), Failure> {
     for (path, text) in documents()? {
         if read(&path)? != text {

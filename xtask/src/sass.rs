@@ -175,7 +175,6 @@ impl Code {
             length += more;
             path.extend(way);
         }
-        // Tries every poll: the nearest one may lead elsewhere.
         let through = |look: &Block| {
             let (to, mut way) = self.way(*path.last()?, |block| core::ptr::eq(block, look))?;
             let (back, rest) = self.way(*way.last()?, own)?;

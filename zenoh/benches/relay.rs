@@ -19,9 +19,7 @@ use zenoh::{Config, Session, Wait};
 const ROUNDS: usize = 7;
 /// As the relay's: what zenoh puts at once.
 const BATCH: usize = 32 << 10;
-/// Bytes of a ring.
 const RING: usize = 8 << 20;
-/// How long producer and consumer sleep when the ring is full or empty.
 const NAP: Duration = Duration::from_micros(50);
 const ROUND_TRIPS: usize = 2000;
 
@@ -33,7 +31,6 @@ fn session(endpoints: &str, endpoint: &str) -> Session {
     zenoh::open(config).wait().unwrap()
 }
 
-/// Moves `count` messages through a relay; returns the seconds.
 fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
     here: &Session,
     there: &Session,
@@ -45,7 +42,6 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
     let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<T>(slots), spsc::bounded::<T>(slots));
     let receiver = Relay::receiver(there, key, SpscSink::new(sink)).unwrap();
     let sender = Relay::sender(here, key, SpscSource::new(source)).unwrap();
-    // The handshake is over when a message arrives.
     producer.push(message(0)).unwrap();
     while consumer.pop().is_err() {
         thread::yield_now();
@@ -125,7 +121,6 @@ fn put<T: RingMessage + PartialEq + std::fmt::Debug>(here: &Session, there: &Ses
     begun.elapsed().as_secs_f64()
 }
 
-/// Returns the median round trip through two relays, in microseconds.
 fn ring_round_trip(here: &Session, there: &Session) -> f64 {
     let ((mut to, source), (sink, mut at)) = (spsc::bounded::<u64>(64), spsc::bounded::<u64>(64));
     let ((mut back, far_source), (near_sink, mut from)) = (spsc::bounded::<u64>(64), spsc::bounded::<u64>(64));
@@ -165,7 +160,6 @@ fn ping(here: &Session, there: &Session) -> f64 {
     let (arrives, arrived) = mpsc::channel();
     let _back = here.declare_subscriber("ping/pong").callback(move |_| arrives.send(()).unwrap()).wait().unwrap();
     let publisher = here.declare_publisher("ping/ping").congestion_control(CongestionControl::Block).express(true).wait().unwrap();
-    // Until both subscriptions are known.
     loop {
         publisher.put(vec![0; 8]).wait().unwrap();
         if arrived.recv_timeout(Duration::from_millis(200)).is_ok() {
@@ -189,7 +183,6 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 fn report(json: bool, workload: &str, unit: &str, ours: &[f64], theirs: &[f64], scale: f64) {
     let [ours, theirs] = [ours, theirs].map(|values| median(values.iter().copied()));
-    // In time: below 1 is faster.
     let ratio = ours / theirs;
     let [shown, other] = if scale > 0.0 { [scale / ours, scale / theirs] } else { [ours, theirs] };
     if json {

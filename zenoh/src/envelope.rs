@@ -16,7 +16,6 @@ use crate::ring_type::shortened;
 /// The bytes before the messages of a batch.
 pub const HEADER: usize = 32;
 
-/// Asks a receiver where to continue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
     pub stream: u64,
@@ -24,14 +23,12 @@ pub struct Hello {
     pub ring: RingType,
 }
 
-/// The answer to a hello.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Welcome { receiver: u64, pushed: u64, received: u64, window: u64 },
     Refusal(RingType),
 }
 
-/// The header of a batch of messages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Data {
     pub count: u32,
@@ -51,7 +48,6 @@ pub struct Ack {
     pub gap: bool,
 }
 
-/// Reads the fields of a message.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Fields<'b> {
@@ -77,7 +73,6 @@ impl<'b> Fields<'b> {
         }
     }
 
-    /// Reads a ring's type, which is last.
     fn ring(mut self) -> Option<RingType> {
         let (framed, size, kind, abi) = (self.flag()?, self.number()?, self.number()?, self.number()?);
         let table = std::str::from_utf8(self.0).ok()?.to_owned();

@@ -1,5 +1,3 @@
-//! [`Error`]: the reasons why a relay ends.
-
 use std::io;
 use std::path::PathBuf;
 
@@ -64,7 +62,6 @@ impl From<Corrupt> for Error {
     }
 }
 
-/// Converts zenoh's error of a call.
 pub(crate) fn of(call: &'static str) -> impl Fn(zenoh::Error) -> Error {
     move |source| Error::Zenoh { call, source }
 }

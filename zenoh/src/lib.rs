@@ -31,41 +31,33 @@
 //! # Guarantees
 //!
 //! 1. **Order.** The sink gets the messages of a source in their order.
-//! 2. **No loss, no doubling while both processes live.** A message is released from the source after it is in the sink, and is pushed once, also
-//!    after a lost link or router and lost or repeated batches.
+//! 2. **No loss, no doubling while both processes live**, also after a lost link or router.
 //! 3. **The sender is killed.** A [`SharedSource`] keeps unacknowledged messages in its file. The next sender continues; nothing is lost or doubled.
 //!    Sources in memory are lost with their process; sent messages arrive.
-//! 4. **The receiver is killed.** The published tail of a [`SharedSink`] opened by path is the durable sequence number: the next receiver continues
-//!    after it, without loss or doubling, also if the sender is killed too. Sinks in memory are lost with their process; the next receiver begins at
-//!    the first unacknowledged message.
-//! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then the full
-//!    source ring stops the producer. Each side holds at most twice the window, whatever peers send.
+//! 4. **The receiver is killed.** The next receiver of a [`SharedSink`] opened by path continues after its published tail, without loss or
+//!    doubling, also if the sender is killed too. Sinks in memory are lost with their process; the next receiver begins at the first
+//!    unacknowledged message.
+//! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then
+//!    the producer. Each side holds at most twice the window, whatever peers send.
 //! 6. **Types.** The handshake compares kind of ring, size, kind and ABI hash of the messages. If they differ, the sender ends with
 //!    [`Error::Mismatch`].
-//! 7. **Invalid messages.** Messages at the keys that are not from the peer's relay are ignored and counted.
+//! 7. **Invalid messages** at the keys are ignored and counted.
 //!
 //! # Not guaranteed
 //!
 //! - Power loss and system crashes: ring files are not synchronised to disk.
-//! - Copied or restored ring files. A new file at an old path is a new ring, without the old sequences and state.
+//! - Copied or restored ring files. A new file at an old path is a new ring.
 //! - Two receivers at one key: an unspecified one gets messages. Two senders at one key take turns, slowly.
 //! - Authentication. Any peer that may publish at the key can insert messages, or acknowledge messages, which are then lost. Use zenoh's TLS and
 //!   access control.
 //! - Byte order: both hosts must have the same one; the ABI hash does not show it.
 //!
-//! # Copies
-//!
-//! The sender copies a message once, from the ring into zenoh's buffer, and the receiver once, from zenoh's buffer into the ring. Batches above 64
-//! KiB arrive in fragments and are joined before. With the feature `shared-memory`, zenoh passes large batches between processes of one host in
-//! place. CI does not test this feature.
+//! With the feature `shared-memory`, zenoh passes large batches between processes of one host in place. CI does not test this feature.
 //!
 //! # Protocol
 //!
-//! A small envelope over zenoh's publications and queries. `KEY/hello` is a query for the sequence number to continue at, sent at the start and after
-//! each [`silence`](Options::silence). `KEY/data` carries batches with the sequence number of their first message, `KEY/ack` cumulative
-//! acknowledgements. The only recovery is a handshake.
-//!
-//! The program `ringmem-relay` carries rings in files.
+//! `KEY/hello` is a query for the sequence number to continue at, sent at the start and after each [`silence`](Options::silence).
+//! `KEY/data` carries batches with the sequence number of their first message, `KEY/ack` cumulative acknowledgements.
 
 mod envelope;
 mod error;
@@ -92,14 +84,12 @@ pub use sink::{FrameSink, MessageSink, Sink};
 pub use source::{Frames, Messages, Source};
 pub use spsc::{SpscSink, SpscSource};
 
-/// Returns a number that no other call returns, in any process.
 fn random() -> u64 {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.finish()
 }
 
-/// Returns the keys of data, acknowledgements and hellos.
 fn keys(key: &str) -> Result<[KeyExpr<'static>; 3], Error> {
     let invalid = || Error::Key(key.to_owned());
     if key.contains(['*', '$']) {

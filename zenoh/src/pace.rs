@@ -1,5 +1,3 @@
-//! [`Pace`]: how often a thread polls an idle ring.
-
 use std::time::{Duration, Instant};
 
 /// Yields for this long before it sleeps.
@@ -15,7 +13,6 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Begins again after there was something to do.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

@@ -28,7 +28,6 @@ const LONGEST_HELLO: usize = 20 << 10;
 /// Hellos that wait for the thread.
 const MOST_HELLOS: usize = 64;
 
-/// A batch that is not pushed completely.
 struct Batch {
     bytes: ZBytes,
     /// Bytes that are pushed, and the header.
@@ -43,14 +42,11 @@ struct State<S> {
     received: u64,
     /// Batches that arrived and did not fit the sink.
     batches: VecDeque<Batch>,
-    /// Their bytes.
     held: usize,
     hellos: Vec<Query>,
-    /// The last acknowledged sequence number.
     acknowledged: u64,
     gap: bool,
     reported: Option<(u64, Instant)>,
-    /// An error of the sink in a callback.
     failed: Option<Error>,
 }
 
@@ -58,7 +54,6 @@ struct Shared<S> {
     id: u64,
     window: usize,
     common: Arc<Common>,
-    /// `None` after the relay has ended.
     state: Mutex<Option<State<S>>>,
     /// Signals pending acknowledgements, hellos or errors.
     alarm: Condvar,
@@ -157,7 +152,6 @@ impl<S: Sink> Shared<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a batch; most are pushed into the sink here.
     fn take(&self, payload: &ZBytes) {
         let rejected = || add(&self.common.counters.rejected, 1);
         let mut guard = self.lock();
@@ -172,7 +166,6 @@ impl<S: Sink> Shared<S> {
             return rejected();
         };
         if let Some(done) = state.append(header, &contents, 2 * self.window, &self.common) {
-            // Contiguous already, or copied once.
             let bytes = match contents {
                 Cow::Owned(copied) => ZBytes::from(copied),
                 Cow::Borrowed(_) => payload.clone(),
@@ -237,7 +230,6 @@ impl<S: Sink> State<S> {
         rest.is_empty() && count > 0 && frames == count
     }
 
-    /// Returns the bytes of the first `count` messages.
     fn skip(&self, messages: &[u8], count: u64) -> usize {
         let ring = self.sink.ring();
         if !ring.framed {
@@ -286,7 +278,6 @@ impl<S: Sink> State<S> {
         Some(Ack { stream, receiver, pushed, received: self.received, gap })
     }
 
-    /// Answers a sender; `None` for an invalid query.
     fn answer(&mut self, query: &Query, shared: &Shared<S>) -> Result<Option<Reply>, Error> {
         let counters = &shared.common.counters;
         let Some(hello) = query.payload().and_then(|payload| Hello::decode(&payload.to_bytes())) else {
@@ -311,7 +302,6 @@ impl<S: Sink> State<S> {
             return Ok(false);
         }
         self.sink.save(&self.streams.encode())?;
-        // Of another source, which still has them.
         self.batches.clear();
         self.held = 0;
         self.received = self.pushed();

@@ -1,5 +1,3 @@
-//! [`Relay`]: the handle of a sender or a receiver.
-
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -63,7 +61,6 @@ pub struct Metrics {
 
 macro_rules! counters {
     ($($name:ident)+) => {
-        /// The counters while the relay runs.
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub $name: AtomicU64,)+
@@ -82,7 +79,6 @@ pub(crate) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Relaxed);
 }
 
-/// State shared by handle, thread and zenoh's callbacks.
 #[derive(Default)]
 pub(crate) struct Common {
     pub counters: Counters,
@@ -100,7 +96,6 @@ impl Common {
 /// Dropping it stops the thread without waiting; [`stop`](Self::stop) waits and returns the end.
 pub struct Relay<E> {
     common: Arc<Common>,
-    /// Taken only by `join`.
     thread: Option<JoinHandle<(E, Result<(), Error>)>>,
 }
 

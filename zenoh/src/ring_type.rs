@@ -1,11 +1,8 @@
-//! [`RingType`]: the kind and the messages of a ring, as the two hosts compare them.
-
 use std::fmt::{self, Write};
 
 use ringmem::shared::MessageFacts;
 use ringmem::{AbiHash, HostWord, Layout, RingHeader, RingMessage};
 
-/// The bytes of the longest table that is sent.
 const LONGEST_TABLE: usize = 16 << 10;
 
 /// The kind and the messages of a ring.
@@ -69,7 +66,6 @@ impl RingType {
     }
 }
 
-/// Returns the beginning of a table that is too long to be sent.
 pub(crate) fn shortened(mut table: String) -> String {
     while table.len() > LONGEST_TABLE {
         table.pop();

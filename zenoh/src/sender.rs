@@ -1,5 +1,3 @@
-//! [`Sender`]: the thread that reads a source and publishes its messages.
-
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -33,11 +31,9 @@ struct Inbox {
     arrived: Condvar,
 }
 
-/// The receiver that answered the last handshake.
 struct Bound {
     receiver: u64,
     window: usize,
-    /// Answers: messages are sent.
     is_alive: bool,
 }
 
@@ -49,20 +45,16 @@ pub struct Sender<S> {
     inbox: Arc<Inbox>,
     hello: KeyExpr<'static>,
     publisher: Publisher<'static>,
-    /// Delivers acknowledgements as long as it exists.
     _acks: Subscriber<()>,
     bound: Option<Bound>,
-    /// Sequence number of the next message to send.
     next: u64,
     /// Sequence number after the last message that was ever sent.
     furthest: u64,
     /// Batches not acknowledged: the sequence number after each, and its bytes.
     sent: VecDeque<(u64, usize)>,
     in_flight: usize,
-    /// When the receiver last answered or made progress.
     heard: Instant,
     greeted: Option<Instant>,
-    /// The receiver reported a gap.
     gap: bool,
 }
 
@@ -126,7 +118,6 @@ impl<S: Source> Sender<S> {
         Ok(())
     }
 
-    /// Waits for an acknowledgement, no longer than `most`.
     fn rest(&self, most: Duration) {
         if most.is_zero() {
             return thread::yield_now();
@@ -153,7 +144,6 @@ impl<S: Source> Sender<S> {
         pushed > 0
     }
 
-    /// Releases the first `count` messages.
     fn release(&mut self, count: u64) {
         if count == 0 {
             return;
@@ -182,7 +172,6 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Performs a handshake.
     fn greet(&mut self) -> Result<(), Error> {
         let hello = Hello { stream: self.source.stream(), first: self.source.first(), ring: self.source.ring().clone() };
         let replies = self.session.get(&self.hello).payload(hello.encode()).timeout(LONGEST_HELLO).wait();
@@ -221,14 +210,12 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Notes that no receiver answers.
     fn lose(&mut self) {
         if let Some(bound) = &mut self.bound {
             bound.is_alive = false;
         }
     }
 
-    /// Continues at the receiver's number.
     fn bind(&mut self, receiver: u64, pushed: u64, received: u64, window: u64) -> Result<(), Error> {
         let first = self.source.first();
         // More than the source has: the answer is wrong. `received` is not before `pushed`.
@@ -259,7 +246,6 @@ impl<S: Source> Sender<S> {
         Ok(())
     }
 
-    /// Publishes a batch if there are messages and the window allows it; returns whether it did.
     fn send(&mut self) -> Result<bool, Error> {
         let Some(bound) = self.bound.as_ref().filter(|bound| bound.is_alive) else { return Ok(false) };
         if self.in_flight >= bound.window || self.sent.len() >= MOST_BATCHES {
@@ -290,7 +276,6 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Counts messages that were sent for the first time, and those sent again.
     fn count(&mut self, count: u64, bytes: u64) {
         let counters = &self.common.counters;
         let new = self.next.wrapping_sub(self.furthest);

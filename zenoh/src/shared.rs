@@ -1,5 +1,3 @@
-//! [`SharedSource`] and [`SharedSink`]: rings in files, which survive the relay's process.
-
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -12,7 +10,6 @@ use ringmem::shared::{Memory, UntypedConsumer, UntypedProducer};
 
 use crate::{Error, RingType, Sink, Source};
 
-/// Identifies this file among all of its name, by inode and creation time.
 fn identity(memory: &Memory) -> Result<u64, Error> {
     let facts = memory.as_fd().try_clone_to_owned().and_then(|fd| File::from(fd).metadata());
     let (inode, created) = facts.and_then(|facts| Ok((facts.ino(), facts.created()?))).map_err(Error::Identity)?;
@@ -27,7 +24,6 @@ pub struct SharedSource {
     end: UntypedConsumer,
     ring: RingType,
     stream: u64,
-    /// Messages after the first that were taken.
     taken: u64,
 }
 
@@ -98,7 +94,6 @@ pub struct SharedSink {
     end: UntypedProducer,
     ring: RingType,
     identity: u64,
-    /// The file of the state; none for memory without a path.
     state: Option<PathBuf>,
 }
 
@@ -144,7 +139,6 @@ impl Sink for SharedSink {
     fn load(&self) -> Result<Option<Vec<u8>>, Error> {
         let Some(path) = &self.state else { return Ok(None) };
         match fs::read(path) {
-            // Ignores the state of another ring of this name.
             Ok(bytes) => Ok(bytes.strip_prefix(&self.identity.to_le_bytes()).map(<[u8]>::to_vec)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(Error::State { action: "read", path: path.clone(), source }),

@@ -1,5 +1,3 @@
-//! [`Sink`]: the end that a receiver fills, and its implementation for rings of this process.
-
 use ringmem::RingMessage;
 use ringmem::ring::{Push, PushBytes, PushError, framed};
 

@@ -1,5 +1,3 @@
-//! [`Source`]: the end that a sender reads, and its implementation for rings of this process.
-
 use std::collections::VecDeque;
 
 use ringmem::RingMessage;
@@ -38,14 +36,11 @@ pub trait Source: Send + 'static {
     fn release(&mut self, count: u64);
 }
 
-/// Messages popped and not released by a source in this process.
 struct Kept<T> {
     ring: RingType,
     stream: u64,
     first: u64,
-    /// Popped, not released.
     values: VecDeque<T>,
-    /// How many of them were taken.
     taken: usize,
 }
 
@@ -54,7 +49,6 @@ impl<T> Kept<T> {
         Self { ring, stream: random(), first: 0, values: VecDeque::new(), taken: 0 }
     }
 
-    /// Returns the next value that was popped before.
     fn next(&self) -> Option<&T> {
         self.values.get(self.taken)
     }

@@ -1,5 +1,3 @@
-//! [`SpscSource`] and [`SpscSink`]: ends of a `ring::spsc` of this process, read and filled in place.
-
 use ringmem::RingMessage;
 use ringmem::attach::Corrupt;
 use ringmem::ring::spsc::{OwnedConsumer, OwnedProducer, PopError};
@@ -25,7 +23,6 @@ pub struct SpscSource<T: RingMessage> {
     end: OwnedConsumer<T>,
     ring: RingType,
     stream: u64,
-    /// Messages after the first that were taken.
     taken: u64,
 }
 
@@ -37,7 +34,6 @@ impl<T: RingMessage> SpscSource<T> {
     }
 }
 
-/// Returns the number of available messages.
 fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> Result<u64, Corrupt> {
     end.with(|end| match end.peek(u64::MAX) {
         Ok(chunk) => Ok(chunk.len()),

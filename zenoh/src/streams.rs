@@ -1,6 +1,5 @@
 //! [`Streams`]: where each source continues in a sink.
 
-/// How many sources are remembered besides the current one.
 const REMEMBERED: usize = 8;
 
 /// The sequence number of the next message to push, of the current source and of earlier ones.
@@ -10,17 +9,14 @@ const REMEMBERED: usize = 8;
 pub struct Streams {
     /// The current source, and its sequence number where the sink's tail was 0.
     current: Option<(u64, u64)>,
-    /// Earlier sources and their next sequence numbers, the latest last.
     past: Vec<(u64, u64)>,
 }
 
 impl Streams {
-    /// Returns the current source.
     pub fn current(&self) -> Option<u64> {
         self.current.map(|(stream, _)| stream)
     }
 
-    /// Returns the current source's next sequence number.
     pub fn pushed(&self, tail: u64) -> u64 {
         self.current.map_or(0, |(_, base)| base.wrapping_add(tail))
     }

@@ -1,5 +1,3 @@
-//! MPSC and MPMC rings, used by one thread.
-
 use std::hint::black_box;
 
 use ringmem_benches::{Subject, Workload};

@@ -1,5 +1,3 @@
-//! One producer, one consumer.
-
 use std::hint::black_box;
 
 use ringmem::wait::{WaitStrategy, pair};

@@ -1,5 +1,3 @@
-//! Allocating and freeing a block of a pool.
-
 use std::hint::black_box;
 
 use ringmem_benches::Workload;

@@ -1,5 +1,3 @@
-//! Work on a ring, and without one.
-
 use std::hint::black_box;
 
 use crate::CAPACITY;

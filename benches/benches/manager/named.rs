@@ -1,5 +1,3 @@
-//! Named buffers: lookup and growth.
-
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::{Arc, RwLock};

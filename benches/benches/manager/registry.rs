@@ -1,5 +1,3 @@
-//! Ids and buffer references.
-
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;

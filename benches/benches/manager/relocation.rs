@@ -1,5 +1,3 @@
-//! Compacting blocks.
-
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

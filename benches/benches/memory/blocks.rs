@@ -1,5 +1,3 @@
-//! Creating and dropping a buffer.
-
 use std::alloc::Layout;
 use std::hint::black_box;
 use std::sync::{Arc, OnceLock};

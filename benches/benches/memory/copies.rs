@@ -1,5 +1,3 @@
-//! Copies of 64 bytes to a buffer and back, and fills.
-
 use std::hint::black_box;
 use std::ptr::NonNull;
 

@@ -1,5 +1,3 @@
-//! The backend and the timing of the benches.
-
 use std::sync::Arc;
 
 use ringmem::backend::Backend;

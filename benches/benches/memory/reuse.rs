@@ -1,5 +1,3 @@
-//! Fewer allocations.
-
 use std::hint::black_box;
 
 use ringmem::memory::{Arena, Buffer, Memory, Pinned};

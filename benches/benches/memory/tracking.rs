@@ -1,5 +1,3 @@
-//! Cost of tracking every block.
-
 use std::hint::black_box;
 
 use ringmem::memory::{Buffer, Device, Memory, Tracked};

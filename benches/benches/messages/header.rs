@@ -1,5 +1,3 @@
-//! Message headers: creation, validation, checksum.
-
 use std::hint::black_box;
 
 use ringmem_benches::Workload;

@@ -1,5 +1,3 @@
-//! Telemetry and the control block, on host threads.
-
 use std::hint::black_box;
 
 use ringmem_benches::Workload;

@@ -1,5 +1,3 @@
-//! Messages of 8 to 256 bytes.
-
 use std::hint::spin_loop;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Competitors with several producers or consumers.
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! Our rings as kinds.
-
 use ringmem_layouts::ring::{flagged, mpmc, mpsc, spsc};
 
 use crate::CAPACITY;

@@ -1,5 +1,3 @@
-//! Competitors with one producer and one consumer.
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! A memory of device addresses without bytes.
-
 use std::alloc::Layout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

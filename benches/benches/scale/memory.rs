@@ -1,5 +1,3 @@
-//! Live blocks, slabs, tracked blocks, registered and managed buffers, leases.
-
 use std::alloc::Layout;
 use std::hint::black_box;
 use std::sync::Arc;

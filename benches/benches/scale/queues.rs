@@ -1,5 +1,3 @@
-//! Rings, message indexes, streams, threads.
-
 use std::hint::black_box;
 
 use ringmem::backend::host::HostBackend;

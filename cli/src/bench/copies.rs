@@ -1,5 +1,3 @@
-//! Benchmarks of copies.
-
 use std::mem::offset_of;
 use std::time::Instant;
 

@@ -1,5 +1,3 @@
-//! Streaming a file through device memory, against its separate steps.
-
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::Write;

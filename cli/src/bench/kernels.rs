@@ -1,5 +1,3 @@
-//! Messages to a running kernel and back.
-
 use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::time::Instant;

@@ -1,6 +1,4 @@
-//! `ringmem bench`: measures this machine, each workload against baselines in the same run: the backend's own
-//! call, on a GPU also the driver's; for messages a word to a kernel and back, or as many bytes copied; for
-//! overlapping steps the longest. The host backend's figures say nothing about a GPU.
+//! `ringmem bench`: measures this machine, each workload against baselines in the same run.
 
 mod copies;
 mod files;

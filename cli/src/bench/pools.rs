@@ -1,5 +1,3 @@
-//! Benchmark of allocating and freeing a block.
-
 use core::alloc::Layout;
 use std::time::Instant;
 

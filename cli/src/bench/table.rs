@@ -1,5 +1,3 @@
-//! Runs the subjects of a workload in turns and prints a table.
-
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -43,15 +41,11 @@ pub(super) struct Table<'a> {
     pub json: bool,
     /// `host`, `double` or `gpu:NAME`.
     pub source: &'a str,
-    /// Width of the terminal.
     pub columns: Option<usize>,
-    /// A hundred steps for each workload.
     pub bar: Bar,
-    /// Number of workloads before this one.
     pub done: u64,
 }
 
-/// Width of the table with all columns.
 const WIDE: usize = 107;
 
 impl Table<'_> {
@@ -77,14 +71,12 @@ impl Table<'_> {
         self.columns.is_none_or(|columns| columns >= WIDE)
     }
 
-    /// Runs a workload for about `time` and prints its rows, the fastest first.
     pub fn run(&mut self, workload: Workload<'_>, time: Duration) -> Result<(), Failure> {
         let Workload { name, unit, aim, mut subjects } = workload;
         let mut samples = vec![Vec::new(); subjects.len()];
         self.bar.say(name);
         let begun = Instant::now();
         for round in 0..*TURNS.end() {
-            // Between turns: drawing is not measured.
             let part = begun.elapsed().div_duration_f64(time).max(round as f64 / *TURNS.end() as f64);
             self.bar.set(self.done * 100 + (100.0 * part.min(1.0)) as u64);
             if round >= *TURNS.start() && begun.elapsed() > time {

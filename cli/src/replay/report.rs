@@ -1,5 +1,3 @@
-//! Formats the result of a replay as text or as one JSON object.
-
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::Duration;

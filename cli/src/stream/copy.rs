@@ -1,5 +1,3 @@
-//! `--out`: streams a file through device memory and back into another file.
-
 use std::fs;
 use std::io::{self, Write};
 use std::mem;

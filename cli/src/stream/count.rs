@@ -1,5 +1,3 @@
-//! Counting: exchanges a message per chunk with the kernel `histogram`.
-
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;

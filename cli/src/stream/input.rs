@@ -1,5 +1,3 @@
-//! [`Input`]: the input of a stream, a file or standard input.
-
 use std::io::{self, Stdin};
 use std::path::Path;
 

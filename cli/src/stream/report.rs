@@ -1,5 +1,3 @@
-//! Output of a run: progress, then text or one JSON object.
-
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -66,7 +64,6 @@ type Watched = io::Result<Result<Streamed, Interrupted>>;
 pub(super) struct Report<'a> {
     pub(super) name: &'a Path,
     pub(super) arguments: &'a Arguments,
-    /// Width of the terminal.
     pub(super) columns: Option<usize>,
     pub(super) place: &'a Place,
     pub(super) shape: &'a Shape,

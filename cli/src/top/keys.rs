@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A key with a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Quit,
@@ -74,7 +73,6 @@ fn parse(mut bytes: &[u8]) -> Vec<Key> {
                 });
                 bytes = end.map_or(&[], |end| &sequence[end + 1..]);
             }
-            // A key with Alt.
             (0x1b, [_, rest @ ..]) => bytes = rest,
             _ => {}
         }

@@ -42,19 +42,15 @@ pub(super) struct Arguments {
     pub json: bool,
 }
 
-/// Time between two readings.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Time between the first two.
 const FIRST: Duration = Duration::from_millis(200);
 
-/// The regions that are watched.
 struct Watched<'a> {
     arguments: &'a Arguments,
     regions: Vec<Region>,
 }
 
 impl Watched<'_> {
-    /// Opens new regions, forgets those that are gone, and reads all.
     fn read(&mut self) -> Outcome {
         if self.arguments.path.is_none() {
             let wanted = |pid: u32| self.arguments.pid.is_none_or(|wanted| wanted == pid);
@@ -108,7 +104,6 @@ fn print(watched: &Watched<'_>, out: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-/// Returns the failure for a file that holds no region.
 fn no_region(path: &std::path::Path, error: &ringmem::Error) -> Failure {
     Failure::Fact(format!("{} is not a ringmem region: {}", path.display(), super::chain(error)))
 }

@@ -1,5 +1,3 @@
-//! [`Region`]: a watched file and its last reading.
-
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -10,10 +8,8 @@ use ringmem::{Error, shared};
 use super::no_region;
 use crate::{Failure, chain};
 
-/// A file that is watched.
 pub(super) struct Region {
     pub path: PathBuf,
-    /// Process and name of a published channel.
     pub published: Option<(u32, String)>,
     view: Option<View>,
     /// The last reading, or why there is none.
@@ -28,7 +24,6 @@ enum View {
     Ring(shared::View),
 }
 
-/// The figures of a region.
 pub(super) enum Reading {
     Channel { figures: Box<monitor::Figures>, is_live: bool },
     Ring(shared::Figures),
@@ -50,7 +45,6 @@ impl Region {
         Ok(Self { path: path.to_owned(), published: None, view: Some(view), reading, rate: None, before: None })
     }
 
-    /// Reads the figures; first opens the file if it is not open.
     pub fn read(&mut self) {
         let view = match self.view.take().map_or_else(|| open(&self.path), Ok) {
             Ok(view) => self.view.insert(view),
@@ -73,7 +67,6 @@ impl Region {
     }
 }
 
-/// Returns messages per second; `None` for a count that went back.
 fn rate(more: u64, seconds: f64) -> Option<f64> {
     (more < 1 << 62 && seconds > 0.0).then(|| more as f64 / seconds)
 }

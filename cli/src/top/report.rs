@@ -1,5 +1,3 @@
-//! A region's figures as lines and as JSON.
-
 use ringmem::dump::Indices;
 use ringmem::monitor::Figures;
 use ringmem::shared::{self, OwnerState};
@@ -13,7 +11,6 @@ pub(super) fn name(region: &Region) -> String {
     region.published.as_ref().map_or_else(|| shown(&region.path), |(_, name)| plain(name))
 }
 
-/// Returns the figures as lines of labels and values.
 pub(super) fn lines(region: &Region) -> Vec<String> {
     match &region.reading {
         Err(error) => vec![format!("{}: {}", name(region), plain(error))],
@@ -75,13 +72,11 @@ fn channel(region: &Region, figures: &Figures, is_live: bool) -> Vec<String> {
     lines
 }
 
-/// Returns the kernel's state by name, or its number.
 pub(super) fn state(figures: &Figures) -> String {
     let control = &figures.control;
     control.kernel_state().map_or_else(|| format!("number {}", control.state as u32), |state| state.to_string())
 }
 
-/// Returns the messages in a ring.
 pub(super) fn fill(ring: &Indices) -> String {
     match ring.fill() {
         Ok(fill) => format!("{fill} of {}", ring.capacity),
@@ -89,7 +84,6 @@ pub(super) fn fill(ring: &Indices) -> String {
     }
 }
 
-/// Returns a rate without its unit.
 pub(super) fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| "?".to_owned(), |rate| format!("{rate:.0}"))
 }

@@ -1,5 +1,3 @@
-//! The live view: a table of the regions and the figures of the selected one.
-
 use std::io::{self, BufWriter, Write};
 use std::sync::Once;
 use std::sync::atomic::AtomicBool;
@@ -26,7 +24,6 @@ use super::{INTERVAL, Watched, report};
 use crate::terminal::fitted;
 use crate::{Failure, Outcome};
 
-/// Time between two checks of the terminal's size.
 const RESIZED: Duration = Duration::from_millis(100);
 
 /// The terminal shows the live view: it has to be restored.
@@ -45,7 +42,6 @@ pub(in super::super) fn restore() {
     }
 }
 
-/// Restores the terminal when it is dropped.
 struct Shown;
 
 impl Shown {
@@ -72,7 +68,6 @@ impl Drop for Shown {
     }
 }
 
-/// Shows the regions until the user quits.
 pub(super) fn show(watched: &mut Watched<'_>, on: crate::Terminal, out: &mut dyn Write) -> Outcome {
     let failed = |error: io::Error| Failure::Fact(format!("cannot control the terminal: {error}"));
     let mut keys = Keys::open().map_err(failed)?;
@@ -147,7 +142,6 @@ fn cells(region: &Region) -> [String; 6] {
     [pid, report::name(region), state, rate, waiting, p99]
 }
 
-/// Returns the messages in both rings.
 fn waiting([input, output]: [Option<u64>; 2]) -> String {
     match (input, output) {
         (Some(input), Some(output)) => format!("{input}+{output}"),

@@ -174,7 +174,6 @@ fn as_hex<S: Serializer>(address: &Option<u64>, serializer: S) -> Result<S::Ok, 
     hex(*address).serialize(serializer)
 }
 
-/// The fields that determine whether the rest can be read.
 #[derive(Deserialize)]
 struct Head {
     version: Option<Value>,
@@ -211,7 +210,6 @@ impl Document {
 }
 
 impl Statistics {
-    /// Returns the fragmentation of the bytes outside live blocks, as `ringmem::pool::Statistics` defines it.
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes as f64 + self.cached_bytes as f64 {
             0.0 => 0.0,
@@ -264,7 +262,6 @@ impl Trace {
         Ok(())
     }
 
-    /// Returns the blocks in order of allocation.
     pub fn allocations(&self) -> Vec<Allocation<'_>> {
         let (mut blocks, mut live) = (Vec::<Allocation<'_>>::new(), HashMap::new());
         for (index, event) in self.events.iter().enumerate() {
@@ -274,7 +271,6 @@ impl Trace {
                     live.insert(event.block, blocks.len());
                     blocks.push(Allocation { begin: index, end: None, bytes: event.bytes.unwrap_or(0), event });
                 }
-                // Frees of blocks allocated before the trace have no effect.
                 Kind::Free => {
                     if let Some(block) = live.remove(&event.block).and_then(|at| blocks.get_mut(at)) {
                         block.end = Some(index);

@@ -1,5 +1,3 @@
-//! The page: a template with the snapshot as JSON, which its script draws.
-
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -39,7 +37,6 @@ struct Columns<'a> {
     label: Vec<i64>,
     place: Vec<i64>,
     backtrace: Vec<i64>,
-    /// Event, bytes, name and place of each failed allocation.
     refused: Vec<(usize, u64, i64, i64)>,
 }
 
@@ -80,7 +77,6 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Returns the index of a text; adds a new one.
 fn number<'a>(known: &mut HashMap<&'a str, i64>, texts: &mut Vec<&'a str>, text: Option<&'a str>) -> i64 {
     let Some(text) = text else { return -1 };
     *known.entry(text).or_insert_with(|| {

@@ -68,11 +68,9 @@ impl Pickle {
     }
 }
 
-/// A dict that is being written.
 pub(super) struct Fields<'a>(&'a mut Pickle);
 
 impl Fields<'_> {
-    /// Starts an entry; returns the writer of its value.
     pub fn field(&mut self, key: &str) -> &mut Pickle {
         self.0.text(key);
         self.0

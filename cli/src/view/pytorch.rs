@@ -13,18 +13,14 @@ const UNKNOWN: u64 = 1 << 50;
 /// The bits kept of longer addresses: simulated devices use 64, memory_viz 53.
 const KEPT: u64 = (1 << 48) - 1;
 
-/// A device of the export.
 struct Device<'a> {
     pool: Option<&'a Pool>,
     trace: Option<&'a Trace>,
     blocks: Vec<Allocation<'a>>,
-    /// The address of each block.
     addresses: Vec<u64>,
-    /// Bytes of each slab of the pool, by address.
     slabs: BTreeMap<u64, u64>,
 }
 
-/// The sources of a live block's frames.
 struct Owner<'a> {
     bytes: u64,
     name: Option<&'a str>,
@@ -68,13 +64,11 @@ pub(super) fn pickle(document: &Document) -> Vec<u8> {
     pickle.finish()
 }
 
-/// A segment: a slab, or a live block outside all slabs.
 struct Segment<'a> {
     device: usize,
     address: u64,
     bytes: u64,
     stream: u64,
-    /// Size, state and owner of each block, in order of address.
     blocks: Vec<(u64, State, Option<Owner<'a>>)>,
 }
 

@@ -75,7 +75,6 @@ fn man_pages_cover_each_command() {
     call(&IMAGE, ["man", "--output", "/proc/nowhere"]).refuses(1, &["cannot write to /proc/nowhere"]);
 }
 
-/// Runs on a terminal of 60 columns and returns the lines.
 #[cfg(target_os = "linux")]
 fn shown(arguments: &[&str]) -> Vec<String> {
     let lines = Pty::start(60, arguments.iter().copied()).lines();

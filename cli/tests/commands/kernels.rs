@@ -1,5 +1,3 @@
-//! Kernels of tests, with the skeleton of `ringmem-kernels` or without.
-
 use std::ptr::NonNull;
 use std::slice;
 

@@ -16,13 +16,11 @@ pub struct Pty {
     /// Keeps the terminal open after the program has ended.
     slave: File,
     child: Child,
-    /// The modes before the program started.
     modes: Modes,
     shown: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Pty {
-    /// Starts the program with these streams on a terminal of this size.
     pub fn start<S: Into<OsString>>(columns: u16, arguments: impl IntoIterator<Item = S>) -> Self {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
         program.args(arguments.into_iter().map(Into::into)).env_remove("NO_COLOR").env("TERM", "xterm");
@@ -61,12 +59,10 @@ impl Pty {
         Self { terminal, slave, child, modes, shown }
     }
 
-    /// Returns all that was shown so far.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("no panic")).into_owned()
     }
 
-    /// Waits until this was shown.
     pub fn until(&self, text: &str) {
         until(text, || self.shown().contains(text));
     }
@@ -82,7 +78,6 @@ impl Pty {
         assert_eq!(said, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Returns whether the modes are those from before the program started.
     pub fn has_its_modes(&self) -> bool {
         modes(&self.slave) == self.modes
     }
@@ -91,7 +86,6 @@ impl Pty {
         self.child.id()
     }
 
-    /// Waits for the end of the program.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         until("the program ends", || {
@@ -101,7 +95,7 @@ impl Pty {
         status.expect("it has ended")
     }
 
-    /// Waits for the success of the program and for the last of its output. Returns the lines without control sequences.
+    /// Returns the lines of a successful program, without control sequences.
     pub fn lines(mut self) -> Vec<String> {
         let status = self.wait();
         // Written after the program's output, so it is read after it.
@@ -120,7 +114,6 @@ impl Drop for Pty {
     }
 }
 
-/// Input, output, control and local modes.
 type Modes = [libc::tcflag_t; 4];
 
 fn modes(terminal: &File) -> Modes {
@@ -137,7 +130,6 @@ const fn winsize(columns: u16) -> libc::winsize {
     libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Returns the text without control sequences (ECMA-48, CSI).
 fn plain(text: &str) -> String {
     let mut pieces = text.split("\x1b[");
     let first = pieces.next().unwrap_or_default().to_owned();

@@ -20,7 +20,6 @@ use crate::bytes::{noise, text};
 use crate::program::{call, execute, until};
 use crate::pty::Pty;
 
-/// A channel of this process that has answered 20 messages, and holds 3.
 fn channel(name: &str) -> Channel<Echo, Echo> {
     let backend = HostBackend::builder().build().expect("a backend");
     let mut channel = Channel::builder(ECHO).input_capacity(64).output_capacity(32).publish(name).open(&backend, 0).expect("a channel");
@@ -109,7 +108,6 @@ fn json_has_an_object_per_reading() {
         channel.recv().expect("an answer");
     }
     assert!(rates.last() > Some(&0.0), "{rates:?}");
-    // The pipe is closed.
     assert!(child.wait().expect("a child").success());
 }
 
@@ -206,14 +204,12 @@ fn extreme_figures_are_printed_without_failure() {
     }
 }
 
-/// Starts the live view on this channel and waits for its figures.
 fn live(path: &Path) -> Pty {
     let pty = Pty::start(60, ["top", text(path)]);
     pty.until("heartbeat");
     pty
 }
 
-/// Asserts that the terminal has its modes, its screen and its cursor again.
 #[track_caller]
 fn assert_restored(pty: &Pty) {
     until("the screen is left", || pty.shown().contains("\x1b[?1049l"));
@@ -280,7 +276,6 @@ fn a_signal_restores_the_terminal() {
     drop(channel);
 }
 
-/// Panics when the first frame is shown.
 struct Panics;
 
 impl Write for Panics {

@@ -14,7 +14,6 @@ use crate::program::{call, execute};
 
 const TRACE: &str = "alloc 0 1048576 256\nalloc 1 2097152 256 on 1\nrefused 99999999999 256\nfree 0\nfree 9\nalloc 7 4096 256\n";
 
-/// A pool with live blocks that are tracked and logged, one of them with a backtrace, and one with markup as its name.
 fn snapshot() -> Snapshot {
     let backend = HostBackend::builder().device_memory(16 << 20).build().expect("a backend");
     let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 20).build().expect("a pool");
@@ -40,7 +39,6 @@ fn view(snapshot: &str, format: &str) -> Vec<u8> {
     std::fs::read(to).expect("it was written")
 }
 
-/// The data of a page.
 fn data(page: &str) -> Value {
     let (_, rest) = page.split_once(r#"<script type="application/json" id="data">"#).expect("the element");
     let (data, _) = rest.split_once("</script>").expect("its end");
@@ -51,7 +49,6 @@ fn data(page: &str) -> Value {
 /// The operations that the reader of memory_viz knows, as `pickletools` of Python names them.
 const OPERATIONS: &str = "APPEND BINGET BININT BININT1 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 MARK PROTO SETITEMS STOP";
 
-/// Reads a pickle with Python; converts it to JSON.
 fn unpickled(pickle: &[u8]) -> Value {
     let file = file(pickle);
     let script = "import json, pickle, pickletools, sys
@@ -161,7 +158,6 @@ fn an_invalid_snapshot_is_an_error_with_the_place() {
     call(&IMAGE, ["replay", text(&from), "--snapshot", text(&from)]).refuses(2, &["--snapshot", "itself"]);
 }
 
-/// Numbers whose sums have no type, and addresses that overlap.
 #[test]
 fn the_largest_numbers_pass_through_every_format() {
     let most = u64::MAX;

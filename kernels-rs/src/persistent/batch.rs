@@ -1,5 +1,3 @@
-//! [`Batch`]: messages taken together, for any kind of ring.
-
 use core::marker::PhantomData;
 
 use ringmem_layouts::ring::Row;
@@ -61,7 +59,6 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     }
 }
 
-/// The widest access that every architecture supports.
 #[repr(C, align(16))]
 struct Piece(u64, u64);
 
@@ -73,9 +70,8 @@ macro_rules! for_each {
 }
 
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
-    /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes; each lane issues 16 loads before its
-    /// first store: 8 KiB in one round trip of the bus; four for the rest. Size and alignment of a message must be multiples of 16 bytes
-    /// (checked at compile time).
+    /// Answers every message with a copy of itself. Each lane issues 16 loads before its first store: 8 KiB in one round trip of the bus.
+    /// Size and alignment of a message must be multiples of 16 bytes (checked at compile time).
     ///
     /// # Safety
     ///

@@ -1,5 +1,3 @@
-//! Handlers for [`kernels!`](crate::kernels).
-
 use core::marker::PhantomData;
 
 use ringmem_layouts::{Machine, RingMessage};
@@ -44,7 +42,7 @@ pub struct Fold<S, I, O, F> {
 }
 
 impl<S: Default, I, O, F: Fn(&mut S, &I, &mut O)> Fold<S, I, O, F> {
-    /// Creates a handler that calls `step` with the state, each message and the slot of its answer, which has unspecified bytes.
+    /// Like [`Each::new`], with the state.
     pub fn new(step: F) -> Self {
         Self { state: S::default(), step, _messages: PhantomData }
     }

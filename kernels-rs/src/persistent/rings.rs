@@ -1,5 +1,3 @@
-//! [`Rings`]: the two rings of a kernel.
-
 mod aggregated;
 mod flagged;
 mod indexed;
@@ -40,14 +38,12 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// Polls both rings; returns how many messages all lanes take.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
-    /// Has the handler answer the messages; returns the number that this lane refused.
-    ///
     /// # Safety
     ///
     /// `count` is the last result of [`take`](Self::take), and the messages have not been published.
     unsafe fn answer<L: Lanes, H: Handler<M, L, Input = I, Output = O>>(&self, lanes: &L, count: u64, handler: &mut H) -> u64;
 
-    /// Prepares this lane's answers, before the barrier.
+    /// Runs before the barrier.
     ///
     /// # Safety
     ///
@@ -65,13 +61,10 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// As [`answer`](Self::answer); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
-    /// The free-running index of the next message to take.
     fn taken(&self) -> u64;
 
-    /// Returns the messages waiting, as last polled.
     fn waiting(&self) -> u64;
 
-    /// Returns the answers not yet read, as last polled.
     fn unread(&self) -> u64;
 }
 

@@ -296,7 +296,6 @@ fn a_panicking_handler_leaves_a_panic_fault() {
         rig.command(Command::ACTIVATE);
         rig.send(message(1));
         assert_eq!(rig.receive(), message(1));
-        // Counters are written per batch: a panic right after one may omit it.
         until("it is counted", || rig.snapshot().processed == 1);
         rig.send(Echo { words: [u64::MAX; 8] });
         rig.until_state(State::Faulted);

@@ -16,7 +16,6 @@ use crate::memory::{Bytes, Device};
 use crate::rig::{OwnRings, Rig, Shape, until};
 use crate::warp::{Lane, with_a_warp};
 
-/// Words of a message.
 const WORDS: u64 = 16;
 
 pub struct Rings<'a> {
@@ -104,7 +103,6 @@ fn a_message_is_consumed_after_all_its_words() {
     let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
     let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
     let mut rings = Rings::new(&of_rings, shape, &rig);
-    // A ring beside it, for the words of the same messages.
     let (of_other, of_words) = (shape.memory::<Echo, Echo>(), memory(shape));
     let other = Rig::<Echo, Echo>::new(&of_other, shape);
     let mut words = Rings::new(&of_words, shape, &other);
@@ -117,7 +115,6 @@ fn a_message_is_consumed_after_all_its_words() {
             let word = |memory: &Bytes, number: u64| memory.place::<HostWord>(slot + number * 8);
             // SAFETY: words of both rings; no other producer stores them now.
             let copy = |number| unsafe { word(&of_rings, number).as_ref().store(word(&of_words, number).as_ref().load(Relaxed), Relaxed) };
-            // Of each pair, its first word or its second.
             let missing = 2 * id + id % 2;
             (0..WORDS).filter(|number| *number != missing).for_each(copy);
             rig.until_beats(5);

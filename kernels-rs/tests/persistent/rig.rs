@@ -48,7 +48,6 @@ impl Shape {
     }
 }
 
-/// Echo's rings of another kind than the rig's, in memory of their own.
 #[derive(Clone, Copy)]
 pub struct OwnRings {
     pub kind: RingFlags,
@@ -68,7 +67,6 @@ impl OwnRings {
         Bytes::zeroed((self.output_at() + self.layouts()[1].size()) as usize)
     }
 
-    /// Formats both and enters them into the control block; returns the place and the length of each.
     pub fn format(self, memory: &Bytes, rig: &Rig<'_, Echo, Echo>) -> [(NonNull<u8>, u64); 2] {
         let [input, output] = self.layouts();
         for (offset, layout) in [(0, &input), (self.output_at(), &output)] {

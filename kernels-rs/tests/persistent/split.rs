@@ -22,7 +22,6 @@ pub fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 
     [address(host.input), slots(device.input), address(host.output), slots(device.output)]
 }
 
-/// A rig whose host ends poll the headers near the host.
 pub fn rigs<'a>(far: &'a Bytes, near: &'a Bytes, shape: Shape) -> (Rig<'a, Echo, Echo>, Rig<'a, Echo, Echo>) {
     let (mut rig, host) = (Rig::<Echo, Echo>::new(far, shape), Rig::<Echo, Echo>::new(near, shape));
     let place = |address: u64| std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("not null");

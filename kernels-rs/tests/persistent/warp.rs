@@ -112,7 +112,6 @@ impl Lanes for Lane<'_> {
             self.device.pause(times);
         }
     }
-    /// Delays every other lane: collective decisions must use lane 0's clock.
     fn now_ns(&self) -> u64 {
         self.looks.set(self.looks.get() + 1);
         self.device.now_ns() + if self.lane.is_multiple_of(2) { 0 } else { 200_000 * self.looks.get() }

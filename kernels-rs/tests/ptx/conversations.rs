@@ -1,4 +1,4 @@
-//! A conversation with each persistent kernel on the machine. A wrong or missing answer is an error, as is a fault of the machine.
+//! A conversation with each persistent kernel on the machine.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -31,7 +31,6 @@ pub struct Run<'r> {
     pub seed: u64,
 }
 
-/// What the host knows of a running kernel.
 #[derive(Default)]
 pub struct Watch {
     reads: AtomicU64,
@@ -41,8 +40,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Polls until there is a value. Fails if the kernel has left, or has read the clock too often since the last progress: time does not
-    /// count, so a slow machine changes nothing. `poll` reports progress by a call of its argument.
+    /// Fails if the kernel has left, or has read the clock too often since the last progress, which `poll` reports by a call of its
+    /// argument.
     pub fn until<T>(&self, what: &str, mut poll: impl FnMut(&dyn Fn()) -> Option<T>) -> Result<T, String> {
         let since = AtomicU64::new(u64::MAX);
         loop {
@@ -200,7 +199,6 @@ pub fn echo_split(run: &Run<'_>) -> Heard {
     Ok(())
 }
 
-/// Polls for each answer; `poll` also sends.
 fn echoed(watch: &Watch, count: u64, mut poll: impl FnMut(u64, &dyn Fn()) -> Option<Echo>) -> Result<u64, String> {
     for answered in 0..count {
         if watch.until("an answer", |progress| poll(answered, progress))? != message(answered) {

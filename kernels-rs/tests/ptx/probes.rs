@@ -67,7 +67,6 @@ pub fn publish(run: &Run<'_>) -> Heard {
         let memory = Bytes::zeroed(probe::BYTES as usize);
         let spy = Spy { device: Device::new([memory.range()]), memory: &memory, count, is_early: AtomicBool::new(false) };
         let (to, from) = words(&memory);
-        // Not 0, which is the last of one number.
         from[1].store(u64::MAX, Relaxed);
         run.hold(&spy, &[vec![memory.address(), count, mode]], |watch| {
             watch.until("the time", |_| (to[0].load(Acquire) != 0).then_some(()))

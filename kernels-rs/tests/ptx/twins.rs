@@ -20,7 +20,6 @@ fn text_of(kernel: &str) -> (usize, Vec<&'static str>) {
     (first, lines[first..=first + length].to_vec())
 }
 
-/// Register and offset of a line's address.
 fn address(line: &str) -> Option<(&str, u64)> {
     let inside = line.split_once('[')?.1.split_once(']')?.0;
     let (register, offset) = inside.split_once('+').unwrap_or((inside, "0"));
@@ -36,7 +35,6 @@ fn sites(body: &[&str]) -> Vec<usize> {
     let has = |register: &str, offset: u64| body.iter().any(|line| line.contains(".sys.") && address(line) == Some((register, offset)));
     let is_index = |at: usize| {
         let Some((register, offset)) = address(body[at]).filter(|_| body[at].contains(".sys.")) else { return false };
-        // Other words of a control block (64), and telemetry (16), are not ordered with messages.
         let is_ring = !has(register, 64) && !has(register, 16);
         let is_command = offset == 16 && body[at].contains("ld.acquire");
         begin.is_none_or(|begin| at > begin && (is_ring || is_command))
@@ -48,7 +46,6 @@ fn sites(body: &[&str]) -> Vec<usize> {
     (0..body.len() - 1).filter(matters).collect()
 }
 
-/// Every weaker form of a line, with its name.
 fn weaker(line: &str) -> Vec<(&'static str, String)> {
     let replaced = |name, from: &str, to: &str| (name, line.replace(from, to));
     let is = |part: &str| line.contains(part);
@@ -73,7 +70,6 @@ fn weaker(line: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-/// The load and the store of an update, which then are two steps.
 fn plain(line: &str) -> String {
     let (before, operands) = line.trim().trim_end_matches("; }").split_once("[place], ").expect("an update of `place`");
     match operands.split_once(", ") {

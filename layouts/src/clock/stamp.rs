@@ -1,5 +1,3 @@
-//! [`Stamp`]: 52 bits of microseconds above a 12-bit counter.
-
 use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -9,7 +7,7 @@ use crate::{Layout, LayoutDescriptor};
 /// Bits of the counter.
 pub const COUNTER_BITS: u32 = 12;
 
-/// The latest physical time, in microseconds since 1970: in the year 2103; later times count as this one. Above it 2^60 stamps only count.
+/// The latest physical time, in microseconds since 1970: in the year 2103; later times count as this one.
 pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 
 /// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier. Zero precedes all others.
@@ -69,7 +67,6 @@ impl Stamp {
     }
 }
 
-/// Prints microseconds, then the counter: `1700000000000000+3`.
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}+{}", self.physical_us(), self.counter())

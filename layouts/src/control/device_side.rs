@@ -1,5 +1,3 @@
-//! [`DeviceSide`]: the kernel's writer of a control block.
-
 use core::fmt;
 
 use super::{Fault, Shared, State, pack};
@@ -70,8 +68,8 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         Glance { epoch: self.block.epoch.load(), command: self.block.command.load() }
     }
 
-    /// Returns whether a glance saw another epoch or command than `acted`. If so, call [`is_current`](Self::is_current) and
-    /// [`command`](Self::command), which acquire.
+    /// Returns whether a glance saw another epoch or command than `acted`. [`is_current`](Self::is_current) and [`command`](Self::command)
+    /// acquire.
     #[must_use]
     pub fn is_news(&self, glance: Glance, acted: u32) -> bool {
         glance.epoch != u64::from(self.epoch) || (glance.command >> 32) as u32 != acted

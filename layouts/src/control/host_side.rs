@@ -1,5 +1,3 @@
-//! [`HostSide`]: the host's writer of a control block.
-
 use core::fmt;
 
 use super::{Capabilities, Command, Shared, State, pack, snapshot};

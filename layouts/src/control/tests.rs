@@ -1,5 +1,3 @@
-//! Both writers on one block.
-
 use std::thread;
 use std::time::{Duration, Instant};
 use std::vec::Vec;

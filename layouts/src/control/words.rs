@@ -1,5 +1,3 @@
-//! The values of a control block's words.
-
 use core::fmt;
 
 use bitflags::bitflags;
@@ -48,7 +46,6 @@ bitflags! {
     }
 }
 
-/// Prints unknown bits as a number.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() { f.write_str("nothing") } else { bitflags::parser::to_writer(self, f) }

@@ -1,5 +1,3 @@
-//! CRC-32C over a message header and its payload.
-
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use zerocopy::IntoBytes;
 

@@ -1,5 +1,3 @@
-//! [`HeaderError`]: an invalid message header or payload.
-
 use core::fmt;
 
 /// An invalid header, or a payload that does not match it.

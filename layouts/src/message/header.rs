@@ -1,9 +1,7 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
 //! 1. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
-//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental corruption only.
-//!
-//! Source of the checksum: CRC-32C, Castagnoli's polynomial 0x1EDC6F41, as in RFC 3720 (iSCSI).
+//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]).
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -269,8 +267,7 @@ impl MessageHeader {
         }
     }
 
-    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload. Only
-    /// [`check`](Self::check) verifies the checksum.
+    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload.
     ///
     /// # Errors
     ///

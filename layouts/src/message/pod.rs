@@ -9,8 +9,8 @@ use crate::{AbiHash, ControlBlock, DeviceBytes, HybridClock, Layout, LayoutDescr
 
 /// A `Pod` type of any crate as a message of a shared ring, or as a field of a struct with `SharedLayout`.
 ///
-/// Its descriptor has the size and alignment of `T`, and no fields: when a field of `T` changes its type or place, change `KIND`, because the ABI
-/// hash does not. Derive [`SharedLayout`](crate::SharedLayout) for your own struct; it may be `Pod` too.
+/// Its descriptor has the size and alignment of `T`, and no fields: when a field of `T` changes its type or place, change `KIND`, because
+/// the ABI hash does not.
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};

@@ -1,18 +1,8 @@
 //! Many producers of one SPSC ring, on one device. Warps use it through `ringmem-kernels`.
 //!
 //! 1. A producer reserves free slots by one read-modify-write in device memory; only loads and stores cross a bus.
-//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer that never
-//!    publishes stops all later ones permanently.
-//!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | slot published | the producer's store of `tail` | the consumer's load of it |
-//! | slot released | the consumer's store of `head` | the load of it in [`Producer::reserve`] |
-//! | turn passed | the addition to `published`, after the store of `tail` | the load of it in [`Producer::is_its_turn`] |
-//!
-//! The tail of a later turn publishes the earlier slots too.
+//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer
+//!    that never publishes stops all later ones permanently. The tail of a later turn publishes the earlier slots too.
 
 use core::ptr::NonNull;
 
@@ -22,9 +12,9 @@ use crate::ring::header::RingFlags;
 use crate::ring::slots::{Slots, geometry_of_both};
 use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
-/// The producers' state, in device memory. Both counters begin at the ring's first index; zeroed memory begins at 0.
+/// The producers' state, in device memory. Zeroed memory begins at index 0.
 ///
-/// The counters determine slot ownership, so safe code can only load them.
+/// Safe code can only load the counters, which determine slot ownership.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
@@ -103,7 +93,6 @@ pub struct Producer<'a, T, M: Machine, C> {
     // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released their previous contents.
     begin: u64,
     end: u64,
-    /// As last polled.
     head: u64,
 }
 

@@ -1,5 +1,3 @@
-//! [`Chunk`]: waiting messages in place; [`Drain`]: by value.
-
 use super::consumer::Consumer;
 use super::error::PopError;
 use super::kind::{InPlace, Indexed, OneConsumer};
@@ -110,7 +108,6 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
     }
 }
 
-/// Also after a panic.
 struct Release<'c, 'a, K: OneConsumer<T, M>, T, M: Machine>(&'c mut Consumer<'a, K, T, M>);
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
@@ -140,7 +137,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 
 /// The messages of a chunk by value, in order. Untaken messages stay.
 ///
-/// Each is released when taken; `for_each`, `fold` and methods that use them (`sum`, `count`) release all together at their end or panic.
+/// Each is released when taken; `for_each` and `fold` release all together at their end or panic.
 ///
 /// ```
 /// use ringmem_layouts::ring::spsc::Ring;
@@ -169,7 +166,6 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
-        // Released first: a later consumer begins after the released slots.
         K::release(self.consumer);
         Some(value)
     }

@@ -1,5 +1,3 @@
-//! [`Consumer`]: the end that empties slots.
-
 use core::ptr::NonNull;
 
 use super::error::PopError;

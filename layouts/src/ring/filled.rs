@@ -1,4 +1,4 @@
-//! Rings created from an array, a `Vec` or an iterator. `Extend` for writers that overwrite.
+//! Rings created from an array, a `Vec` or an iterator.
 //!
 //! Producers have no `Extend`: [`reserve`](super::Producer::reserve), then [`fill`](super::Grant::fill), returns the number of values that fit.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
@@ -10,7 +10,6 @@ use core::mem::MaybeUninit;
 use super::{BareSlot, Flagged, Indexed, Mpmc, Mpsc, Push, RingIn, WordSlot, lossy};
 use crate::{Machine, RingMessage};
 
-/// Pushes values, of which the ring has room for all.
 fn fill<P: Push>(mut producer: P, values: impl IntoIterator<Item = P::Item>) {
     for value in values {
         if producer.push(value).is_err() {
@@ -25,7 +24,6 @@ macro_rules! filled {
         ///
         /// ```
         #[doc = concat!("use ringmem_layouts::ring::", $module, "::Ring;")]
-        ///
         /// let mut ring = Ring::from([1, 2, 3, 4]);
         /// let ring = &mut ring;
         /// let (mut producer, mut consumer) = ring.split();
@@ -61,7 +59,6 @@ macro_rules! filled {
         ///
         /// ```
         #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
-        ///
         /// let (_, mut consumer) = (0..100).collect::<Boxed<u32>>().into_ends();
         /// assert_eq!((consumer.capacity(), consumer.try_iter().sum::<u32>()), (128, 4950));
         /// ```

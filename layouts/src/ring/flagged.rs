@@ -2,19 +2,11 @@
 //!
 //! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
 //! 2. Wait-free, by loads and stores only.
-//! 3. A message travels with its flag, which saves one bus read per message. Between threads use [`spsc`](crate::ring::spsc), which publishes less
-//!    often.
+//! 3. A message travels with its flag, which saves one bus read per message. Between threads use [`spsc`](crate::ring::spsc).
 //! 4. A batch is published with one release store: the flag of its first slot, stored last.
 //!
 //! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is identified by its first index: flags of older laps differ, and zeroed memory
-//! is empty. Flags do not protect live slots: the producer polls the consumer's index before it writes. There are no slices in place.
-//!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | slot published | the producer's store of a slot's flag, a batch's first flag last | the consumer's load of it |
-//! | slot released | the store of `head` | the load of `head` in [`Producer::refresh`] |
+//! is empty. The producer polls the consumer's index before it writes. There are no slices in place.
 //!
 //! ```
 //! use ringmem_layouts::ring::flagged::Ring;

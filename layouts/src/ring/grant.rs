@@ -1,5 +1,3 @@
-//! [`Grant`]: slots to be written in place.
-
 use core::mem::MaybeUninit;
 
 use super::error::ReserveError;

@@ -1,5 +1,3 @@
-//! [`RingHeader`]: three lines, each with one writer.
-
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -41,7 +39,7 @@ bitflags! {
     }
 }
 
-/// The producer's line, the consumer's line, the constants. With `W = u64` it is a snapshot.
+/// The producer's line, the consumer's line, the constants.
 ///
 /// ```
 /// use ringmem_layouts::{RingHeader, RingLayout};
@@ -59,7 +57,7 @@ pub struct RingHeader<W = u64> {
     pub producer: ProducerLine<W>,
     /// Written by the consumer.
     pub consumer: ConsumerLine<W>,
-    /// Written by the creator before anybody attaches.
+    /// Written by the creator.
     pub constants: ConstantLine<W>,
 }
 
@@ -83,8 +81,8 @@ pub struct ProducerLine<W = u64> {
     /// In the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or the number of handles. Written by this
     /// end.
     pub owner: W,
-    /// Consumers that sleep until a publish: their number in the low 32 bits, the number of wake-ups above. Here, where the producer reads
-    /// it. Hosts of one coherence domain only; zero if all ends poll.
+    /// Consumers that sleep until a publish: their number in the low 32 bits, the number of wake-ups above. Hosts of one coherence domain
+    /// only; zero if all ends poll.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -297,7 +295,7 @@ impl<W: Word> RingHeader<W> {
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl RingHeader<crate::HostWord> {
-    /// For a ring that is one value: nothing attaches to it, so it has no ABI.
+    /// Nothing attaches to it, so it has no ABI.
     pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
         use crate::HostWord;
         const fn zeros<const N: usize>() -> [HostWord; N] {

@@ -1,4 +1,3 @@
-//! [`RingIn`]: header and slots in one value, for threads or a `static`.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::marker::PhantomData;
@@ -69,12 +68,11 @@ unsafe fn pair<'a, K: OneProducer<T, Host> + OneConsumer<T, Host>, T>(
     let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
     match (producer, consumer) {
         (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
-        // Only the ends write the indices, within the capacity.
         _ => unreachable!("a ring's own indices are within its capacity"),
     }
 }
 
-/// Like [`pair`], by plain loads: for a new ring the compiler then knows both indices, and a loop keeps one counter.
+/// Like [`pair`], by plain loads: for a new ring the compiler then knows both indices.
 ///
 /// # Safety
 ///
@@ -87,7 +85,6 @@ unsafe fn indexed_pair<'a, T>(
 ) -> (spsc::Producer<'a, T, Host>, spsc::Consumer<'a, T, Host>) {
     // SAFETY: words of a live header, which nothing else accesses, by the caller's promise.
     let (tail, head) = unsafe { (header.producer.tail.as_ptr().read(), header.consumer.head.as_ptr().read()) };
-    // Only the ends write the indices.
     assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
     // SAFETY: the caller's promise.
     let (producer, consumer) =
@@ -224,7 +221,6 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
     pub fn over_starting_at(mut slots: S, start: u64) -> Result<Self, LayoutError> {
         let capacity = capacity_of(&slots)?;
         K::clear(slots.as_mut(), start);
-        // The slots' offset is never read here.
         let header = RingHeader::inline(K::FLAGS, capacity, size_of::<K::Slot>(), 0, start);
         Ok(Self { header, slots, _values: PhantomData })
     }
@@ -319,7 +315,6 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> Drop for RingIn<K, T, S> {
     }
 }
 
-// An end can move to another thread but is neither shared nor cloned.
 static_assertions::assert_impl_all!(Producer<'static, Indexed, u64, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Mpsc, u64, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Flagged, u64, Host>: Sync, Clone);

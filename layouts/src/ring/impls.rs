@@ -21,7 +21,6 @@ macro_rules! ends {
                 <$end>::is_disconnected(self)
             }
             fn leave(self, after: impl FnOnce(&M::Word)) {
-                // The ring outlives the end.
                 let theirs = self.wait_words().theirs;
                 drop(self);
                 after(theirs);
@@ -86,7 +85,6 @@ impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
     }
 }
 
-/// A message, or the number that was overwritten.
 impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     type Item = Result<T, lossy::Overrun>;
     #[inline]
@@ -166,7 +164,6 @@ mod bounded {
             impl<$($generic)*> Bounded for $end {
                 #[allow(clippy::unnecessary_cast, reason = "some ends count in `u64`, for a peer with other words")]
                 fn capacity(&self) -> usize {
-                    // The ring is in this process's memory, so it fits.
                     <$end>::capacity(self) as usize
                 }
                 #[allow(clippy::unnecessary_cast, reason = "as above")]

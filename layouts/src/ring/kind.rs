@@ -47,7 +47,6 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt>;
 
-    /// Writes the next slot, which is free.
     #[doc(hidden)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T);
 
@@ -58,7 +57,6 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn hold(producer: &mut Producer<'_, Self, T, M>);
 
-    /// Publishes the slots filled since [`hold`](Self::hold).
     #[doc(hidden)]
     fn flush(producer: &mut Producer<'_, Self, T, M>);
 
@@ -109,11 +107,6 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt>;
 
-    /// Checks that there is a next message.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`]: empty, or corrupt.
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError>;
 
@@ -131,14 +124,12 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
         value
     }
 
-    /// Releases all taken slots.
     #[doc(hidden)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>);
 
     #[doc(hidden)]
     fn keep(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Releases the slots taken since [`keep`](Self::keep).
     #[doc(hidden)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
 

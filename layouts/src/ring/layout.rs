@@ -1,5 +1,3 @@
-//! [`RingLayout`]: offsets and sizes of a ring.
-
 use core::fmt;
 
 use super::paired::{self, Pair};
@@ -108,7 +106,6 @@ impl RingLayout {
         } else if bits == SLOTTED[0] || bits == SLOTTED[1] || bits == SLOTTED[2] {
             (size_of::<Slot<u64, T>>() as u64, align_of::<Slot<u64, T>>() as u64)
         } else if bits == WORDS[0] || bits == WORDS[1] {
-            // Sequence number and payload in whole words.
             (8 + (size_of::<T>() as u64).next_multiple_of(8), 8)
         } else if bits == PAIRED {
             (paired::pairs_of::<T>() * size_of::<Pair<u64>>() as u64, align_of::<Pair<u64>>() as u64)
@@ -118,7 +115,6 @@ impl RingLayout {
         let header = size_of::<RingHeader<u64>>() as u64;
         let line = align_of::<RingHeader<u64>>() as u64;
         let align = if slot_align > line { slot_align } else { line };
-        // 384 is a multiple of 128: no gap unless more aligned.
         let slots_offset = header.next_multiple_of(align);
         let too_large = Err(LayoutError::TooLarge { capacity, slot_size });
         let Some(slots) = capacity.checked_mul(slot_size) else { return too_large };
@@ -129,7 +125,6 @@ impl RingLayout {
         Ok(Self { kind, capacity, slot_size, slots_offset, align })
     }
 
-    /// Checks the kind.
     pub(super) fn expect(&self, kind: RingFlags) -> Result<(), AttachError> {
         if self.kind == kind { Ok(()) } else { Err(AttachError::Kind { expected: kind.bits(), got: self.kind.bits() }) }
     }

@@ -1,10 +1,9 @@
 //! Lock-free rings: a header of words, slots after it, and a handle for each end.
 //!
 //! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
-//! 2. An end does not trust the other end's words: an index outside the ring is [`Corrupt`](crate::attach::Corrupt); geometry is read once,
-//!    checked and kept.
-//! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one.
-//!    Across a bus each side keeps the header that it polls, so only writes cross.
+//! 2. An index of the other end outside the ring is [`Corrupt`](crate::attach::Corrupt); geometry is read once, checked and kept.
+//! 3. An end polls one header (`own`) and publishes in another (`peer`). In shared memory both are one; across a bus each side keeps the
+//!    header that it polls, so only writes cross.
 //! 4. A dropped end releases its word `owner`, if it announced itself; `is_disconnected` acquires it.
 //!
 //! | ring | producers | consumers | polled word |
@@ -19,8 +18,7 @@
 //! | [`mailbox`] | one, overwrites | any number of readers | the writer's index; the latest value only |
 //! | [`aggregate`] | many on one device, into an SPSC ring | one | a counter in the device's memory |
 //!
-//! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases. MPMC ends are
-//! [`mpmc::Handle`]s.
+//! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases.
 //!
 //! Rings do not wait, wake or resize; only the traits of `embedded-io` poll in a loop.
 

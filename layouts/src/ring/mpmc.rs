@@ -12,14 +12,7 @@
 //! or batch, stalls the ring permanently. A *dropped*
 //! grant, also by a panic, gives up its unwritten slots, which count in `len` until consumers skip them.
 //!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | slot published | the producer's store of the slot's word | a consumer's load of it |
-//! | slot released | the consumer's store of the slot's word | a producer's load of it |
-//!
-//! Claims order nothing. Compare-exchanges across a bus between CPU and GPU need the hardware's promise: [`SystemAtomics`].
+//! Compare-exchanges across a bus between CPU and GPU need the hardware's promise: [`SystemAtomics`].
 //!
 //! ```
 //! use ringmem_layouts::ring::mpmc::Ring;

@@ -1,8 +1,7 @@
 //! [`Owned`]: an end that shares ownership of its ring, for threads and tasks that outlive its creator.
 //!
 //! 1. The last end drops the ring and its remaining values.
-//! 2. The reference count changes only when an end is cloned or dropped.
-//! 3. Operations without a method here go through [`Owned::with`].
+//! 2. Operations without a method here go through [`Owned::with`].
 //!
 //! ```
 //! use ringmem_layouts::ring::spsc;
@@ -44,8 +43,6 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 /// let (producer, _consumer) = spsc::bounded::<u32>(4);
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
-// Implemented for every lifetime, not only `'static`, and only `end` and `with` have the bound: the compiler checks `Send` of an `async` block with
-// fresh lifetimes.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
@@ -73,7 +70,6 @@ pub struct Owned<E> {
     ring: Arc<dyn Held>,
 }
 
-/// A ring kept alive, never accessed.
 trait Held: Send + Sync {}
 impl<R: Send + Sync> Held for R {}
 
@@ -242,7 +238,6 @@ impl<E: End> End for Owned<E> {
         self.end.is_disconnected()
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
-        // The ring, which has the wait word, must outlive `after`.
         let Self { end, ring } = self;
         end.leave(after);
         drop(ring);
@@ -310,7 +305,6 @@ impl<E: fmt::Debug> fmt::Debug for Owned<E> {
     }
 }
 
-/// Whether both are ends of one ring.
 impl<E, F> PartialEq<Owned<F>> for Owned<E> {
     fn eq(&self, other: &Owned<F>) -> bool {
         Arc::ptr_eq(&self.ring, &other.ring)

@@ -7,7 +7,6 @@ const FREE: u64 = 0;
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 const STATE: u64 = 3;
-/// One generation of a single owner, or one of many handles.
 const ONE: u64 = 4;
 
 /// Opens the single owner's next generation. Other words order published data.
@@ -38,7 +37,6 @@ pub(super) fn enter<W: RmwWord>(owner: &W) {
     }
 }
 
-/// The last handle closes the end.
 pub(super) fn leave<W: RmwWord>(owner: &W) {
     let mut seen = owner.load();
     loop {

@@ -9,12 +9,6 @@
 //! Use it for the latency of few small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place, and
 //! a message must be a [`RingMessage`].
 //!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | slot released | the consumer's store of `head` | the load of `head` in [`Producer::refresh`](End::refresh) |
-//!
 //! ```
 //! use core::ptr::NonNull;
 //! use ringmem_layouts::ring::{RingFlags, paired};
@@ -55,7 +49,6 @@ pub struct Pair<W>(pub [W; 2]);
 
 const _: () = assert!(size_of::<Pair<u64>>() == 16 && align_of::<Pair<u64>>() == 16);
 
-/// Bytes of a message per word.
 const PART: usize = size_of::<u32>();
 
 /// The pairs of a slot.
@@ -98,7 +91,6 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
             let index = head.wrapping_add(offset);
             self.word(index, 0).load() & FLAG == flag(index, self.mask)
         };
-        // Loops, because a device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting <= self.mask && is_full(waiting) {
             waiting += 1;
@@ -107,7 +99,6 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
         while offset <= self.mask {
             let mut number = 0;
             while is_full(offset) && number < 2 * pairs_of::<T>() {
-                // The first word last.
                 number += 1;
                 self.word(head.wrapping_add(offset), number % (2 * pairs_of::<T>())).store(0);
             }
@@ -121,7 +112,6 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
 pub struct End<'a, T, M: Machine, const FILLS: bool> {
     port: Port<'a, M::Word, FILLS>,
     slots: Slots<'a, T, M::Word>,
-    /// The next index to fill or to empty.
     next: u64,
     /// The consumer's index as last polled, plus the capacity.
     // INVARIANT: of a producer, at most the capacity after `next`.

@@ -1,6 +1,6 @@
 //! Overflow policies of a full ring.
 //!
-//! [`OverflowPolicy`] adds policies other than an error, and counts outcomes. For a ring that always overwrites, use [`lossy`](super::lossy).
+//! For a ring that always overwrites, use [`lossy`](super::lossy).
 //!
 //! ```
 //! use ringmem_layouts::ring::{OverflowPolicy, mpmc::Ring};
@@ -145,7 +145,6 @@ impl<E: Push> OverflowPolicy<E> {
                 Policy::OverwriteOldest(evict) => evict(&mut self.end),
             };
             let Some(oldest) = oldest else {
-                // A consumer may have made room: retry once.
                 if core::mem::take(&mut again) && matches!(self.policy, Policy::OverwriteOldest(_)) {
                     value = back;
                     continue;
@@ -156,7 +155,6 @@ impl<E: Push> OverflowPolicy<E> {
             again = true;
             self.counts.overwritten += 1;
             lost(oldest);
-            // If another producer wins the room, the next oldest is evicted.
             value = back;
         }
     }

@@ -1,5 +1,3 @@
-//! [`Port`]: the two headers of an end.
-
 use super::{WaitWords, owner};
 use crate::{RingHeader, Word};
 

@@ -1,5 +1,3 @@
-//! [`Producer`]: the end that fills slots.
-
 use core::hint::cold_path;
 use core::ptr::NonNull;
 

@@ -1,6 +1,6 @@
 //! `PartialEq` of ends: two ends are equal if they are ends of one ring.
 //!
-//! Producers and consumers can be compared. Only addresses are compared, so ends in two mappings of one ring differ.
+//! Only addresses are compared, so ends in two mappings of one ring differ.
 //!
 //! ```
 //! use ringmem_layouts::ring::{mpmc, spsc};
@@ -49,7 +49,6 @@ impl<M: Machine, const FILLS: bool> framed::End<'_, M, FILLS> {
 macro_rules! same {
     ($([$($generic:tt)*] $end:ty, $other:ty;)+) => {$(
         impl<$($generic)*> PartialEq<$other> for $end {
-            /// Returns whether both are ends of one ring.
             fn eq(&self, other: &$other) -> bool {
                 self.headers() == other.headers()
             }

@@ -49,12 +49,10 @@ impl<W: Word, C> Slot<W, C> {
     }
 }
 
-/// The word of a slot that is free for `index`: twice its lap's first index.
 pub(super) const fn free(index: u64, capacity: u64) -> u64 {
     (index & !(capacity - 1)) << 1
 }
 
-/// The first index from `start` on at `place`.
 pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
     start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
@@ -137,7 +135,6 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
-    /// The capacity less one; another value would cost a register in loops.
     #[inline(always)]
     pub(super) const fn mask(&self) -> u64 {
         self.mask
@@ -161,14 +158,13 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    /// A kilobyte in slots. Small slots share lines; the hardware prefetches slots of many lines.
+    /// A kilobyte in slots. The hardware prefetches slots of many lines.
     const AHEAD: Option<u64> = match size_of::<C>() {
         64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),
         _ => None,
     };
 
-    /// Prefetches a slot after `index`, the first of `ready`: lines then come from the other core in parallel. Other slots' lines belong to the other
-    /// end.
+    /// Prefetches a slot after `index`, the first of `ready`: lines then come from the other core in parallel.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
         if let Some(ahead) = const { Self::AHEAD }
@@ -227,7 +223,6 @@ pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
     Ok(layout)
 }
 
-/// Header, layout and first slot.
 type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
 
 /// # Safety

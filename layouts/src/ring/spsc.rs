@@ -14,13 +14,6 @@
 //! producer.push(7).unwrap();
 //! assert_eq!(consumer.pop(), Ok(7));
 //! ```
-//!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | slot published | the store of `tail` | the load of `tail` in [`Consumer::poll`] |
-//! | slot released | the store of `head` | the load of `head` in [`Producer::poll`] |
 
 pub(super) mod constant;
 #[cfg(target_has_atomic = "64")]

@@ -1,4 +1,3 @@
-//! [`Storage`]: memory for the slots (or words) of a ring.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::mem::MaybeUninit;
@@ -67,7 +66,6 @@ unsafe impl<C, const N: usize> Storage<C> for &mut [MaybeUninit<C>; N] {}
 #[cfg(feature = "alloc")]
 unsafe impl<C> Storage<C> for alloc::boxed::Box<[MaybeUninit<C>]> {}
 
-/// Errors with [`LayoutError::NotAPowerOfTwo`].
 pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutError> {
     let capacity = storage.as_ref().len() as u64;
     if capacity.is_power_of_two() { Ok(capacity) } else { Err(LayoutError::NotAPowerOfTwo { capacity }) }

@@ -5,8 +5,6 @@
 //! 2. The traits of `std::io` do not block: they fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
 //! 3. The traits of `embedded-io` block by contract: these ends poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
 //! 4. An index outside the ring is `InvalidData`.
-//!
-//! Messages with boundaries go through [`framed`](super::framed).
 
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 use super::Owned;
@@ -61,7 +59,6 @@ pub trait ReadBytes: End {
         if read != Ok(0) || into.is_empty() {
             return Some(read);
         }
-        // A closed end's last bytes are visible.
         self.is_disconnected().then(|| self.read_some(into))
     }
 }
@@ -122,7 +119,6 @@ impl<E: ReadBytes> ReadBytes for &mut E {
     }
 }
 
-/// Calls a macro for the stream ends: condition, then generics and type of writer and reader.
 #[cfg(any(feature = "std", feature = "embedded-io"))]
 macro_rules! for_each_end {
     ($streams:ident) => {

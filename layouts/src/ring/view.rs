@@ -99,7 +99,6 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         (0..count as usize).map(move |offset| unsafe { &mut *end.place(end.head.wrapping_add(offset as u64)) })
     }
 
-    /// Returns the place of the payload of an index.
     fn place(&self, index: u64) -> *mut T {
         K::cell(self.slots.at(index)).with_mut(|place| place)
     }

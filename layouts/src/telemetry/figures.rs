@@ -1,5 +1,3 @@
-//! Figures of one or two telemetry snapshots.
-
 use core::fmt;
 
 use crate::TelemetryBuffer;
@@ -85,7 +83,6 @@ impl TelemetryBuffer<u64> {
     }
 }
 
-/// Prints the two depths separately.
 impl fmt::Debug for TelemetryBuffer<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TelemetryBuffer")

@@ -1,5 +1,3 @@
-//! [`History`]: the most recent snapshots, without an allocator.
-
 use heapless::HistoryBuf;
 
 use crate::TelemetryBuffer;

@@ -1,5 +1,3 @@
-//! [`Recorder`]: the device's writer of a telemetry buffer.
-
 use core::fmt;
 
 use super::Shared;

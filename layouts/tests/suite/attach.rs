@@ -1,4 +1,4 @@
-//! Attaching to memory with the expected ring or anything else, and a peer that writes any index.
+//! Attaching to memory with any contents, and a peer that writes any index.
 
 use crate::ring_memory;
 
@@ -463,7 +463,6 @@ fn a_rejected_format_leaves_memory_unchanged() {
     }
 }
 
-/// As by a producer killed after it wrote behind an unpublished message.
 #[test]
 fn a_new_producer_clears_flags_of_unpublished_messages() {
     let memory = flagged_ring::formatted(4, u64::MAX);
@@ -478,7 +477,6 @@ fn a_new_producer_clears_flags_of_unpublished_messages() {
     assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(5), Err(PopError::Empty)]);
 }
 
-/// Free slots tell the ring's lap, which bounds the indices.
 #[test]
 fn indices_of_a_different_lap_are_corrupt() {
     let memory = Memory::used(RingFlags::MPMC, 4, 0);

@@ -9,7 +9,6 @@ use ringmem_layouts::ring::{PopError, PushError, flagged, framed, mpmc, mpsc, sp
 
 use crate::patience::insist;
 
-/// A value whose drop is counted.
 pub struct Counted(pub u64, pub Arc<AtomicUsize>);
 
 impl Drop for Counted {
@@ -88,7 +87,6 @@ fn extending_a_lossy_ring_overwrites_its_oldest_values() {
     assert_eq!((reader.pop(), reader.pop()), (Err(ReadError::Overrun { lost: 3 }), Ok(4)));
 }
 
-/// Compares both ends of a ring with each other and with those of another ring, in both directions.
 macro_rules! compared {
     ($one:expr, $other:expr) => {
         match ($one, $other) {

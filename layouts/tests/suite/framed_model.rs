@@ -546,7 +546,6 @@ fn a_panic_during_a_grant_publishes_nothing() {
         producer.reserve(24).unwrap().fill_with(|| resume_unwind(Box::new("half way")));
     }));
     assert!(outcome.is_err());
-    // A grant has no drop, so dropping forgets it.
     let _ = producer.reserve(24).unwrap();
     assert_eq!((producer.tail(), consumer.len()), (0, 0));
     producer.push(b"whole").unwrap();

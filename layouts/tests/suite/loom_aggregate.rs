@@ -1,5 +1,3 @@
-//! Producers that fill one SPSC ring together, and its consumer.
-
 use crate::loom_machine;
 
 use std::ptr::NonNull;
@@ -161,7 +159,6 @@ fn a_weakened_sync_point_is_a_race() {
     must_fail(RACE, 3, one_slot_twice::<WRITER_LOOKS_RELAXED>);
 }
 
-/// The two halves of the turn keep the tail from decreasing and from publishing unreleased slots.
 #[test]
 fn a_relaxed_turn_loses_messages() {
     const LOST: &str = "lost, doubled or torn";

@@ -1,5 +1,3 @@
-//! MPMC and MPSC operations that can meet, in every interleaving.
-
 use crate::loom_machine;
 
 use std::mem::ManuallyDrop;

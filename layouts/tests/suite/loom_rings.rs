@@ -1,5 +1,4 @@
-//! Each pair of operations that can meet on SPSC, flagged and framed rings. Copying operations need plain
-//! bytes, which loom cannot watch; they publish by the same code.
+//! Each pair of operations that can meet on SPSC, flagged and framed rings. Copying operations need plain bytes, which loom cannot watch.
 
 use crate::loom_machine;
 
@@ -600,7 +599,6 @@ mod framed {
     type Cell<M> = <M as Machine>::Cell<u64>;
     type Work = [usize; 3];
 
-    /// The first message skips the ring's last word; the third wraps.
     const ONE_HEADER: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 4, split: false, work: [8, 8, 5], end: 2 };
     const TWO_HEADERS: Geometry<Work> = Geometry { capacity: 4, start: u64::MAX - 1, split: true, work: [0, 3, 8], end: 4 };
     const FULL: (Geometry<Work>, u64) = (Geometry { split: false, ..TWO_HEADERS }, 2);

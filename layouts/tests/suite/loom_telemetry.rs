@@ -1,5 +1,3 @@
-//! Communication between host and kernel other than messages, in every interleaving.
-
 #[allow(dead_code)]
 use crate::loom_machine;
 

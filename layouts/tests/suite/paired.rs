@@ -1,5 +1,3 @@
-//! Rings with a flag in each word: order, laps, words that are missing or left from before, and an order of accesses that loom chooses.
-
 use crate::loom_machine;
 use crate::patience;
 use crate::ring_memory;

@@ -1,5 +1,3 @@
-//! Messages that bytemuck vouches for, and layouts where bytemuck asks for `Pod`.
-
 use std::ptr::NonNull;
 
 use bytemuck::{Pod, Zeroable};
@@ -8,7 +6,6 @@ use ringmem_layouts::message::PodMessage;
 use ringmem_layouts::ring::{BareSlot, spsc};
 use ringmem_layouts::{DeviceBytes, Host, HostWord, Layout, MessageHeader, RingHeader, RingLayout, RingMessage, SharedLayout, SlotCell};
 
-/// A user's type without `SharedLayout`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C)]
 struct Vertex {
@@ -21,7 +18,6 @@ unsafe impl Zeroable for Vertex {}
 // SAFETY: four numbers of four bytes.
 unsafe impl Pod for Vertex {}
 
-/// A user's type with both.
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 9)]
@@ -37,7 +33,6 @@ unsafe impl Pod for Draw {}
 
 const VERTEX: Vertex = Vertex { position: [1.0, 2.0, 3.0], colour: 0xff00_00ff };
 
-/// Pushes one message into a ring in memory, as processes share it, and pops it.
 fn exchanged<T: RingMessage>(value: T) -> T {
     let header = RingHeader::<HostWord>::new::<T>(&RingLayout::of::<T>(2).unwrap(), u64::MAX);
     let slots: [BareSlot<T>; 2] = [T::zeroed(); 2].map(SlotCell::new);

@@ -128,26 +128,11 @@ impl Drop for Noted {
 #[derive(Clone, Copy, Debug)]
 enum OwnedOp {
     Push,
-    BatchPush {
-        every: u64,
-        count: u64,
-        forget: bool,
-    },
-    Reserve {
-        count: u64,
-        write: u64,
-        forget: bool,
-    },
-    /// Panics instead of giving that many.
-    Explode {
-        count: u64,
-        write: u64,
-    },
+    BatchPush { every: u64, count: u64, forget: bool },
+    Reserve { count: u64, write: u64, forget: bool },
+    Explode { count: u64, write: u64 },
     Pop,
-    InPlace {
-        most: u64,
-        count: u64,
-    },
+    InPlace { most: u64, count: u64 },
     SplitAgain,
 }
 
@@ -486,7 +471,6 @@ macro_rules! facts_of_forgetting {
                 assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "or both sides would wait for ever");
             }
 
-            /// Neither end may wait for the other.
             #[test]
             fn forgotten_batches_do_not_deadlock_both_ends() {
                 let mut ring = $ring::Ring::<u8, 2>::new();

@@ -7,7 +7,6 @@ use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
 
 const STARTS: [u64; 4] = [0, 1, u64::MAX - 2, u64::MAX];
 
-/// Runs `act` on both ends of rings of four bytes, borrowed and owned, whose indices begin anywhere.
 macro_rules! with_ends {
     ($act:ident) => {
         for start in STARTS {
@@ -60,7 +59,6 @@ fn bytes_published_before_a_close_are_read_first() {
     assert_eq!(late.try_read(&mut bytes), Some(Ok(0)));
 }
 
-/// Memory of a ring of four bytes whose indices can be set.
 struct Memory {
     header: RingHeader<HostWord>,
     slots: [BareSlot<u8>; 4],

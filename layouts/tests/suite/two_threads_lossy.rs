@@ -1,5 +1,3 @@
-//! Millions of messages from a writer that never waits to two readers: read + lost = written.
-
 use crate::patience;
 
 use std::thread;

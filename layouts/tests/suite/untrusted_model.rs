@@ -234,7 +234,6 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
                 assert_eq!(ends.0.as_ref().err(), ends.1.as_ref().err(), "both object alike");
                 if let (Ok(new_producer), Ok(new_consumer)) = ends {
                     assert!(claimed_tail.wrapping_sub(claimed_head) <= new_producer.capacity());
-                    // A smaller ring in the same memory is valid; the model has one capacity.
                     if new_producer.capacity() == capacity {
                         (producer, consumer) = (new_producer, new_consumer);
                         (tail, head) = (claimed_tail, claimed_head);

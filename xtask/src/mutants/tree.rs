@@ -1,5 +1,3 @@
-//! The copy of the repository that holds all breaks.
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

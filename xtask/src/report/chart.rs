@@ -1,5 +1,3 @@
-//! A chart of ratios: a bar for each workload.
-
 use std::fmt::Write;
 
 use super::{Results, Row};

@@ -1,5 +1,3 @@
-//! The page and the README's table.
-
 use std::fmt::Write;
 
 use super::{Results, Row};
@@ -41,7 +39,6 @@ pub fn readme(results: &Results) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Returns docs/performance.md.
 pub fn page(results: &Results, benches: &[&str]) -> String {
     let Results { machine, cores, date, compiler, revision, is_quick, .. } = results;
     let command = if *is_quick { "cargo xtask report --quick" } else { "cargo xtask report" };
@@ -90,7 +87,6 @@ fn table<'a>(text: &mut String, rows: impl Iterator<Item = (&'a Row, Option<&'a 
     }
 }
 
-/// Formats three significant digits.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size >= 99.95 => 0,

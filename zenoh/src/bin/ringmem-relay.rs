@@ -58,7 +58,6 @@ impl Arguments {
             config.insert_json5("connect/endpoints", &list(&self.connect))?;
             config.insert_json5("listen/endpoints", &list(&self.listen))?;
             config.insert_json5("scouting/multicast/enabled", "false")?;
-            // The other host may start later, or restart.
             config.insert_json5("connect/timeout_ms", "-1")?;
             config.insert_json5("connect/exit_on_failure", "false")?;
             config.insert_json5("connect/retry", "{ period_init_ms: 100, period_max_ms: 1000, period_increase_factor: 2 }")?;
@@ -67,7 +66,6 @@ impl Arguments {
     }
 }
 
-/// Waits until the relay ends, and reports its counters.
 fn watch<E: Send + 'static>(relay: Relay<E>, report: bool) -> Result<()> {
     let mut last = Metrics::default();
     while !relay.is_finished() {

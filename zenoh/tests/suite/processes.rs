@@ -1,5 +1,3 @@
-//! Two processes with a ring in a file each: they are killed, their router is killed, their link is paused and cut.
-
 use std::cell::Cell;
 use std::process::Command;
 use std::thread;
@@ -79,7 +77,6 @@ fn killing_both_processes_loses_and_duplicates_nothing() {
     hosts.carry(80_000, act);
 }
 
-/// The role of a router, in a process of this program.
 #[test]
 fn router_role() {
     let Ok(endpoint) = std::env::var("RINGMEM_ZENOH_ROUTER") else { return };
@@ -142,13 +139,11 @@ fn a_slow_reader_blocks_the_producer_without_loss() {
     });
 }
 
-/// Runs `ip` with these words.
 fn ip(words: &str) -> Result<(), String> {
     let output = Command::new("ip").args(words.split(' ')).output().map_err(|error| error.to_string())?;
     if output.status.success() { Ok(()) } else { Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim())) }
 }
 
-/// A network namespace, removed with its processes' links.
 struct Namespace(String);
 
 impl Drop for Namespace {

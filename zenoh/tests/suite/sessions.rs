@@ -1,5 +1,3 @@
-//! Relays of one process, between two sessions that are connected by TCP.
-
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -108,7 +106,6 @@ fn a_message_type_mismatch_ends_the_sender() -> Result {
 }
 
 kernels! {
-    /// Returns the next number.
     pub persistent fn successor(value: &u64, next: &mut u64) {
         *next = *value + 1;
     }
@@ -158,7 +155,6 @@ fn a_full_sink_limits_sent_messages_without_loss() -> Result {
     let sender = Relay::sender_with(&here, "slow", Messages::of(source), options)?;
     (0..1 << 15).for_each(|number| producer.push(message(number)).unwrap());
     eventually("a full sink", || consumer.end().is_full().then_some(()));
-    // Several times without an acknowledgement.
     thread::sleep(Duration::from_millis(500));
     let metrics = sender.metrics();
     assert_eq!((metrics.acknowledged, metrics.resent), (64, 0), "handshakes alone send nothing again");

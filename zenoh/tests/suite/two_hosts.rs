@@ -27,7 +27,6 @@ pub const fn message(number: u64) -> Message {
     [number, !number, number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number]
 }
 
-/// Calls `done` until it returns a value.
 pub fn eventually<R>(what: &str, mut done: impl FnMut() -> Option<R>) -> R {
     let begun = Instant::now();
     loop {
@@ -39,13 +38,11 @@ pub fn eventually<R>(what: &str, mut done: impl FnMut() -> Option<R>) -> R {
     }
 }
 
-/// Returns a free endpoint on this machine.
 pub fn endpoint() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("tcp/{}", listener.local_addr().unwrap())
 }
 
-/// Opens a session with these endpoints alone.
 pub fn session(mode: &str, listen: &[&str], connect: &[&str]) -> Session {
     let mut config = Config::default();
     for (name, value) in [
@@ -62,7 +59,6 @@ pub fn session(mode: &str, listen: &[&str], connect: &[&str]) -> Session {
     zenoh::open(config).wait().unwrap()
 }
 
-/// Two sessions that are connected by TCP.
 pub fn pair() -> (Session, Session) {
     let endpoint = endpoint();
     let listens = session("peer", &[&endpoint], &[]);
@@ -70,7 +66,6 @@ pub fn pair() -> (Session, Session) {
     (listens, connects)
 }
 
-/// A process that is killed when it is dropped.
 pub struct Process(Child);
 
 impl Process {
@@ -78,7 +73,6 @@ impl Process {
         Self(command.stdin(Stdio::null()).spawn().unwrap())
     }
 
-    /// Kills it with SIGKILL and waits until it is gone.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -169,7 +163,6 @@ fn relay(command: &str, ring: &Path, arguments: &[&str]) -> Command {
     program
 }
 
-/// The states of a link.
 const OPEN: u8 = 0;
 const PAUSED: u8 = 1;
 const CUT: u8 = 2;
@@ -181,7 +174,6 @@ pub struct Link {
 }
 
 impl Link {
-    /// Opens a link to `endpoint`.
     pub fn to(endpoint: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let here = format!("tcp/{}", listener.local_addr().unwrap());

@@ -1,5 +1,3 @@
-//! The pool against other allocators with reuse.
-
 pub mod kinds;
 
 mod cold;

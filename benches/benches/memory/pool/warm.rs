@@ -1,5 +1,3 @@
-//! Blocks freed a moment ago, on one thread or two.
-
 use std::hint::black_box;
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
                 tail = self.input.poll();
             }
             let waiting = tail.wrapping_sub(self.input.head());
-            // Only for arrived messages and if there is room, so a reservation waits only for earlier ones.
+            // A reservation must wait only for earlier ones.
             if waiting > 0 && waiting <= self.input.capacity() {
                 match self.output.reserve(waiting.min(batch)) {
                     Ok(reserved) => (begin, count) = reserved,
@@ -116,7 +116,6 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 }
 
-/// Waits for earlier reservations; `false` after `patience`. Lane 0 only.
 #[inline(always)]
 fn wait_for_turn<T: RingMessage, M: Machine<Word: Counter>, L: Lanes>(
     output: &Producer<'_, T, M, M::Word>,

@@ -1,5 +1,3 @@
-//! [`Flagged`]: two rings with a flag in each slot, which the lanes poll in parallel.
-
 use core::mem::ManuallyDrop;
 
 use ringmem_layouts::control::Fault;

@@ -1,5 +1,3 @@
-//! [`Indexed`]: two SPSC rings.
-
 use core::mem::ManuallyDrop;
 
 use ringmem_layouts::control::Fault;

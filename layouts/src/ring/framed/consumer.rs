@@ -1,5 +1,3 @@
-//! The consumer of framed rings.
-
 use core::cell::Cell;
 
 use super::WORD;
@@ -74,7 +72,6 @@ impl<'a, M: Machine> Consumer<'a, M> {
         if let Err(corrupt) = self.refresh() {
             return Err(self.nothing(PopError::Corrupt(corrupt)));
         }
-        // Reports a corrupt first frame now.
         self.find()?;
         let next = Cell::new(self.index);
         Ok(Chunk { consumer: self, next, seen: Cell::new(0) })

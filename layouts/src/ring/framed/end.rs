@@ -1,5 +1,3 @@
-//! [`End`]: an end of a framed ring.
-
 use core::ptr::NonNull;
 
 use super::{WORD, large_enough, largest};

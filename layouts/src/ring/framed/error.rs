@@ -1,5 +1,3 @@
-//! Errors of framed rings.
-
 use core::fmt;
 
 use crate::attach::Corrupt;

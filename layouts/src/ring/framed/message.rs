@@ -1,5 +1,3 @@
-//! Waiting messages in place.
-
 use core::cell::Cell;
 use core::ops::Deref;
 
@@ -191,7 +189,6 @@ pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) 
         start = head.wrapping_add(skipped);
         word = read(start);
     }
-    // A second marker is too large as well.
     if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
         return Err(PopError::BadFrame { index: start, word });
     }

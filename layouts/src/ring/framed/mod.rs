@@ -3,8 +3,8 @@
 //! 1. Every message is popped once, in order and with its length, which may be 0.
 //! 2. Messages are 8-byte aligned.
 //! 3. A message of up to [`Producer::largest`] fits an empty ring at every position.
-//! 4. Wait-free: every operation on one message takes a bounded number of steps.
-//! 5. A length is read once, and checked before a byte of the message is read.
+//! 4. Wait-free.
+//! 5. A length is read once, and checked first.
 //! 6. A dropped or forgotten grant publishes nothing; an unreleased message stays.
 //!
 //! `free`, `available` and `len` are bytes, including lengths and padding.
@@ -38,15 +38,8 @@
 //! | | length / 8, rounded up | the message; the padding of its last word is unspecified |
 //! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!
-//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. With `n` of half the capacity this always fits.
-//! A marker is published with its frame and skips less than half of the ring; any other is corrupt.
-//!
-//! # Orderings
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | frame published | the store of `tail` | the load of `tail` after all known messages |
-//! | frame released | the store of `head` | the load of `head` when room is short |
+//! A frame that would cross the wrap begins after it, so a frame of `n` words takes at most `2n - 1`. A marker is published with its frame
+//! and skips less than half of the ring; any other is corrupt.
 
 mod consumer;
 mod end;
@@ -72,9 +65,7 @@ use super::layout::LayoutError;
 use super::{RingFlags, RingLayout};
 use crate::attach::AttachError;
 
-/// Bytes of a word.
 const WORD: usize = 8;
-/// Half of the ring must hold a length.
 const SMALLEST: u64 = 2;
 /// Instead of a length: skip to the wrap.
 const SKIP: u64 = u64::MAX;
@@ -105,7 +96,7 @@ const fn largest(capacity: u64) -> u64 {
     capacity * (WORD as u64 / 2) - WORD as u64
 }
 
-/// Words of a frame; cannot overflow up to the largest message.
+/// Words of a frame.
 #[inline(always)]
 const fn frame(bytes: u64) -> u64 {
     (bytes + 2 * WORD as u64 - 1) / WORD as u64

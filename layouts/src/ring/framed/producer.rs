@@ -1,5 +1,3 @@
-//! The producer of framed rings.
-
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
@@ -102,7 +100,6 @@ impl<'a, M: Machine> Producer<'a, M> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
         }
-        // From here `len` is small: no overflow.
         let words = frame(len as u64);
         let before_wrap = self.slots.before_wrap(self.index, u64::MAX);
         let skipped = if words > before_wrap { before_wrap } else { 0 };
@@ -156,7 +153,6 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// Publishes if `slack` others are pending, or the consumer has run dry.
     #[inline(always)]
     fn settle(&mut self, slack: u64) {
-        // Relaxed: a hint only.
         if self.pending >= slack || self.port.own.consumer.head.load() == self.published {
             self.publish();
         } else {
@@ -165,7 +161,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     }
 }
 
-/// Room for one message, published by `commit` only. Initialised, but not necessarily zero.
+/// Room for one message, published by `commit` only. Its bytes are initialised, but not zero.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;

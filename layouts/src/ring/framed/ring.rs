@@ -1,5 +1,3 @@
-//! [`RingIn`] and [`Ring`]: header and bytes in one value.
-
 use core::cell::UnsafeCell;
 use core::mem::{MaybeUninit, offset_of};
 
@@ -126,7 +124,6 @@ pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 // SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
 
-/// Has the messages' ABI, because others may attach to the ring.
 const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
     let mut header = RingHeader::inline(RingFlags::FRAMED, words, WORD, offset, start);
     header.constants.abi = HostWord::new(abi_of::<u64>());
@@ -174,7 +171,6 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         for word in words.as_mut() {
             word.write(SlotCell::new(0));
         }
-        // The slots' offset is never read here.
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 
@@ -188,7 +184,6 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
         match (producer, consumer) {
             (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
-            // Only the two ends write the indices, within the capacity.
             _ => unreachable!("a ring's own indices are within its capacity"),
         }
     }
@@ -220,7 +215,7 @@ impl Boxed {
     }
 }
 
-/// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership. A message takes its bytes, rounded up to 8, plus 8.
+/// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership.
 ///
 /// ```
 /// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);
@@ -238,7 +233,6 @@ pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
     Boxed::with_capacity(bytes).into_ends()
 }
 
-// Ends can move to another thread, but not be shared or cloned.
 static_assertions::assert_impl_all!(Producer<'static, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Host>: Sync, Clone);

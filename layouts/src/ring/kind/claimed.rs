@@ -7,8 +7,6 @@
 //! | `lap(i) << 1` | free for the producer that claims `i` |
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
 //! | `lap(i + capacity) << 1`, or later | past `i`: its message was taken, or its producer gave the slot up |
-//!
-//! Slots are contiguous: padding or spreading them over lines measured no faster.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -174,7 +172,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         self.free(index) | 1
     }
 
-    /// Free for the next lap.
     #[inline(always)]
     pub(in crate::ring) const fn taken(&self, index: u64) -> u64 {
         self.free(index.wrapping_add(self.slots.capacity()))
@@ -191,7 +188,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
-            // This order shows the compiler the constant 1.
             let rest = (most - 1).min(self.capacity() - 1);
             Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
         } else if self.is_before(word, wanted(index)) {
@@ -209,11 +205,9 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
-    /// Includes messages being written or read; at most the capacity.
     pub(in crate::ring) fn len(&self) -> u64 {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
-        // Both indices may move meanwhile.
         let used = tail.wrapping_sub(head);
         if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
     }
@@ -301,7 +295,7 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     Ok(())
 }
 
-/// Waits longer each time another handle wins, so as not to take the winner's lines. The first loss does not wait: an idle handle's hint is stale.
+/// Waits longer each time another handle wins. The first loss does not wait: an idle handle's hint is stale.
 pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
@@ -315,8 +309,7 @@ impl Backoff {
     }
 }
 
-/// Claims indices of `word`, first from `hint`, its last known value. Reading the slot first leaves the word's line alone if nothing is ready. Past
-/// an index that was given up, the word advances to `after`.
+/// Claims indices of `word`, first from `hint`, its last known value. Past an index that was given up, the word advances to `after`.
 #[inline(always)]
 pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
@@ -356,7 +349,6 @@ pub(in crate::ring) fn claim<W: RmwWord>(
 
 pub(in crate::ring) enum Look {
     Claim(u64),
-    /// The ring is full, or empty.
     NotYet,
     /// Others claimed the slot, or gave it up.
     Passed,
@@ -439,7 +431,6 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     #[inline(always)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>) {
         if consumer.state.released.wrapping_add(1) == consumer.head {
-            // The common case.
             consumer.release_one();
         } else {
             while consumer.state.released != consumer.head {
@@ -529,7 +520,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
 
 /// Proof that compare-exchange on a ring's words is atomic between a CPU and a GPU.
 ///
-/// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`; only a probe of the device may create one.
+/// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`.
 ///
 /// ```
 /// # use core::ptr::NonNull;

@@ -1,5 +1,3 @@
-//! [`Flagged`]: a flag in each slot.
-
 use core::mem::offset_of;
 
 use super::sealed::Sealed;
@@ -58,7 +56,6 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
             let index = head.wrapping_add(offset);
             slots.at(index).word.load() == full(index, capacity)
         };
-        // A device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
@@ -140,7 +137,6 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
         Emptying { released: head }
     }
 
-    /// A taken, unreleased slot has a flag of another lap.
     #[inline]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
         (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
@@ -149,7 +145,6 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
         let waiting = Self::waiting(consumer, most);
         if waiting == 0 && consumer.state.released != consumer.head {
-            // As in `release_kept`; a repeated store is harmless.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
         Ok((consumer.head, waiting))
@@ -283,7 +278,6 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         self.head = self.head.wrapping_add(count);
-        // One lane stores for all.
         self.state.released = self.head;
     }
 }

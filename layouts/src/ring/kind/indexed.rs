@@ -1,5 +1,3 @@
-//! [`Indexed`]: both indices in the header.
-
 use core::hint::cold_path;
 
 use super::sealed::Sealed;
@@ -115,7 +113,6 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
         let head = producer.polled();
         if due {
             cold_path();
-            // None was free: the free slots begin at `end`.
             let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
             producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
         }
@@ -213,7 +210,6 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
         }
         let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity())?;
         if waiting == 0 && consumer.state.is_held {
-            // As in `settle_kept`; the same store again does no harm.
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
         Ok((consumer.head, waiting.min(most)))
@@ -225,7 +221,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
             return Ok(());
         }
         let tail = consumer.poll_paced();
-        // One message, behind a near producer, has the fewest instructions.
+        // Fewest instructions for one message.
         if tail != consumer.head.wrapping_add(1) {
             cold_path();
             // One comparison for empty and corrupt: zero wraps.
@@ -432,8 +428,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
 
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
-    /// Counts `count` slots as filled, unpublished. For lanes that share one end: each holds an equal copy of its state, one polls and
-    /// publishes.
+    /// Counts `count` slots as filled, unpublished. For lanes with equal copies of one end's state, of which one polls and publishes.
     ///
     /// # Safety
     ///

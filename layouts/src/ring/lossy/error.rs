@@ -1,5 +1,3 @@
-//! Errors of lossy rings.
-
 use core::fmt;
 
 use crate::attach::Corrupt;

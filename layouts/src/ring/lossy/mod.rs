@@ -27,13 +27,8 @@
 //! To write message `i`: store `i + 1` to its slot's `sequence`, then each word of payload with release, then publish `tail`. To read it
 //! once `tail` has passed it: load each word of payload with acquire, then check that `sequence` is still `i + 1`.
 //!
-//! A seqlock stores the sequence twice; here `tail` is the second store. After acquiring a tail past `i`, a reader sees all of message `i`, or a word
-//! of a later one and with it the later `sequence`. So a slot may initially hold any bytes.
-//!
-//! | sync point | release | acquire |
-//! |---|---|---|
-//! | message published | the store of `tail` | the load of `tail` in [`Reader::poll`] |
-//! | slot overwritten | each store of payload, after `sequence` | each load of payload, before `sequence` |
+//! After acquiring a tail past `i`, a reader sees all of message `i`, or a word of a later one and with it the later `sequence`. So a slot
+//! may initially hold any bytes.
 
 mod error;
 mod reader;

@@ -1,5 +1,3 @@
-//! [`Reader`]: reads messages before they are overwritten.
-
 use core::ptr::NonNull;
 
 use super::error::{LatestError, ReadError};
@@ -28,13 +26,10 @@ pub const TRIES: u32 = 128;
 pub struct Reader<'a, T, M: Machine> {
     header: &'a RingHeader<M::Word>,
     cells: Cells<'a, T, M::Word>,
-    /// The ring's first index.
     start: u64,
     // INVARIANT: tail - head <= capacity, wrapping.
-    /// The next message.
     head: u64,
     tail: u64,
-    /// Overwritten before they were read.
     lost: u64,
 }
 
@@ -263,7 +258,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 }
 
-/// Whether the index went backwards: no reader is 2^63 messages late.
+/// No reader is 2^63 messages late.
 const fn is_behind(ahead: u64) -> bool {
     ahead > u64::MAX / 2
 }

@@ -1,5 +1,3 @@
-//! [`RingIn`] and [`Ring`]: header and slots in one value.
-
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::{MaybeUninit, offset_of};
@@ -103,8 +101,6 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 
-/// The words of a [`Ring`]'s slots.
-///
 /// ```
 /// use ringmem_layouts::ring::lossy::{Inline, Ring, RingIn};
 ///
@@ -192,7 +188,6 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         for word in words.as_mut() {
             word.write(HostWord::new(0));
         }
-        // The slots' offset is never read here.
         let header = RingHeader::inline(RingFlags::LOSSY, layout.capacity(), words_of::<T>() * 8, 0, start);
         Ok(Self { header, words, _messages: PhantomData })
     }
@@ -256,7 +251,6 @@ pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<
     Boxed::with_capacity(capacity).into_ends()
 }
 
-// Ends can move to another thread; only readers are cloned.
 static_assertions::assert_impl_all!(Writer<'static, u64, Host>: Send);
 static_assertions::assert_impl_all!(Reader<'static, u64, Host>: Send, Clone);
 static_assertions::assert_not_impl_any!(Writer<'static, u64, Host>: Sync, Clone);

@@ -1,5 +1,3 @@
-//! The slots of a lossy ring.
-
 use core::array;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -20,7 +18,6 @@ const fn sequence_of(index: u64) -> u64 {
     index.wrapping_add(1)
 }
 
-/// The slots, for any index.
 pub(super) struct Cells<'a, T, W> {
     // INVARIANT: `capacity` slots of `words_of::<T>()` words live here for 'a, and capacity is `mask + 1`, a power of two.
     base: NonNull<W>,
@@ -61,7 +58,6 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         (sequence, payload)
     }
 
-    /// Only the writer calls it.
     #[inline]
     pub(super) fn write(&self, index: u64, value: &T) {
         let (sequence, payload) = self.slot(index);

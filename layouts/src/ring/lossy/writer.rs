@@ -1,5 +1,3 @@
-//! [`Writer`]: never waits.
-
 use core::ptr::NonNull;
 
 use super::slots::Cells;
@@ -68,7 +66,6 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// As `new`, for any kind; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
-        // Unpublished messages of an earlier writer are overwritten.
         let tail = header.producer.tail.load();
         // SAFETY: the caller's promise.
         let cells = unsafe { Cells::new(slots, capacity) };

@@ -1,5 +1,3 @@
-//! The consumer of MPMC rings.
-
 use super::Handle;
 use crate::ring::RingFlags;
 use crate::ring::chunk::drop_all;

@@ -1,5 +1,3 @@
-//! Claimed slots.
-
 use crate::ring::kind::Turns;
 use crate::{Machine, RmwWord, SlotCell, Word};
 
@@ -79,7 +77,6 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         let mut values = values.into_iter();
         while self.next != self.end {
             let Some(value) = values.next() else { break };
-            // Cannot fail: the loop checks for room.
             let _ = self.write(value);
         }
         self.written() - before
@@ -145,7 +142,6 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.next == self.end {
-            // The last claim is published.
             let Some((first, count)) = claim_free(self.turns, self.hint, self.every) else { return Err(PushError::Full(value)) };
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));
         }
@@ -153,7 +149,6 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
         // SAFETY: claimed and not written, by the invariant.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         self.next = self.next.wrapping_add(1);
-        // Relaxed: a hint only.
         if self.next == self.end || self.turns.header.consumer.head.load() == self.published {
             self.publish();
         }

@@ -1,5 +1,3 @@
-//! [`Handle`]: one of many at an end.
-
 use core::ptr::NonNull;
 
 use super::SystemAtomics;

@@ -1,5 +1,3 @@
-//! The producer of MPMC and MPSC rings.
-
 use super::{BatchProducer, Grant, Handle};
 use crate::ring::RingFlags;
 use crate::ring::error::{PushError, ReserveError};

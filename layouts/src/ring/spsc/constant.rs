@@ -1,4 +1,3 @@
-//! [`Ring::split_const`]: the ends of a ring in a `static`, made by the compiler.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::ptr::NonNull;
