@@ -44,7 +44,6 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let bytes: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 7) as u8).collect();
     std::fs::write(&from, &bytes)?;
 
-    // Three chunks in flight: one being read, one being copied, one in the kernel.
     let backend = HostBackend::builder().device_memory(1 << 20).build()?;
     let mut streamer = Streamer::builder(&backend, 0).chunk(256 << 10).depth(3).build()?;
 

@@ -10,7 +10,6 @@ use ringmem::{ControlBlock, Result, TelemetryBuffer};
 
 const HOSTS: u64 = 1000;
 const GPUS: u64 = 8;
-/// Messages of 64 bytes in a ring.
 const CAPACITY: u64 = 1024;
 /// One NIC of 100 Gbit/s in each host, in bytes per ns.
 const NIC: f64 = 12.5;
@@ -38,7 +37,6 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let channel = 2 * header + size_of::<ControlBlock>() as u64 + size_of::<TelemetryBuffer>() as u64;
     println!("\nheaders of a ring {header} bytes, of a channel {channel} bytes; a ring with its slots {ring} bytes");
 
-    // A ring at the sender and one at the receiver carry one direction of a pair.
     let others = HOSTS - 1;
     let pairs_of_gpus = GPUS * GPUS * others;
     println!("\n{:<26}{:>12}{:>16}{:>14}{:>12}", "between hosts", "rings/host", "headers/host", "bytes/host", "senders");

@@ -10,7 +10,6 @@ use std::thread;
 use ringmem::{Abi, ControlBlock, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
 use zerocopy::FromBytes;
 
-/// Not in the set itself, but contained: the header must declare it first.
 #[derive(FromBytes)]
 #[repr(C)]
 struct Pair {
@@ -142,7 +141,6 @@ fn c_reads_rust_fields_by_name_and_writes_them_back() {
 
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
-        // Concurrently, because neither pipe holds all of it.
         let writer = thread::spawn(move || drop(input.write_all(&all(1))));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();

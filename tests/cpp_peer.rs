@@ -1,4 +1,4 @@
-//! A C++ process at the other ends of two rings: it exchanges messages, owns its ends, and is found dead.
+//! A C++ process at the other ends of two rings.
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 mod example;
@@ -21,7 +21,6 @@ use ringmem::wait::WaitStrategy;
 const HOW: WaitStrategy = WaitStrategy::Sleep { polls: 100 };
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The C++ program, compiled with the header that is printed for the messages.
 static PEER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cpp_peer");
     fs::create_dir_all(&folder).unwrap();
@@ -39,7 +38,6 @@ static PEER: LazyLock<PathBuf> = LazyLock::new(|| {
     program
 });
 
-/// Two rings in files, and the C++ processes that use them.
 struct Rings {
     folder: tempfile::TempDir,
     orders: Memory,
@@ -74,7 +72,6 @@ impl Rings {
     }
 }
 
-/// Waits for a process, and kills one that does not end.
 fn ended(mut child: Child) -> Output {
     let deadline = Instant::now() + LIMIT;
     while child.try_wait().unwrap().is_none() {
@@ -87,7 +84,6 @@ fn ended(mut child: Child) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Where a ring begins in its file.
 const RING: u64 = 1152;
 
 const ORDER: Order = Order { id: 7, price: 2.5, quantity: 3 };

@@ -23,7 +23,6 @@ struct Counting;
 // SAFETY: the system's allocator, counted.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // Unavailable on a thread that is ending.
         let _ = HEAP.try_with(|heap| heap.set((heap.get().0 + 1, heap.get().1 + layout.size() as i64)));
         // SAFETY: caller's promise.
         unsafe { System.alloc(layout) }

@@ -125,7 +125,6 @@ fn a_buffer_allocates_as_much_heap_as_the_backend_call() {
         // SAFETY: just allocated, and nothing uses it.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
     };
-    // Allocates the first nodes of the backend's tables.
     let kept = GpuBuffer::<u64>::new(memory.clone(), 1).expect("room");
     let (expected, ()) = heap_bytes(bare);
     let (bytes, ()) = heap_bytes(|| drop(GpuBuffer::<u64>::new(memory.clone(), 100).expect("room")));

@@ -10,8 +10,6 @@
 //!    ^the line that the error with the phrase points at, if that matters
 //!    ```
 //! 2. A case changes at most four lines, so it is rejected for this change.
-//!
-//! One phrase, because whole messages change with the compiler.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -103,7 +101,6 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
         write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n").unwrap();
     }
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    // The workspace's versions, which are available offline.
     fs::copy(repository().join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
 
     let cargo = env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());

@@ -1,5 +1,4 @@
-//! A user's package, `examples/workspace`: it runs, and a host with other structs rejects its kernels. Tests
-//! work offline on copies.
+//! A user's package, `examples/workspace`. Tests work offline on copies.
 #![cfg(feature = "std")]
 
 use std::fmt::Write as _;
@@ -34,7 +33,6 @@ fn package(name: &str) -> PathBuf {
     let manifest = fs::read_to_string(copy.join("Cargo.toml")).unwrap();
     let manifest = manifest.replace("path = \"../..", &format!("path = \"{}", repository().display()));
     write(copy.join("Cargo.toml"), &(manifest + "\n[workspace]\n"));
-    // This workspace's versions, which are available offline.
     fs::copy(repository().join("Cargo.lock"), copy.join("Cargo.lock")).unwrap();
     copy
 }

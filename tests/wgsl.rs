@@ -1,4 +1,4 @@
-//! WGSL structs: a shader compiler places each member where the descriptor says that the field is.
+//! WGSL structs, as a shader compiler places their members.
 #![cfg(feature = "std")]
 
 use std::collections::HashMap;
@@ -8,7 +8,6 @@ use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{Module, TypeInner};
 use ringmem::{Abi, Field, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
 
-/// Inside of others only.
 #[repr(C)]
 struct Pair {
     left: i32,
@@ -94,7 +93,6 @@ mod other {
     }
 }
 
-/// A member of a struct as a shader compiler places it.
 #[derive(Clone, Debug, PartialEq)]
 struct Member {
     offset: usize,
@@ -102,7 +100,6 @@ struct Member {
     kind: String,
 }
 
-/// A struct as a shader compiler lays it out.
 #[derive(Debug)]
 struct Struct {
     size: usize,
@@ -172,7 +169,6 @@ fn a_shader_compiler_places_each_field_at_its_offset() {
     }
     assert_eq!(checked, ABI.layouts.len() - 2);
     assert_placed(&Low::DESCRIPTOR, &structs["Low"]);
-    // Two structs have this name.
     for pair in [Pair::DESCRIPTOR, other::Pair::DESCRIPTOR] {
         assert_placed(&pair, &structs[&format!("Pair_{:016x}", pair.hash)]);
     }

@@ -1,7 +1,7 @@
 //! Cost per operation at growing sizes: nanoseconds, and instructions where the work is deterministic.
 //!
 //! 1. All sizes of a line exist at once, and their turns alternate.
-//! 2. A cache miss raises the time but no instruction count, so the counts show the growth of the algorithm.
+//! 2. The counts show the growth of the algorithm, without cache misses.
 //! 3. [`grow`] fails if the instructions of a line grow faster than the logarithm of the size, unless the line is declared
 //!    [`linear`](Line::linear).
 
@@ -68,9 +68,7 @@ impl Line {
 
 /// Larger states take too long under valgrind.
 pub const MOST_COUNTED: u64 = 100_000;
-/// The sizes counted by `--quick`.
 const QUICK_COUNTED: [u64; 2] = [100, 10_000];
-/// Operations counted at each size.
 const OPERATIONS: u64 = 512;
 /// Allowed factor above logarithmic growth.
 const SLACK: f64 = 1.25;
@@ -150,7 +148,6 @@ fn counted(place: [usize; 2], line: &Line, is_quick: bool) -> Vec<(u64, Row)> {
     sizes.into_iter().filter_map(|size| Some((size, *rows.get(&size)?))).collect()
 }
 
-/// Describes the first decade from 10 on whose counts grow faster than the logarithm of the size.
 fn growth_above_log(counts: &[(u64, Row)]) -> Option<String> {
     counts.windows(2).filter(|pair| pair[0].0 >= 10).find_map(|pair| {
         let [(few, low), (many, high)] = [pair[0], pair[1]];

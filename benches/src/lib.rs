@@ -24,8 +24,7 @@ pub struct Wanted {
     pub json: bool,
     /// Few, short turns.
     pub quick: bool,
-    /// Set in the process of [`count`], which selects the turn by number: all workloads must be present, and
-    /// none may run by itself.
+    /// Set in the process of [`count`], which selects the turn by number: all workloads must be present.
     pub counted: bool,
     /// Parts of names of the workloads to run; all if empty.
     pub names: Vec<String>,
@@ -122,7 +121,6 @@ struct Plan {
 const QUICK: Plan = Plan { turns: 11, most: Duration::from_millis(2800) };
 const FULL: Plan = Plan { turns: 151, most: Duration::from_secs(25) };
 
-/// Short: a preempted subject loses one turn, which the median ignores.
 const TURN: Duration = Duration::from_micros(2500);
 
 /// Measures the wanted workloads and prints their rows.

@@ -38,7 +38,6 @@ impl Gate {
         while self.came.load(Acquire) < all {
             spin_loop();
             spins += 1;
-            // There may be more threads than cores.
             if spins.is_multiple_of(1024) {
                 std::thread::yield_now();
             }
@@ -113,7 +112,6 @@ pub(crate) fn class() -> usize {
         }
     };
     two_threads(1, here, || swing(1, ROUNDS * (BLOCKS as u64 + 1)));
-    // The median: a block that waited for its core is an outlier.
     blocks.sort();
     usize::from(blocks[BLOCKS / 2].as_nanos() > u128::from(ROUNDS) * 150)
 }

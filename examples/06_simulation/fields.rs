@@ -1,5 +1,3 @@
-//! The thirteen buffers, with their expected elements on the host.
-
 use std::hash::{DefaultHasher, Hasher};
 
 use ringmem::manager::{AnyBufferId, BufferConfig, BufferId, LeaseMut, MemoryManager};

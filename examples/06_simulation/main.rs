@@ -18,7 +18,6 @@ use step::{BUFFERS, NODE_BYTES};
 const LEAST: usize = 1000;
 const MIB: f64 = (1 << 20) as f64;
 
-/// The final number of nodes, and the file of the snapshot.
 fn arguments() -> Result<(usize, Option<OsString>), Box<dyn Error>> {
     let (mut nodes, mut snapshot) = (1_000_000, None);
     let mut arguments = std::env::args_os().skip(1);

@@ -1,5 +1,3 @@
-//! A manager over a pool, a kernel with a stream, and frames of the positions.
-
 use std::sync::Arc;
 use std::time::Duration;
 

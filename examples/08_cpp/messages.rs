@@ -1,5 +1,3 @@
-//! The messages between the two processes, and the set that the C++ header declares.
-
 use ringmem::{Abi, LAYOUTS, SharedLayout, layout_set};
 
 /// From Rust to C++.

@@ -1,5 +1,3 @@
-//! Checked driver calls of this program, without a backend.
-
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
 

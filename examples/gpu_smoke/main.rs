@@ -156,7 +156,6 @@ fn about(table: &mut Table, driver: Driver, gpu: &Gpu) -> Result<()> {
     Ok(())
 }
 
-/// After traffic, because an idle link may power down.
 fn link(table: &mut Table, gpu: &Gpu) -> Result<()> {
     let bus = gpu.bus()?;
     for (name, file) in [

@@ -1,4 +1,4 @@
-//! The round trip of a message through rings with a flag in each word, which decides whether they are worth their memory.
+//! The round trip through rings with a flag in each word, which decides whether they are worth their memory.
 
 use std::time::Instant;
 
@@ -67,7 +67,6 @@ pub fn round_trips(table: &mut Table, gpu: &Gpu, shape: &Shape, scale: u64) -> R
     drop((producer, consumer, control));
     gpu.free_pinned(memory)?;
     let facts = format!("{} of {rounds} messages across the wrap, {wrong} wrong, the kernel counted {}", times.len(), seen.processed);
-    // The first includes the launch.
     times.drain(..1.min(times.len()));
     table.row("echo round trip, a flag in each word".to_owned(), "ns", &mut times, Some("echo round trip, one shared header"));
     let holds = (wrong, seen.processed, seen.kernel_state()) == (0, rounds, Some(State::Terminated));

@@ -1,5 +1,3 @@
-//! Echo kernels with rings in pinned memory: layout, launch, message exchange, shutdown.
-
 use std::time::{Duration, Instant};
 
 use ringmem::attach::AttachError;
@@ -50,7 +48,6 @@ pub enum Headers {
     Shared,
     /// The control of `OnEachSide`.
     BothHere,
-    /// The kernel's in device memory.
     OnEachSide,
 }
 

@@ -1,5 +1,3 @@
-//! Driver errors, each followed by a check that everything still works.
-
 use std::alloc::Layout;
 use std::sync::Arc;
 use std::time::Duration;

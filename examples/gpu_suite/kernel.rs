@@ -1,5 +1,3 @@
-//! Tests of a persistent kernel: strategies, deadline, epochs, and concurrent work.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,7 +23,6 @@ const SHORT: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
-    // If allocating waits for the kernel, this fact reports it rather than those below.
     report.fact("cuMemHostAlloc beside a running kernel", allocated);
     for strategy in STRATEGIES {
         let few = (scale.messages / 20).min(5_000);

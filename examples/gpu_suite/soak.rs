@@ -1,5 +1,3 @@
-//! Messages by every strategy with concurrent allocations, and a check for leaks.
-
 use std::alloc::Layout;
 use std::sync::Arc;
 use std::time::Instant;

@@ -198,7 +198,8 @@ mod rustc {
         }
     }
 
-    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and its grid.
+    /// For the panic handler: per block, the address of its control block (0 for none), the epoch and its grid. A block whose row another
+    /// launch has overwritten reports nothing.
     static CONTROLS: [[AtomicU64; 3]; 1024] = [const { [const { AtomicU64::new(0) }; 3] }; 1024];
 
     #[inline(always)]

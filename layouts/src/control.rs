@@ -3,6 +3,7 @@
 //! 1. The host writes the first line, one lane the second; before a launch the host resets both.
 //! 2. [`HostSide`] and [`DeviceSide`] store to their own line only; other code sees [`ReadOnly`] words.
 //! 3. Several words are not from one instant.
+//! 4. With 128-byte cache lines the two sides share one line: correct, but slower.
 
 mod device_side;
 mod host_side;

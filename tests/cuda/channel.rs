@@ -119,8 +119,7 @@ alone! {
                 drop(Module::load(&backend, &IMAGE, &ABI).expect("it is loaded already"));
                 drop(other);
             }
-            // Pinned buffers, and without a pool all others, are freed only by a synchronising call, which
-            // waits for the kernel.
+            // Pinned buffers, and without a pool all others, are freed only by a synchronising call.
             let expected = if stream_ordered { 10 } else { 20 };
             assert_eq!(backend.waiting() - before, expected);
             channel.close().expect("it ends as told");

@@ -41,7 +41,6 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     let pinned = Buffer::<u64, _>::new(Pinned::new(&backend, 0), 40_000)?;
     let (host, gpu) = stream.copy(host, gpu).map_err(Rejected::into_error)?.ordered();
     let (gpu, pinned) = other.copy(gpu, pinned).map_err(Rejected::into_error)?.ordered();
-    // Several parts.
     let (large, back) =
         (Buffer::<u8, _>::new(Host::new(&backend, 0), 2_200_000)?, Buffer::<u8, _>::new(Host::new(&backend, 0), 2_200_000)?);
     let far = Buffer::<u8, _>::new(Device::new(&backend, 0), 2_200_000)?;

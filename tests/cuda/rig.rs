@@ -78,7 +78,6 @@ pub fn open() -> std::sync::Arc<CudaBackend> {
     backend
 }
 
-/// Of a stream's thread.
 #[derive(Clone, Copy)]
 pub enum Step {
     Copy,
@@ -119,7 +118,6 @@ impl Double {
         unsafe { self.0.get::<unsafe extern "C" fn(u32, u64)>(b"ringmem_double_hold\0").expect("it has it")(step as u32, number) }
     }
 
-    /// Steps since the last [`hold`](Self::hold).
     pub fn executed(&self, step: Step) -> u64 {
         // SAFETY: the function's signature.
         unsafe { self.0.get::<unsafe extern "C" fn(u32) -> u64>(b"ringmem_double_executed\0").expect("it has it")(step as u32) }

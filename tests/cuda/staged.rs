@@ -12,12 +12,10 @@ use crate::held::Held;
 use crate::rig::{self, Double, LIMIT, Step, alone, soon};
 
 const PART: usize = 1 << 20;
-/// The last one is not whole.
 const PARTS: usize = 5;
 const LEN: usize = (PARTS - 1) * PART + 777;
 
 fn byte(index: usize, seed: u8) -> u8 {
-    // Differs from part to part.
     (index + index / 4096 * 31 + index / PART * 37) as u8 ^ seed
 }
 
@@ -65,13 +63,11 @@ fn chains() {
     }
 }
 
-/// Long enough for a step that nothing delays.
 fn settle() {
     thread::sleep(Duration::from_millis(20));
 }
 
-/// Queues a copy behind a kernel and holds the second step of one part. The first steps go on to the next part, and not beyond: its
-/// staging is in use.
+/// Queues a copy behind a kernel and holds the second step of one part. The first steps go on to the next part, and not beyond.
 fn with_a_part_held<T: Queued>(stream: &Stream, [first, second]: [Step; 2], number: u64, queue: impl FnOnce() -> Pending<T>) -> T {
     let double = Double::new();
     let kernel = Held::on(stream);
@@ -146,7 +142,6 @@ fn download(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails:
     unsafe { pointer.write_bytes(7, LEN) };
     double.hold(Step::Function, 0);
     drop((held, kept));
-    // The host functions of this copy follow those of the failed one.
     let (_, next) = stream.copy(gpu(backend, LEN), host(backend, LEN, 0)).expect("as many").wait().expect("no fault");
     // SAFETY: as above.
     let bytes = unsafe { std::slice::from_raw_parts(pointer.as_ptr(), LEN) };

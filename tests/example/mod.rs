@@ -26,7 +26,6 @@ fn is_fresh(program: &Path) -> bool {
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     let (Some(built), Ok(list)) = (changed(program), fs::read_to_string(program.with_extension("d"))) else { return false };
     let sources = list.split_once(": ").map_or("", |(_, sources)| sources);
-    // A blank in a name is escaped; a missing file is a change.
     let sources = sources.replace("\\ ", "\0");
     sources.split_whitespace().all(|source| changed(Path::new(&source.replace('\0', " "))).unwrap_or(SystemTime::now()) <= built)
 }

@@ -1,5 +1,3 @@
-//! A clock that panics for as long as a test says.
-
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;

@@ -36,7 +36,6 @@ fn read(name: &str) -> Figures {
     View::open(found(name).expect("it is published").path).and_then(|view| view.read()).expect("a page")
 }
 
-/// Writes a page's word, as a hostile process would.
 fn poke(path: &Path, field: &str, at: u64, value: u64) {
     let field = monitor::Page::DESCRIPTOR.fields.iter().find(|known| known.name == field).expect("a field");
     let file = fs::OpenOptions::new().write(true).open(path).expect("a file");
@@ -171,7 +170,6 @@ fn a_reader_never_sees_a_torn_sample() {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
                 if let Ok(figures) = view.read() {
-                    // The heartbeat of a sample was not first seen after it.
                     assert!(figures.quiet_for_ns.is_some(), "{figures:?}");
                 }
             }
@@ -183,7 +181,6 @@ fn a_reader_never_sees_a_torn_sample() {
     });
 }
 
-/// A file of this user alone.
 fn file(folder: &Path, bytes: &[u8]) -> PathBuf {
     let path = folder.join("page");
     let _ = fs::remove_file(&path);

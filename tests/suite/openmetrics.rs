@@ -11,7 +11,6 @@ use ringmem::{ControlBlock, bridge, control};
 use ringmem_kernels::echo::{ECHO, Echo};
 use zerocopy::FromZeros;
 
-/// The value of a sample.
 fn value<'a>(text: &'a str, sample: &str) -> &'a str {
     let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')).collect();
     assert_eq!(lines.len(), 1, "{sample} in {text}");

@@ -1,4 +1,4 @@
-//! Tests that depend on user rights or on a tool run in a child process, or report a skip.
+//! Tests that depend on user rights or on a tool.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::fmt::Display;

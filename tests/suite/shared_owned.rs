@@ -1,4 +1,3 @@
-//! Owned ends in shared memory, after its other handles are dropped.
 #![cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 
 use std::os::fd::AsFd;

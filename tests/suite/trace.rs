@@ -1,5 +1,3 @@
-//! Events of the feature `tracing`, as a subscriber gets them.
-
 use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 
@@ -58,7 +56,6 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The lines of some work on this thread.
 fn lines(work: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     tracing::subscriber::with_default(lines.clone(), work);
@@ -121,7 +118,6 @@ fn a_pool_reports_growth_trims_and_exhaustion() {
     }
     let exhausted = "WARN out of memory requested=3145728 reserved=0 limit=2097152";
     assert!(found.iter().any(|line| line == exhausted), "{found:?}");
-    // A block of a cache is no event: that path has no instruction for it.
     let held = Buffer::<u8, _>::new(pool.clone(), 1000).unwrap();
     drop(held);
     assert_eq!(lines(|| drop(Buffer::<u8, _>::new(pool.clone(), 1000).unwrap())), [""; 0]);

@@ -12,13 +12,11 @@ fn bytes() -> Vec<u8> {
     (0..BYTES).map(|number| (number % 251) as u8).collect()
 }
 
-/// Returns the result of a thread that must end.
 fn finished<R>(thread: JoinHandle<R>) -> R {
     eventually("the end of a thread", || thread.is_finished());
     thread.join().unwrap()
 }
 
-/// Sends the bytes through a stream that is smaller, and reads them to their end.
 fn exchange<W: Write + Send + 'static, R: Read + Send + 'static>(mut writer: W, mut reader: R) {
     let sending = thread::spawn(move || writer.write_all(&bytes()));
     let receiving = thread::spawn(move || {

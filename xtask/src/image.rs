@@ -57,6 +57,7 @@ fn fresh() -> Result<(String, String), Failure> {
     println!("compiling {PACKAGE} with {}: {}", compiler.found, compiler.version);
     let raw = Builder::new(crate::root().join("Cargo.toml"), PACKAGE).target(crate::target()).build(&compiler)?.text;
     let text = format!("{MADE_BY}{}\n{}", compiler.version, normalised(&raw));
+    // Local paths would differ on the next machine.
     let home = std::env::var("HOME").unwrap_or_default();
     for place in [&*crate::root().to_string_lossy(), &home].into_iter().filter(|place| place.len() > 1) {
         if let Some(line) = text.lines().find(|line| line.contains(place)) {

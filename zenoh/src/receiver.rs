@@ -302,6 +302,7 @@ impl<S: Sink> State<S> {
             return Ok(false);
         }
         self.sink.save(&self.streams.encode())?;
+        // Of another source, which still has them.
         self.batches.clear();
         self.held = 0;
         self.received = self.pushed();

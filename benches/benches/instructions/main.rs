@@ -1,8 +1,7 @@
 //! `cargo bench -p ringmem-benches --bench instructions -- [--json] [NAME]...`: instruction counts of
 //! operations too short for a clock. A compare-exchange counts as one.
 //!
-//! A twin is a copy of the SPSC ring without one part, which costs `ringmem` less the twin; if `twin: of
-//! ringmem`, which omits nothing, differs from `ringmem`, the twins are invalid.
+//! A twin is a copy of the SPSC ring without one part, which costs `ringmem` less the twin.
 
 #[allow(dead_code)]
 #[path = "../memory/blocks.rs"]

@@ -1,5 +1,3 @@
-//! Overhead of a buffer over the backend's operation, on the host backend.
-
 use ringmem_benches::{Subject, Workload};
 
 use crate::{blocks, copies};

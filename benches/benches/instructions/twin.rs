@@ -136,7 +136,6 @@ impl<T: Copy, P: Headers> End<T, P> {
         if self.seen.wrapping_sub(self.index) == 0 {
             let tail = self.headers.own().tail().load(Acquire);
             let (used, capacity) = (tail.wrapping_sub(self.index), self.mask + 1);
-            // One comparison detects both an empty and a corrupt ring.
             if CHECK && used.wrapping_sub(1) >= capacity {
                 return Err(refusal(self.index, tail, capacity));
             }

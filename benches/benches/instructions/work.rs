@@ -43,7 +43,6 @@ impl<T: Plain, const BURST: usize> ManyToMany<T> for Alone<BURST> {
     }
 }
 
-/// Pushes one message, then pops until the ring is empty.
 pub struct Drained(pub u64);
 
 impl<T: Plain> Work<T> for Drained {

@@ -1,5 +1,3 @@
-//! Element access of a mirrored buffer whose copies are both current.
-
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 

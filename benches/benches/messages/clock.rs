@@ -1,5 +1,3 @@
-//! Stamps against additions, and against a lock.
-
 use std::hint::black_box;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel};

@@ -1,5 +1,3 @@
-//! Copies between devices, and from pinned memory, in the model's time.
-
 use ringmem::backend::host::{HostBackend, Link};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, HostReadable, Memory, Pinned};
 use ringmem::peer::{Options, Peers, Strategy};

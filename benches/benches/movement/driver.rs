@@ -202,7 +202,6 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuCtxSetCurrent")(rig.context), 0);
             assert_eq!(rig.call::<Load>("cuModuleLoadData")(&raw mut module, text.as_ptr()), 0);
             assert_eq!(rig.call::<Find>("cuModuleGetFunction")(&raw mut kernel, module, c"increment".as_ptr().cast()), 0);
-            // The first launch would load it and wait for the held stream.
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuFuncLoad")(kernel), 0);
             assert_eq!(rig.call::<unsafe extern "C" fn(*mut usize, u32) -> u32>("cuEventCreate")(&raw mut before, 3), 0);
         }

@@ -1,5 +1,3 @@
-//! Overhead of a bridge over the copy of its messages.
-
 use std::hint::black_box;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! Reading frames back concurrently with the work, in the model's time.
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,9 +1,7 @@
 //! `cargo bench -p ringmem-benches --bench movement -- [--json] [--quick] [NAME]...`: overhead of bridges and
 //! streams over the bytes that they move.
 //!
-//! `cuda-*` run on the driver double, all others on the host backend. In the link model's time:
-//! `one-transfer`, `coalesced`, `chained`, `peer-vs-staged`, `staged-pipelined`, `pinned-vs-pageable`,
-//! `frames-*`, `uploads-overlap` and `stream-*`.
+//! `cuda-*` run on the driver double, all others on the host backend, some in the link model's time.
 
 mod devices;
 mod driver;

@@ -1,5 +1,3 @@
-//! Overlap of a stream's stages, against the slowest stage.
-
 use std::io;
 use std::sync::Arc;
 

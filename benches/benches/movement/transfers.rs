@@ -1,5 +1,3 @@
-//! Overhead of queued transfers, and the gain from having fewer.
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

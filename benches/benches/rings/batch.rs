@@ -1,5 +1,3 @@
-//! 32 messages of 64 bytes at a time, in place or copied.
-
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;
 

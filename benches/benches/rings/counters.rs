@@ -22,7 +22,6 @@ fn apart(messages: u64) -> f64 {
 }
 
 fn together(messages: u64) -> f64 {
-    // On one line, wherever the stack is.
     let places = CacheLineAligned::new([const { AtomicU64::new(0) }; 2]);
     count(messages, places.get(), |place| place)
 }

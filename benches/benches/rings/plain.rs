@@ -1,5 +1,3 @@
-//! Messages: words that all hold the message's number.
-
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 pub trait Plain: Copy + Default + Send + Sync + 'static + FromBytes + IntoBytes + Immutable {}

@@ -1,5 +1,3 @@
-//! Round trips: a message through one ring, its answer through another.
-
 use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::time::Instant;

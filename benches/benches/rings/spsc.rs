@@ -1,5 +1,3 @@
-//! One producer, one consumer, single messages: between two threads, and on one.
-
 use std::hint::{black_box, spin_loop};
 use std::marker::PhantomData;
 use std::panic::resume_unwind;

@@ -1,6 +1,6 @@
 //! `cargo bench -p ringmem-benches --bench scale -- [--json] [--quick] [NAME]...`: cost per operation as the number of live objects grows.
 //!
-//! Device memory is a range of numbers here: 1 TiB of slabs takes no memory. No operation accesses the bytes.
+//! Device memory is a range of numbers here.
 
 mod addresses;
 mod memory;
@@ -11,7 +11,6 @@ use std::time::Instant;
 
 use ringmem_benches::{Wanted, Work, grow};
 
-/// Times one operation after another.
 fn each(mut operation: impl FnMut() + 'static) -> Work {
     Box::new(move |times| {
         let begun = Instant::now();

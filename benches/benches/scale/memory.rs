@@ -108,7 +108,6 @@ fn in_slabs(slabs: u64) -> Work {
     replaced(pool(true, SLAB), slabs * 3, |_| 4 << 20)
 }
 
-/// Adds eight slabs, and frees them outside the measured time.
 fn added(slabs: u64) -> Work {
     const MORE: u64 = 8;
     let pool = pool(true, SLAB);
@@ -163,7 +162,6 @@ fn registered(count: u64) -> Work {
     })
 }
 
-/// One more lease of a buffer that has `count`.
 fn another(count: u64) -> Work {
     let registry: &'static Registry<Numbers> = Box::leak(Box::new(Registry::new()));
     let id = registry.register(empty(&Addresses::new())).expect("room");

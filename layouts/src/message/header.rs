@@ -1,7 +1,8 @@
 //! [`MessageHeader`]: an optional header before a payload.
 //!
 //! 1. Every bit pattern is a value, all zero is no message, and [`validate`](MessageHeader::validate) checks it.
-//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]).
+//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]). It detects accidental
+//!    corruption only.
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

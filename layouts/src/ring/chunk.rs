@@ -166,6 +166,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
+        // Released first: a later consumer begins after the released slots.
         K::release(self.consumer);
         Some(value)
     }

@@ -43,6 +43,8 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 /// let (producer, _consumer) = spsc::bounded::<u32>(4);
 /// assert!(show(&producer).contains("capacity: 4"));
 /// ```
+// Implemented for every lifetime, not only `'static`, and only `end` and `with` have the bound: the compiler checks `Send` of an `async` block with
+// fresh lifetimes.
 pub unsafe trait Reborrow: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
@@ -238,6 +240,7 @@ impl<E: End> End for Owned<E> {
         self.end.is_disconnected()
     }
     fn leave(self, after: impl FnOnce(&E::Word)) {
+        // The ring, which has the wait word, must outlive `after`.
         let Self { end, ring } = self;
         end.leave(after);
         drop(ring);

@@ -91,6 +91,7 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
             let index = head.wrapping_add(offset);
             self.word(index, 0).load() & FLAG == flag(index, self.mask)
         };
+        // Loops, because a device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting <= self.mask && is_full(waiting) {
             waiting += 1;
@@ -99,6 +100,7 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
         while offset <= self.mask {
             let mut number = 0;
             while is_full(offset) && number < 2 * pairs_of::<T>() {
+                // The first word last.
                 number += 1;
                 self.word(head.wrapping_add(offset), number % (2 * pairs_of::<T>())).store(0);
             }

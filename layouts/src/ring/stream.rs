@@ -59,6 +59,7 @@ pub trait ReadBytes: End {
         if read != Ok(0) || into.is_empty() {
             return Some(read);
         }
+        // A closed end's last bytes are visible.
         self.is_disconnected().then(|| self.read_some(into))
     }
 }

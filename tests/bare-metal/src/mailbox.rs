@@ -1,5 +1,3 @@
-//! The latest value, published in the middle of main's reads.
-
 use cortex_m::singleton;
 use cortex_m_semihosting::hprintln;
 use ringmem_layouts::Host;

@@ -1,5 +1,3 @@
-//! Rings with a word in each slot, over lent slots.
-
 use core::mem::MaybeUninit;
 
 use cortex_m::singleton;

@@ -11,7 +11,7 @@ use crate::managed::Managed;
 use crate::ordered::Ordered;
 use crate::stream::Point;
 
-/// The byte that fills memory of the double before its first write and after its free.
+/// The byte that fills unwritten and freed memory of the double.
 pub const POISON: u8 = 0xDB;
 
 pub const ALIGN: u64 = 4096;
@@ -21,7 +21,6 @@ const CUT: u64 = 64 << 10;
 
 const WRITE_COMBINED: u32 = 4;
 
-/// The double writes every byte.
 const MOST: u64 = 4 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +150,7 @@ impl Span {
         let words = (len - head) / 8;
         fence(SeqCst);
         for i in (0..head).chain(head + words * 8..len) {
-            // SAFETY: within both spans; atomics, so no data race with other atomic accesses.
+            // SAFETY: within both spans; atomics.
             unsafe { AtomicU8::from_ptr(to.as_ptr().add(i)).store(AtomicU8::from_ptr(from.as_ptr().add(i)).load(Relaxed), Relaxed) };
         }
         for i in 0..words {

@@ -65,7 +65,6 @@ impl Context {
     }
 
     pub fn fail(&self, fault: Code) {
-        // The first fault stays.
         let _ = self.fault.compare_exchange(0, fault.number(), AcqRel, Acquire);
     }
 

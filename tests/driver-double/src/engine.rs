@@ -1,6 +1,4 @@
-//! [`Engine`]: all streams and their order. Work of the legacy default stream starts after all earlier work
-//! of blocking streams, and later work of those after it. A wait that a kernel may block forever has a
-//! deadline, after which the process aborts.
+//! [`Engine`]: all streams and their order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -111,7 +109,6 @@ impl Engine {
             after.extend(self.legacy[stream.device as usize].get().map(|legacy| legacy.last()));
         }
         if let Some(queue) = stream.id.checked_rem(self.queues) {
-            // Work on the same hardware queue comes first, although nothing orders the two.
             after.extend(order.queues.get(&(stream.device, queue)).cloned());
         }
         let ticket = stream.next(&after, matches!(operation, Operation::Wait { .. }))?;

@@ -6,7 +6,6 @@ use crate::driver::Driver;
 use crate::record::give_up;
 use crate::symbol::Symbol;
 
-/// A plan that can never happen aborts the process.
 pub fn plan(text: &str) {
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
         match planned(entry) {

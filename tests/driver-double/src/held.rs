@@ -1,4 +1,4 @@
-//! Holds one copy or host function of a stream, so that a test sees which others are executed meanwhile.
+//! Holds one copy or host function of a stream.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -11,11 +11,9 @@ pub enum Step {
     Function,
 }
 
-/// Counts since the plan was made, of each [`Step`].
 struct Plan {
     begun: [u64; 2],
     executed: [u64; 2],
-    /// Kind, and number from 1.
     held: Option<(usize, u64)>,
 }
 

@@ -1,20 +1,17 @@
 //! A test double of the CUDA driver: the exports of `libcuda.so`, over host memory and host threads. **It is
 //! not a GPU**, and no figure from it is a GPU's.
 //!
-//! 1. Device addresses cannot be dereferenced and are never reused. Device, pinned and managed memory hold
-//!    [`POISON`] until written.
+//! 1. Device addresses cannot be dereferenced and are never reused. Memory holds [`POISON`] until written.
 //! 2. Every address range of a call must be within one live allocation.
 //! 3. Streams are threads. A copy from pinned memory reads its source when it executes.
 //! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, with a thread per block; or the
 //!    PTX itself, in a machine that checks it.
-//! 5. A call that may wait forever on a real driver while a kernel runs waits here too, then aborts with the
-//!    reason.
+//! 5. A call that may wait forever on a real driver waits here too, then aborts with the reason.
 //! 6. Destroyed handles, threads without a context, forked children and calls after exit get the driver's
 //!    errors.
-//! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of
-//!    stream-ordered memory are ordered by an event, the legacy rule, or an observation of the host, never by
-//!    chance. A stream that has waited for a word may be ordered after anything.
-//! 8. [`ringmem_double_hold`] holds one copy or host function, which shows what overlaps it.
+//! 7. [`ringmem_double_violations`] counts wrong orders of calls that a driver does not report. Uses of stream-ordered memory are ordered
+//!    by an event, the legacy rule, or an observation of the host, never by chance.
+//! 8. [`ringmem_double_hold`] holds one copy or host function.
 //! 9. Devices access each other's memory only as the matrix allows and the caller has enabled, per direction.
 //!
 //! Not modelled: speed, addresses of pools, advice on managed memory. Inside a kernel's host build, only
@@ -34,7 +31,7 @@
 //! | `RINGMEM_DOUBLE_KERNELS=ptx` | executes PTX; default: the host builds of ringmem's kernels |
 //! | `RINGMEM_DOUBLE_LOCAL=KERNEL=BYTES,...` | additional local memory per thread |
 //! | `RINGMEM_DOUBLE_SEED=N` | decides the order of PTX lanes |
-//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | functions that wait for every kernel of the device, as a real driver's may; `SYMBOL:1`: the first call only |
+//! | `RINGMEM_DOUBLE_WAITS=SYMBOL,...` | functions that wait for every kernel of the device; `SYMBOL:1`: the first call only |
 //! | `RINGMEM_DOUBLE_QUEUES=N` | hardware queues of a device, which more streams share; default one each |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | possible peer access; `all` (default) or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | by number of `CUdevice_attribute`; `NUMBER=-`: unknown |
@@ -175,7 +172,6 @@ pub fn libraries() -> io::Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     for name in ["libcuda.so", "libcuda.so.1"] {
         match std::os::unix::fs::symlink(double, folder.join(name)) {
-            // From another test or an earlier run.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             linked => linked?,
         }

@@ -61,7 +61,7 @@ pub fn give_up(reason: &str) -> ! {
     std::process::abort()
 }
 
-/// This thread's number, from 1. Its name is known only to the copy of the standard library that set it.
+/// Its name is known only to the copy of the standard library that set it.
 fn thread() -> u64 {
     static THREADS: AtomicU64 = AtomicU64::new(1);
     thread_local! {

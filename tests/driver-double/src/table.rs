@@ -64,7 +64,6 @@ impl<T> Table<T> {
         self.rows().live.iter().filter(|(_, row)| such(&row.thing)).map(|(&handle, row)| (handle, row.made)).collect()
     }
 
-    /// To a driver, an unknown handle may be any memory.
     fn refuse(&self, rows: &Rows<T>, handle: usize) -> Code {
         if (self.handle(1)..self.handle(rows.next)).contains(&handle) {
             Driver::the().violations.of_call(&format!("uses {} {handle:#x}, which was destroyed", self.what));

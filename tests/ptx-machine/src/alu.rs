@@ -142,7 +142,7 @@ pub fn fused_multiply_add(ty: Type, [a, b, c]: [u64; 3]) -> u64 {
     if ty.bytes == F32 { of_f32(f32_of(a).mul_add(f32_of(b), f32_of(c))) } else { of_f64(f64_of(a).mul_add(f64_of(b), f64_of(c))) }
 }
 
-/// The last flag: comparisons with a NaN are true (`ltu` and its kind).
+/// With `unordered`, comparisons with a NaN are true (`ltu` and its kind).
 pub fn compare(operation: Compare, ty: Type, a: u64, b: u64, unordered: bool) -> bool {
     use std::cmp::Ordering;
     let order = match (ty.class, ty.bytes) {

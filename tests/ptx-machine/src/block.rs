@@ -644,7 +644,6 @@ fn is_same(a: Wait, b: Wait) -> bool {
     }
 }
 
-/// The rules of `shfl.sync` in the PTX ISA.
 fn shuffle_source(mode: Shuffle, lane: u32, argument: u32, clamp: u32) -> (u32, bool) {
     let (argument, segment, clamp) = (argument & 31, clamp >> 8 & 31, clamp & 31);
     let most = lane & segment | clamp & !segment & 31;

@@ -14,7 +14,6 @@ use crate::syntax::{self, Value, Variable};
 pub const LOCAL: u64 = 0x7e00_0000_0000_0000;
 /// Base of a block's shared memory, as a generic address.
 pub const SHARED: u64 = 0x7d00_0000_0000_0000;
-/// Addresses of functions, which no access reaches.
 pub const CODE: u64 = 0x7c00_0000_0000_0000;
 /// Size of each window.
 pub const WINDOW: u64 = 1 << 40;
@@ -55,7 +54,6 @@ impl Image {
                 offsets.push((variable, place(&mut bytes, variable.align.max(8), variable.bytes)));
             }
         }
-        // Alignment beyond eight bytes moves the base.
         let align = offsets.iter().map(|(variable, _)| variable.align).max().unwrap_or(8).max(8);
         let words = usize::try_from((bytes + align) / 8 + 2).map_err(|_| Fault::new(Kind::Syntax, 1, "variables beyond all memory"))?;
         let memory: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();

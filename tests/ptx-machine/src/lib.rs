@@ -17,12 +17,11 @@
 //! # Ok::<(), ringmem_ptx_machine::Fault>(())
 //! ```
 //!
-//! 1. A seed decides which lane executes next, so every order of independent thread scheduling may occur.
-//! 2. Memory is the host's: a kernel exchanges messages with threads of the host.
+//! 1. A seed decides which lane executes next.
+//! 2. Memory is the host's.
 //! 3. A data race, between lanes or with the host, is a [`Fault`] that names both lines. A release whose scope
 //!    is too small counts as missing.
 //! 4. Faults: accesses out of bounds, misaligned or of unwritten registers and shared memory; divergent barriers.
-//! 5. An opcode that is not implemented is an error of [`Image::parse`].
 //!
 //! The host's accesses are not observed, so two mistakes stay invisible: a lane's store that the host reads or
 //! overwrites too early for its own order, and a change by the host between two accesses of the machine. Not

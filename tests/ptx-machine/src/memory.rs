@@ -22,7 +22,6 @@ use crate::code::{Order, Scope, Strength, Type, Update};
 use crate::fault::{Answer, Fault, Kind};
 
 const PAGE: u64 = 4096;
-/// Limit of weak stores hidden from the host; beyond it all become visible, as they may at any time.
 const HIDDEN: usize = 1 << 16;
 /// Words read without acquiring, which a fence may turn into acquires.
 const PENDING: usize = 32;
@@ -250,7 +249,6 @@ impl Memory {
     pub fn end(&mut self, block: u32, shared: Option<(NonNull<u8>, u64)>) {
         self.show(|hidden| hidden.lane.block == block);
         self.blocks.remove(&block);
-        // An ended block happens before all later work.
         if let Some(to_host) = &mut self.to_host {
             Arc::make_mut(to_host).forget(block);
         }

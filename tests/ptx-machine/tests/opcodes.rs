@@ -1,5 +1,4 @@
-//! Each opcode against results computed by hand; with `RINGMEM_PTXAS` set, NVIDIA's assembler must accept
-//! them.
+//! With `RINGMEM_PTXAS` set, NVIDIA's assembler must accept the opcodes.
 
 mod host;
 

@@ -160,7 +160,6 @@ fn across_blocks(store: &str, load: &str) -> Result<u64, Fault> {
                 let (device, image) = (&device, &image);
                 scope.spawn(move || device.run(image, "f", &arguments, &block, 32, 1))
             };
-            // An ended block is ordered before blocks that start later.
             let second = run(1);
             while memory.word(32) == 0 {
                 thread::yield_now();

@@ -34,7 +34,6 @@ const BASES: usize = 4;
 fn is_told(error: &Error) -> bool {
     match error {
         Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } => true,
-        // A later step reads contents that a failed operation did not write.
         Error::Tainted { cause, .. } => cause.ends_with("failed: injected fault"),
         _ => false,
     }
@@ -57,7 +56,6 @@ fn end<T: Queued>(pending: Result<Pending<T>, Rejected<T>>, number: u32, is_late
         (Ok(pending), 1 | 2) => Some((pending.ordered(), (!is_late).then_some(true))),
         (Ok(pending), _) => match pending.wait() {
             Ok(value) => Some((value, Some(true))),
-            // An injected failure of a wait occurs after waiting.
             Err(Rejected { error: Error::Injected { call: "wait", .. }, value }) => Some((value, Some(true))),
             Err(Rejected { error, value }) => {
                 told(error);

@@ -1,5 +1,3 @@
-//! A memory with hooks at its calls, shared by its clones.
-
 use std::alloc::Layout;
 use std::sync::{Arc, Mutex};
 

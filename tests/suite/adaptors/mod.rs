@@ -1,4 +1,3 @@
-//! Adaptors, and stacks of them, behave like their innermost memory.
 use crate::clean;
 mod facts;
 mod faults;

@@ -254,7 +254,6 @@ impl<V: Visitor> Visitor for Over<'_, V> {
     }
 }
 
-/// Buffers hold the memory's type or `Arc<dyn Memory>`: each type takes a second to compile.
 struct Runs<'a> {
     streams: &'a [Stream; 2],
     count: usize,

@@ -1,5 +1,3 @@
-//! A kernel that writes impossible words to the device's rings.
-
 use ringmem::Error;
 use ringmem::attach::AttachError;
 use ringmem::backend::host::{Fault, Faults, Verb};

@@ -1,5 +1,3 @@
-//! The call log against independent rules.
-
 use std::collections::HashMap;
 
 use ringmem::backend::host::{Call, Fault, Faults, Phase, Verb};

@@ -1,5 +1,3 @@
-//! A kernel played by the test: tiny rings, large messages, wrapping indices, failing calls.
-
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 

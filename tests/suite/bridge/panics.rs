@@ -1,5 +1,3 @@
-//! A user's clock that panics, in a poll and on a pump's thread.
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -129,7 +129,6 @@ unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Slow) }
 }
 
-/// Runs for longer than a kernel without progress may take.
 #[test]
 fn close_waits_for_a_kernel_that_makes_progress() {
     let backend = backend();

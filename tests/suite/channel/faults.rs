@@ -1,5 +1,3 @@
-//! A fault at each call of a channel's life.
-
 use ringmem::error::OperationFault;
 
 use ringmem::backend::host::{Fault, Faults, Verb};
@@ -51,7 +49,6 @@ impl Life {
 
     fn again(&mut self, fact: &str, mut act: impl FnMut(&mut Channel<Echo, Echo>) -> Result<(), Error>) {
         eventually(fact, || match act(&mut self.channel) {
-            // It has announced its exit, but still runs.
             Err(Error::Busy { .. }) => false,
             outcome => self.note(outcome),
         });

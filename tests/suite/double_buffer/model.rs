@@ -1,5 +1,3 @@
-//! Sequences of calls against a queue of numbers.
-
 use std::collections::VecDeque;
 
 use proptest::prelude::*;

@@ -1,6 +1,3 @@
-//! Order of calls by their log: transfers follow the writes of their source, and precede later writes,
-//! resizes and frees of it.
-
 use ringmem::backend::host::{Call, Phase, Verb};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::manager::{BufferConfig, MemoryManager};

@@ -1,4 +1,3 @@
-//! Promises of `backend::host` that `conformance` does not check.
 use crate::clean;
 mod memory;
 #[cfg(target_os = "linux")]

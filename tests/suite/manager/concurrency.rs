@@ -1,5 +1,3 @@
-//! Eight threads on the same buffers while any call may fail.
-
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;

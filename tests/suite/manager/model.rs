@@ -1,5 +1,3 @@
-//! Sequences of operations against a map of `Vec`s, with faults.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

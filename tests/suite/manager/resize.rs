@@ -154,7 +154,6 @@ fn old_and_new_block_both_count_towards_the_limit() {
     assert_eq!(lease.slice(..1000).expect("live").to_vec().expect("a copy"), numbers(0, 1000));
 }
 
-/// Another waiter of the stream may get the error first.
 #[test]
 fn a_failed_queued_resize_keeps_the_old_block() {
     let backend = backend();

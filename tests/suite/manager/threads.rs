@@ -105,7 +105,6 @@ unsafe impl Memory for Halting {
     }
 }
 
-/// One thread is stopped within the memory while it creates, another while it resizes.
 #[test]
 fn a_blocked_allocation_does_not_block_other_buffers() {
     let backend = backend();

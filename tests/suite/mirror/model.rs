@@ -1,5 +1,3 @@
-//! Sequences of calls against two arrays: a read returns the last write of either side.
-
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};

@@ -1,5 +1,3 @@
-//! Every call in every state: the state afterwards, copies, errors, and elements.
-
 use std::sync::Arc;
 
 use ringmem::error::MirrorFault;

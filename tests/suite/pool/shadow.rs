@@ -12,28 +12,12 @@ use ringmem::stream::Stream;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
-    /// In stream order if there is a stream.
-    Take {
-        bytes: u32,
-        on: Option<u8>,
-    },
-    Give {
-        which: u16,
-    },
-    GiveQueued {
-        which: u16,
-        stream: u8,
-    },
-    Trim {
-        kib: u16,
-    },
-    Prewarm {
-        bytes: u16,
-        count: u8,
-    },
-    Synchronize {
-        stream: u8,
-    },
+    Take { bytes: u32, on: Option<u8> },
+    Give { which: u16 },
+    GiveQueued { which: u16, stream: u8 },
+    Trim { kib: u16 },
+    Prewarm { bytes: u16, count: u8 },
+    Synchronize { stream: u8 },
     Check,
 }
 

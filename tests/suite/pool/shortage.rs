@@ -77,7 +77,6 @@ fn a_shortage_below_frees_empty_slabs() {
     let pool = builder(&backend).slab(2 * MIB).patience(Duration::ZERO).build().unwrap();
     let mut blocks: Vec<_> = (0..4).map(|_| give(&pool, 2 * MIB)).collect();
     shortage(Bytes::new(pool.clone(), 4 << 20));
-    // Adjacent, but in two slabs: only the upstream memory can join them.
     blocks.truncate(2);
     assert_eq!(give(&pool, 4 * MIB).len() as u64, 4 * MIB);
     assert_eq!(pool.statistics().memory_frees, 2);

@@ -1,5 +1,3 @@
-//! A failed queued operation invalidates its target, and everything computed from it, until the next write.
-
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::backend::{Backend, Operand};
 use ringmem::image::{Entry, KernelHost};
@@ -139,7 +137,6 @@ fn an_old_operation_does_not_taint_a_reused_block() {
         };
         stream.synchronize().ok();
         let mut bytes = [0; BYTES];
-        // The first read may report the failure of the previous owner, once.
         let read = written.copy_to(&mut bytes).or_else(|_| written.copy_to(&mut bytes));
         read.expect("no operation of this owner failed");
         drop(written);

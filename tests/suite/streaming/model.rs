@@ -1,5 +1,3 @@
-//! Any shape with random failures: continued until complete, the output is right.
-
 use std::io;
 
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};

@@ -10,7 +10,6 @@ use crate::streaming::rig::{build, incremented, noise, streamer};
 
 const CHUNK: u64 = 9000;
 const CHUNKS: u64 = 40;
-/// A stage takes 1 us before the first byte, then 1 ns per byte.
 const STAGE: u64 = 10_000;
 
 fn modelled() -> Clean {

@@ -1,5 +1,3 @@
-//! The count of sleepers, when another process clears it or a closure or waker panics.
-
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::pin;

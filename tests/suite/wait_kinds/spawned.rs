@@ -1,5 +1,3 @@
-//! Owned ends of every ring in spawned tasks, across an `await` of each call.
-
 use std::convert::Infallible;
 use std::future::Future;
 

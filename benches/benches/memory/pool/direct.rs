@@ -1,5 +1,3 @@
-//! Blocks from the pool against pages from the system, committed each time.
-
 use ringmem_benches::{Turn, Workload};
 
 use super::kinds::{Blocks, Direct, Ours, acquire, release};

@@ -100,6 +100,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
         }
+        // From here `len` is small: no overflow.
         let words = frame(len as u64);
         let before_wrap = self.slots.before_wrap(self.index, u64::MAX);
         let skipped = if words > before_wrap { before_wrap } else { 0 };

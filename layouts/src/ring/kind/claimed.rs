@@ -188,6 +188,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
+            // This order shows the compiler the constant 1.
             let rest = (most - 1).min(self.capacity() - 1);
             Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
         } else if self.is_before(word, wanted(index)) {
@@ -208,6 +209,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     pub(in crate::ring) fn len(&self) -> u64 {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
+        // Both indices may move meanwhile.
         let used = tail.wrapping_sub(head);
         if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
     }

@@ -56,6 +56,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
             let index = head.wrapping_add(offset);
             slots.at(index).word.load() == full(index, capacity)
         };
+        // A device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting < capacity && is_full(waiting) {
             waiting += 1;

@@ -24,7 +24,7 @@ calls! {
         Ok(())
     }
 
-    // A driver reads a thread-local word. A stream's own thread has no context bound.
+    // A stream's own thread has no context bound.
     Init fn cuCtxGetCurrent(context: *mut usize) at_once {
         let bound = context::bound().filter(|_| !context.is_null());
         if let Some(device) = bound {

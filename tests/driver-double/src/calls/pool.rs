@@ -115,7 +115,6 @@ calls! {
 
     Context fn cuMemFreeAsync(address: u64, stream: usize) |driver| {
         let Some(block) = driver.space.begins(address, Kind::Ordered) else {
-            // Reports a double free.
             driver.space.resolve(address, 1)?;
             return Err(Code::INVALID_VALUE);
         };
@@ -154,7 +153,6 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         let pool = driver.pools.remove(pool)?;
-        // Its allocations stay until they are freed.
         pool.state().is_destroyed = true;
         pool.keep(&driver.devices[pool.device as usize], 0);
         Ok(())
@@ -198,7 +196,6 @@ calls! {
         let word = unsafe { value.cast::<u64>().read_unaligned() };
         match attribute {
             Attribute::Threshold => state.threshold = word,
-            // High-water marks can only be reset to zero.
             Attribute::ReservedHigh if word == 0 => state.reserved_high = state.reserved,
             Attribute::UsedHigh if word == 0 => state.used_high = state.used,
             _ => return Err(Code::INVALID_VALUE),

@@ -31,7 +31,6 @@ calls! {
     }
 
     Context fn cuStreamCreateWithPriority(stream: *mut usize, flags: u32, _priority: i32) |driver| {
-        // The priority has no effect.
         create(driver, stream, flags)
     }
 

@@ -1,4 +1,4 @@
-//! The tests of the double; each restarts itself in its own process.
+//! The tests of the double.
 
 mod alone;
 mod rig;
