@@ -52,8 +52,10 @@ mod wait_streams;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };
 
+/// A test that waits this long has failed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
+/// Waits until a fact holds.
 #[track_caller]
 pub fn eventually(fact: &str, mut holds: impl FnMut() -> bool) {
     let (begun, mut polls) = (Instant::now(), 0);
