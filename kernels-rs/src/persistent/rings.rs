@@ -38,6 +38,8 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     /// Polls both rings; returns how many messages all lanes take.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
+    /// Lets the handler answer the messages; returns the number that this lane refused.
+    ///
     /// # Safety
     ///
     /// `count` is the last result of [`take`](Self::take), and the messages have not been published.

@@ -268,7 +268,8 @@ impl MessageHeader {
         }
     }
 
-    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload.
+    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload. Only
+    /// [`check`](Self::check) verifies the checksum.
     ///
     /// # Errors
     ///

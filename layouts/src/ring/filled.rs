@@ -24,6 +24,7 @@ macro_rules! filled {
         ///
         /// ```
         #[doc = concat!("use ringmem_layouts::ring::", $module, "::Ring;")]
+        ///
         /// let mut ring = Ring::from([1, 2, 3, 4]);
         /// let ring = &mut ring;
         /// let (mut producer, mut consumer) = ring.split();
@@ -59,6 +60,7 @@ macro_rules! filled {
         ///
         /// ```
         #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
+        ///
         /// let (_, mut consumer) = (0..100).collect::<Boxed<u32>>().into_ends();
         /// assert_eq!((consumer.capacity(), consumer.try_iter().sum::<u32>()), (128, 4950));
         /// ```

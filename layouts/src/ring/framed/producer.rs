@@ -154,6 +154,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// Publishes if `slack` others are pending, or the consumer has run dry.
     #[inline(always)]
     fn settle(&mut self, slack: u64) {
+        // Relaxed: a hint only.
         if self.pending >= slack || self.port.own.consumer.head.load() == self.published {
             self.publish();
         } else {
@@ -162,7 +163,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     }
 }
 
-/// Room for one message, published by `commit` only. Its bytes are initialised, but not zero.
+/// Room for one message, published by `commit` only. Its bytes are initialised, not necessarily zero.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed;

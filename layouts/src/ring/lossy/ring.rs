@@ -101,6 +101,8 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 
+/// The words of a [`Ring`]'s slots.
+///
 /// ```
 /// use ringmem_layouts::ring::lossy::{Inline, Ring, RingIn};
 ///

@@ -149,6 +149,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
         // SAFETY: claimed and not written, by the invariant.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         self.next = self.next.wrapping_add(1);
+        // Relaxed: a hint only.
         if self.next == self.end || self.turns.header.consumer.head.load() == self.published {
             self.publish();
         }

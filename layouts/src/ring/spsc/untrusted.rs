@@ -2,7 +2,8 @@
 //!
 //! 1. Constants and an end's own index are read and checked on attaching only.
 //! 2. The other end's index is read once per operation; beyond the capacity it is [`Corrupt`]. Any bytes are a valid [`RingMessage`].
-//! 3. Payload is copied by relaxed atomic accesses; a reference to it would be undefined behaviour.
+//! 3. Payload is copied by relaxed atomic accesses; a reference to it would be undefined behaviour. The other end may be one of
+//!    [`spsc`](super).
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
@@ -222,6 +223,7 @@ fn before_words<T>(slot: *mut u8) -> usize {
 /// Eight bytes at `place` are mapped for `'a`; `place` is a multiple of 8.
 #[inline(always)]
 unsafe fn word_at<'a>(place: *mut u8) -> &'a AtomicU64 {
+    // Tests run on machines that tolerate misalignment.
     debug_assert!(place.cast::<AtomicU64>().is_aligned());
     // SAFETY: the caller's promise.
     unsafe { AtomicU64::from_ptr(place.cast()) }
