@@ -67,7 +67,7 @@ pub struct ControlBlock<W = u64> {
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device.
     pub error: W,
     /// Messages processed since launch. Device. Lags by at most 128 batches, or a millisecond and the current batch; exact if the kernel is
-    /// idle, paused or has exited without a panic in its epoch.
+    /// idle, paused or has exited, except after a panic or an ended epoch.
     pub processed: W,
     /// Messages of the last batch that are not counted in `processed`. Device.
     pub in_flight: W,
