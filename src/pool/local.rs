@@ -24,7 +24,7 @@ pub(super) const FIRST: u64 = 1;
 const RECENT: usize = 8;
 
 struct Local {
-    /// With the numbers of their pools.
+    /// By the numbers of their pools, ascending.
     caches: Vec<(u64, Arc<Cache>, Weak<dyn Home>)>,
 }
 
@@ -70,14 +70,15 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     let look = |local: &UnsafeCell<Local>| {
         // SAFETY: thread-local, and no other reference exists: no call in here reenters.
         let caches = unsafe { &mut (*local.get()).caches };
-        // Dropped pools.
-        caches.retain(|(_, _, home)| home.strong_count() > 0);
-        match caches.iter().find(|&&(id, ..)| id == pool) {
-            Some((_, cache, _)) => Some(Arc::as_ptr(cache)),
-            None => {
+        match caches.binary_search_by_key(&pool, |&(id, ..)| id) {
+            Ok(at) => Some(Arc::as_ptr(&caches[at].1)),
+            Err(_) => {
                 let cache = home.upgrade()?.admit();
                 let place = Arc::as_ptr(&cache);
-                caches.push((pool, cache, home));
+                // Dropped pools.
+                caches.retain(|(_, _, home)| home.strong_count() > 0);
+                let at = caches.partition_point(|&(id, ..)| id < pool);
+                caches.insert(at, (pool, cache, home));
                 Some(place)
             }
         }

@@ -107,7 +107,9 @@ fn a_finished_thread_leaves_its_blocks_and_counts() {
 fn a_thread_finds_its_cache_in_each_of_forty_pools() {
     let backend = backend(64 * MIB);
     let mut pools: Vec<_> = (0..40).map(|_| builder(&backend).slab(64 * KIB).build().unwrap()).collect();
-    let at: Vec<_> = pools.iter().map(|pool| super::address(&give(pool, KIB))).collect();
+    // The newest first: the caches are sorted by pool.
+    let mut at: Vec<_> = pools.iter().rev().map(|pool| super::address(&give(pool, KIB))).collect();
+    at.reverse();
     for round in 0..3 {
         if round == 1 {
             for pool in &mut pools[..10] {
