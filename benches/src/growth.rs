@@ -2,8 +2,7 @@
 //!
 //! 1. All sizes of a line exist at once, and their turns alternate.
 //! 2. The counts show the growth of the algorithm, without cache misses.
-//! 3. [`grow`] fails if the instructions of a line grow faster than the logarithm of the size, unless the line is declared
-//!    [`linear`](Line::linear).
+//! 3. [`grow`] fails if the instructions of a line grow faster than the logarithm of the size, unless [declared](Line::above_log).
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -28,8 +27,8 @@ pub struct Line {
     pub work: fn(size: u64) -> Work,
     /// Whether its instructions are counted, in sizes of at most [`MOST_COUNTED`].
     pub is_counted: bool,
-    /// Whether its cost is known to be proportional to the size.
-    pub is_linear: bool,
+    /// Why its cost grows faster than the logarithm of the size, if it does.
+    pub reason: Option<&'static str>,
 }
 
 /// The lines of one quantity.
@@ -44,19 +43,19 @@ impl Line {
     /// Creates a line at sizes 1 to `10^last`.
     #[must_use]
     pub fn decades(subject: &'static str, last: u32, work: fn(u64) -> Work) -> Self {
-        Self { subject, sizes: (0..=last).map(|power| 10_u64.pow(power)).collect(), work, is_counted: true, is_linear: false }
+        Self { subject, sizes: (0..=last).map(|power| 10_u64.pow(power)).collect(), work, is_counted: true, reason: None }
     }
 
     /// Creates a line at sizes 1, 2, 4 to `2^last`, without counts.
     #[must_use]
     pub fn doublings(subject: &'static str, last: u32, work: fn(u64) -> Work) -> Self {
-        Self { subject, sizes: (0..=last).map(|power| 1 << power).collect(), work, is_counted: false, is_linear: false }
+        Self { subject, sizes: (0..=last).map(|power| 1 << power).collect(), work, is_counted: false, reason: None }
     }
 
-    /// Declares the cost proportional to the size.
+    /// Declares that the cost grows faster than the logarithm of the size, and why.
     #[must_use]
-    pub fn linear(self) -> Self {
-        Self { is_linear: true, ..self }
+    pub fn above_log(self, reason: &'static str) -> Self {
+        Self { reason: Some(reason), ..self }
     }
 
     /// Omits the counts, of work that uses threads or excludes a part of its time.
@@ -97,7 +96,7 @@ pub fn grow(bench: &str, wanted: &Wanted, quantities: &[Growth]) -> ExitCode {
             print(bench, wanted.json, quantity.name, line, "ns", &times);
             let counts = if line.is_counted { counted([number, place], line, wanted.quick) } else { Vec::new() };
             print(bench, wanted.json, quantity.name, line, "instructions", &counts);
-            if let Some(growth) = growth_above_log(&counts).filter(|_| !line.is_linear) {
+            if let Some(growth) = growth_above_log(&counts).filter(|_| line.reason.is_none()) {
                 eprintln!("{} of {}: {growth}", line.subject, quantity.name);
                 has_failed = true;
             }
@@ -163,7 +162,7 @@ fn print(bench: &str, is_json: bool, quantity: &str, line: &Line, unit: &str, ro
         for (size, [median, low, high]) in figures {
             let object = json!({
                 "bench": bench, "workload": quantity, "subject": line.subject, "unit": unit, "median": median, "low": low, "high": high,
-                "limit": null, "source": "host", "class": "", "size": size, "is_linear": line.is_linear,
+                "limit": null, "source": "host", "class": "", "size": size, "reason": line.reason,
             });
             println!("{object}");
         }

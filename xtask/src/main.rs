@@ -43,6 +43,7 @@ cargo xtask COMMAND
   instructions              counts the instructions of the hot paths; fails where one takes over 2 % more than in benches/instructions.txt
   instructions --bless      rewrites that table
   report [--quick]          runs all benches; keeps the rows in docs/internals/results and writes docs/performance.md, its charts and the README's table
+  report [--quick] BENCH... runs some benches and prints their tables, writes nothing
   report --render           writes these from the newest results, without a run
   report --check            compares them with the newest results, writes nothing
   mutants [AREA]            runs the breaks of tests/breaks: each must fail the test that it names
@@ -71,10 +72,10 @@ fn main() -> ExitCode {
         ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
         ["instructions"] => instructions::check(),
         ["instructions", "--bless"] => instructions::bless(),
-        ["report"] => report::run(false),
-        ["report", "--quick"] => report::run(true),
         ["report", "--render"] => report::render(),
         ["report", "--check"] => report::check(),
+        ["report", "--quick", ref names @ ..] => report::run(true, names),
+        ["report", ref names @ ..] => report::run(false, names),
         ["mutants"] => mutants::run(None, None),
         ["mutants", "--sample"] => mutants::run(None, Some((SAMPLE, seed()))),
         ["mutants", "--sample", seed] => seed.parse().map_err(Into::into).and_then(|seed| mutants::run(None, Some((SAMPLE, seed)))),

@@ -2,9 +2,11 @@
 //!
 //! 1. The rows of a run are one file under docs/internals/results, named by machine and date. The documents show the newest file.
 //! 2. Everything else is computed from that file: `report --check` compares, `report --render` writes without a run.
+//! 3. A bench that fails has no rows. The others are kept, and the documents and the command's error name it.
 
 mod chart;
 mod page;
+mod scale;
 
 use std::fmt::Write;
 use std::fs;
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{Failure, answer, read, root, write};
 
-const BENCHES: [&str; 6] = ["rings", "messages", "memory", "manager", "movement", "instructions"];
+const BENCHES: [&str; 7] = ["rings", "messages", "memory", "manager", "movement", "scale", "instructions"];
 
 /// The README's table stands between these lines.
 const MARKS: [&str; 2] = ["<!-- figures of `cargo xtask report` -->", "<!-- end of figures -->"];
@@ -32,6 +34,10 @@ pub struct Row {
     pub low: f64,
     pub high: f64,
     pub limit: Option<f64>,
+    /// The number of objects, of rows about growth.
+    pub size: Option<u64>,
+    /// Why the cost grows faster than the logarithm of the size.
+    pub reason: Option<String>,
 }
 
 impl Row {
@@ -50,6 +56,8 @@ impl Row {
             low: value["low"].as_f64().unwrap_or(median),
             high: value["high"].as_f64().unwrap_or(median),
             limit: value["limit"].as_f64(),
+            size: value["size"].as_u64(),
+            reason: value["reason"].as_str().map(str::to_owned),
         }))
     }
 
@@ -70,6 +78,8 @@ pub struct Results {
     pub compiler: String,
     pub revision: String,
     pub is_quick: bool,
+    /// The benches that failed, each with its exit status.
+    pub failed: Vec<String>,
     pub rows: Vec<Row>,
 }
 
@@ -85,6 +95,7 @@ impl Results {
             compiler: field("compiler")?,
             revision: field("revision")?,
             is_quick: value["quick"].as_bool().ok_or("no quick")?,
+            failed: value["failed"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect(),
             rows: rows.iter().filter_map(|row| Row::of(row).transpose()).collect::<Result<_, _>>()?,
         })
     }
@@ -103,23 +114,17 @@ impl Results {
     }
 }
 
-pub fn run(is_quick: bool) -> Result<(), Failure> {
-    let mut lines = Vec::new();
-    for bench in BENCHES {
+/// Runs the benches and writes everything; prints only the tables of `names`, if there are any.
+pub fn run(is_quick: bool, names: &[&str]) -> Result<(), Failure> {
+    if let Some(unknown) = names.iter().find(|name| !BENCHES.contains(name)) {
+        return Err(format!("no bench {unknown}: the benches are {}", BENCHES.join(", ")).into());
+    }
+    let (mut lines, mut failed) = (Vec::new(), Vec::new());
+    for bench in BENCHES.iter().filter(|bench| names.is_empty() || names.contains(bench)) {
         eprintln!("bench {bench}");
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["bench", "--quiet", "--package", "ringmem-benches", "--bench", bench, "--", "--json"]).current_dir(root());
-        if is_quick {
-            command.arg("--quick");
-        }
-        let output = command.stderr(Stdio::inherit()).output()?;
-        if !output.status.success() {
-            return Err(format!("bench {bench}: {}", output.status).into());
-        }
-        for line in String::from_utf8(output.stdout)?.lines() {
-            let row: Value = serde_json::from_str(line).map_err(|error| format!("bench {bench}: {error}: {line}"))?;
-            Row::of(&row)?;
-            lines.push(row);
+        match rows_of(bench, is_quick) {
+            Ok(rows) => lines.extend(rows),
+            Err(error) => failed.push(format!("{bench}: {error}")),
         }
     }
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -127,11 +132,53 @@ pub fn run(is_quick: bool) -> Result<(), Failure> {
     let date = answer(Path::new("date"), &["-u", "+%F"])?;
     let head = json!({
         "machine": machine, "cores": std::thread::available_parallelism()?.get(), "date": date.trim(), "quick": is_quick,
-        "compiler": answer(Path::new("rustc"), &["--version"])?.trim(),
+        "compiler": answer(Path::new("rustc"), &["--version"])?.trim(), "failed": failed,
         "revision": answer(Path::new("git"), &["rev-parse", "--short=12", "HEAD"])?.trim(),
     });
-    write(&folder().join(file_name(machine, date.trim())), &document(&head, &lines))?;
-    render()
+    let text = document(&head, &lines);
+    let results = Results::parse(&text)?;
+    let mut errors: Vec<String> = failed.iter().map(|bench| format!("bench {bench}")).collect();
+    if names.is_empty() {
+        println!("{}", page::summary(&results));
+        match documents(&results) {
+            Ok(documents) => {
+                write(&folder().join(file_name(machine, date.trim())), &text)?;
+                write_all(documents)?;
+            }
+            Err(error) => {
+                let path = root().join("target/report.json");
+                write(&path, &text)?;
+                errors.push(format!("{error}: the rows are in {}, nothing else was written", path.display()));
+            }
+        }
+    } else {
+        println!("{}", page::page(&results, names));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
+}
+
+fn rows_of(bench: &str, is_quick: bool) -> Result<Vec<Value>, Failure> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(["bench", "--quiet", "--package", "ringmem-benches", "--bench", bench, "--", "--json"]).current_dir(root());
+    if is_quick {
+        command.arg("--quick");
+    }
+    let output = command.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(output.status.to_string().into());
+    }
+    rows(&String::from_utf8(output.stdout)?)
+}
+
+/// Parses the output of a bench.
+fn rows(output: &str) -> Result<Vec<Value>, Failure> {
+    let row = |line: &str| {
+        let row: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
+        Row::of(&row)?;
+        Ok::<_, Failure>(row)
+    };
+    let rows = output.lines().map(row).collect::<Result<Vec<_>, _>>()?;
+    if rows.is_empty() { Err("no rows".into()) } else { Ok(rows) }
 }
 
 fn document(head: &Value, rows: &[Value]) -> String {
@@ -160,16 +207,16 @@ fn newest() -> Result<Results, Failure> {
     Results::parse(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-fn documents() -> Result<Vec<(PathBuf, String)>, Failure> {
-    let results = newest()?;
-    let mut documents = vec![(root().join("docs/performance.md"), page::page(&results, &BENCHES))];
+fn documents(results: &Results) -> Result<Vec<(PathBuf, String)>, Failure> {
+    let mut documents = vec![(root().join("docs/performance.md"), page::page(results, &BENCHES))];
     for bench in BENCHES {
-        if let Some(chart) = chart::ratios(&results, bench) {
+        if let Some(chart) = chart::ratios(results, bench) {
             documents.push((root().join(format!("docs/performance/{bench}.svg")), chart));
         }
     }
+    documents.extend(scale::charts(results).into_iter().map(|(name, chart)| (root().join(format!("docs/performance/{name}.svg")), chart)));
     let readme = root().join("README.md");
-    let text = between_marks(&read(&readme)?, &page::readme(&results)?)?;
+    let text = between_marks(&read(&readme)?, &page::readme(results)?)?;
     documents.push((readme, text));
     Ok(documents)
 }
@@ -182,15 +229,16 @@ fn between_marks(text: &str, table: &str) -> Result<String, Failure> {
 }
 
 pub fn render() -> Result<(), Failure> {
+    write_all(documents(&newest()?)?)
+}
+
+fn write_all(documents: Vec<(PathBuf, String)>) -> Result<(), Failure> {
     fs::create_dir_all(root().join("docs/performance"))?;
-    for (path, text) in documents()? {
-        write(&path, &text)?;
-    }
-    Ok(())
+    documents.iter().try_for_each(|(path, text)| write(path, text))
 }
 
 pub fn check() -> Result<(), Failure> {
-    for (path, text) in documents()? {
+    for (path, text) in documents(&newest()?)? {
         if read(&path)? != text {
             return Err(format!("{} is not what cargo xtask report --render writes", path.display()).into());
         }
@@ -215,6 +263,19 @@ mod tests {
         assert_eq!((results.rows.len(), results.rows[0].median, results.is_quick), (1, 1.5, true));
         assert!(Results::parse(&document(&head, &[])).expect("no rows").rows.is_empty());
         assert!(Results::parse("{}").is_err());
+        let head = json!({ "machine": "M", "cores": 2, "date": "2026-01-02", "quick": true, "compiler": "c", "revision": "r", "failed": ["b: 1"] });
+        assert_eq!(Results::parse(&document(&head, &[])).expect("no rows").failed, ["b: 1"]);
+    }
+
+    #[test]
+    fn output_without_rows_or_with_other_lines_is_an_error() {
+        let row = r#"{"bench":"b","workload":"w","subject":"s","unit":"ns","median":1,"source":"host","class":"","size":10,"reason":"r"}"#;
+        assert_eq!(rows(&format!("{row}\n{row}\n")).expect("rows").len(), 2);
+        for wrong in ["", "running\n", "{\"bench\":\"b\",\"median\":1}\n"] {
+            assert!(rows(wrong).is_err(), "{wrong}");
+        }
+        let row = Row::of(&serde_json::from_str(row).expect("JSON")).expect("a row").expect("observed");
+        assert_eq!((row.size, row.reason.as_deref()), (Some(10), Some("r")));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::each;
 
 type Numbers = Arc<Addresses>;
 
-const KIB: usize = 1 << 10;
+pub const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 const SLAB: u64 = 12 * MIB;
 /// More than a thread's cache holds, so that blocks pass through the shared heap.
@@ -25,15 +25,15 @@ fn layout(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, 256).expect("a layout")
 }
 
-fn pool(is_exact: bool, slab: u64) -> Pool<Numbers> {
+pub fn pool(is_exact: bool, slab: u64) -> Pool<Numbers> {
     Pool::builder(Addresses::new()).limit(1 << 42).slab(slab).exact(is_exact).build().expect("a pool")
 }
 
-fn alloc(memory: &impl Memory, bytes: usize) -> Block {
+pub fn alloc(memory: &impl Memory, bytes: usize) -> Block {
     memory.alloc(layout(bytes), None).expect("room")
 }
 
-fn free(memory: &impl Memory, block: &Block) {
+pub fn free(memory: &impl Memory, block: &Block) {
     // SAFETY: of this memory, freed once, unused.
     unsafe { memory.free(block, &Uses::NONE) }.expect("ours");
 }
@@ -70,7 +70,7 @@ fn exact(live: u64) -> Work {
 }
 
 /// The system's clock fails under valgrind.
-fn tracker() -> Tracked<Pool<Numbers>> {
+pub fn tracker() -> Tracked<Pool<Numbers>> {
     Tracked::with_clock(pool(false, 32 * MIB), || 0)
 }
 
@@ -214,17 +214,16 @@ pub fn quantities() -> Vec<Growth> {
                 Line::decades("ringmem Pool", 6, pooled),
                 Line::decades("ringmem Pool, exact", 6, exact),
                 Line::decades("ringmem Pool, exact, holes", 6, exact_holes),
-                // First fit visits the free parts of a batch.
-                Line::decades("ringmem Arena", 6, arena_alike).linear(),
-                Line::decades("ringmem Arena, holes", 6, arena_holes).linear(),
+                Line::decades("ringmem Arena", 6, arena_alike).above_log("first fit visits free parts"),
+                Line::decades("ringmem Arena, holes", 6, arena_holes).above_log("first fit visits free parts"),
             ],
         },
         Growth {
             name: "slabs",
             lines: vec![
                 Line::decades("ringmem Pool, block", 5, in_slabs),
-                Line::decades("ringmem Pool, added slab", 5, added).timed_only().linear(),
-                Line::decades("ringmem Pool, trim", 5, trimmed).linear(),
+                Line::decades("ringmem Pool, added slab", 5, added).timed_only().above_log("searches for a free number"),
+                Line::decades("ringmem Pool, trim", 5, trimmed).above_log("visits all slabs"),
             ],
         },
         Growth {
@@ -239,7 +238,7 @@ pub fn quantities() -> Vec<Growth> {
                 Line::decades("ringmem Registry, one buffer", 6, another),
                 Line::decades("ringmem Manager, find", 5, found),
                 Line::decades("ringmem Manager, create", 5, created),
-                Line::decades("ringmem Manager, free leased", 4, freed_under_a_lease).linear(),
+                Line::decades("ringmem Manager, free leased", 4, freed_under_a_lease).above_log("visits all names"),
             ],
         },
     ]

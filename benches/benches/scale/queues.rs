@@ -1,13 +1,16 @@
 use std::hint::black_box;
 
 use ringmem::backend::host::HostBackend;
-use ringmem::memory::{Buffer, Device};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Memory, Pinned};
+use ringmem::peer::Peers;
+use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 use ringmem::wait;
 use ringmem_benches::{Growth, Line, Random, Work, job, team};
 use ringmem_layouts::ring::{mpmc, spsc};
 
 use crate::each;
+use crate::memory::{KIB, alloc, free, pool, tracker};
 
 fn round_robin(rings: u64) -> Work {
     let mut ends: Vec<_> = (0..rings).map(|_| spsc::bounded::<u64>(8)).collect();
@@ -78,11 +81,44 @@ fn queued(count: u64) -> Work {
     })
 }
 
+/// As many devices as the host backend has at most.
+fn devices(count: u64) -> std::sync::Arc<HostBackend> {
+    HostBackend::builder().devices(count as u32).device_memory(4 << 20).build().expect("a backend")
+}
+
+fn pools_of_devices(count: u64) -> Work {
+    let (backend, mut random) = (devices(count), Random(7));
+    let of_device = |device| Pool::builder(Device::new(&backend, device)).slab(1 << 20).build().expect("a pool");
+    let pools: Vec<_> = (0..count as u32).map(of_device).collect();
+    // The first block adds a slab.
+    pools.iter().for_each(|pool| free(pool, &alloc(pool, 4 * KIB)));
+    each(move || {
+        let pool = &pools[random.index(&pools)];
+        let block = alloc(pool, 4 * KIB);
+        free(pool, &block);
+    })
+}
+
+fn copied_between_devices(count: u64) -> Work {
+    let (backend, mut random) = (devices(count), Random(7));
+    let peers = Peers::new(Pinned::new(&backend, 0)).expect("threads");
+    let of_device = |device| GpuBuffer::<u8>::new(Device::new(&backend, device), 64).expect("room");
+    let mut buffers: Vec<_> = (1..count as u32).map(of_device).collect();
+    let source = of_device(0);
+    each(move || {
+        let at = random.index(&buffers);
+        peers.copy(&source, &mut buffers[at]).expect("no fault");
+    })
+}
+
+/// Operations of a thread, at least: starting more threads than cores takes milliseconds.
+const SHARE: u64 = 1 << 15;
+
 fn threads(count: u64, of_one: impl Fn(u64) + Sync + 'static) -> Work {
     Box::new(move |times| {
-        let share = times.div_ceil(count);
+        let share = times.div_ceil(count).max(SHARE);
         let work = &of_one;
-        team(share * count, (0..count).map(|_| (None, job(move || work(share)))).collect())
+        team(share * count, (0..count).map(|number| (Some(number as usize % 2), job(move || work(share)))).collect())
     })
 }
 
@@ -102,13 +138,48 @@ fn one_ring_of(count: u64) -> Work {
     })
 }
 
+/// Each thread allocates and frees one block at a time.
+fn threads_of(memory: impl Memory + 'static, count: u64) -> Work {
+    threads(count, move |times| {
+        for _ in 0..times {
+            let block = alloc(&memory, black_box(4 * KIB));
+            free(&memory, &block);
+        }
+    })
+}
+
+/// More blocks at once than a thread's cache holds.
+fn threads_of_central_pool(count: u64) -> Work {
+    const HELD: u64 = 128;
+    let pool = pool(false, 32 << 20);
+    threads(count, move |times| {
+        let mut blocks = Vec::with_capacity(HELD as usize);
+        for _ in 0..times.div_ceil(HELD) {
+            blocks.extend((0..HELD).map(|_| alloc(&pool, 4 * KIB)));
+            blocks.drain(..).for_each(|block| free(&pool, &block));
+        }
+    })
+}
+
+fn threads_of_pool(count: u64) -> Work {
+    threads_of(pool(false, 32 << 20), count)
+}
+
+fn threads_of_exact_pool(count: u64) -> Work {
+    threads_of(pool(true, 32 << 20), count)
+}
+
+fn threads_of_tracker(count: u64) -> Work {
+    threads_of(tracker(), count)
+}
+
 pub fn quantities() -> Vec<Growth> {
     vec![
         Growth {
             name: "rings",
             lines: vec![
                 Line::decades("ringmem spsc, round robin", 4, round_robin),
-                Line::decades("ringmem wait::select", 4, selected).linear(),
+                Line::decades("ringmem wait::select", 4, selected).above_log("visits all rings"),
             ],
         },
         Growth { name: "indexes", lines: vec![indexes("ringmem spsc", spsc_at), indexes("ringmem mpmc", mpmc_at)] },
@@ -119,6 +190,22 @@ pub fn quantities() -> Vec<Growth> {
                 Line::decades("ringmem fill and wait", 3, queued).timed_only(),
             ],
         },
-        Growth { name: "threads", lines: vec![Line::doublings("ringmem mpmc, push and pop", 6, one_ring_of)] },
+        Growth {
+            name: "devices",
+            lines: vec![
+                Line::doublings("ringmem Pool, one each", 6, pools_of_devices),
+                Line { sizes: vec![2, 4, 8, 16, 32, 64], ..Line::doublings("ringmem Peers, copy", 6, copied_between_devices) },
+            ],
+        },
+        Growth {
+            name: "threads",
+            lines: vec![
+                Line::doublings("ringmem Pool", 6, threads_of_pool),
+                Line::doublings("ringmem Pool, 128 blocks", 6, threads_of_central_pool),
+                Line::doublings("ringmem Pool, exact", 6, threads_of_exact_pool),
+                Line::doublings("ringmem Tracked", 6, threads_of_tracker),
+                Line::doublings("ringmem mpmc, push and pop", 6, one_ring_of),
+            ],
+        },
     ]
 }

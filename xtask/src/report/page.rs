@@ -1,6 +1,6 @@
 use std::fmt::Write;
 
-use super::{Results, Row};
+use super::{Results, Row, scale};
 use crate::Failure;
 
 /// Two timings within this factor are level.
@@ -39,52 +39,101 @@ pub fn readme(results: &Results) -> Result<String, Failure> {
     Ok(text)
 }
 
-pub fn page(results: &Results, benches: &[&str]) -> String {
-    let Results { machine, cores, date, compiler, revision, is_quick, .. } = results;
+/// Returns the machine, the distance of its cores, and the spread of the figures.
+pub fn summary(results: &Results) -> String {
+    let Results { machine, cores, date, compiler, revision, is_quick, failed, .. } = results;
     let command = if *is_quick { "cargo xtask report --quick" } else { "cargo xtask report" };
+    let of_class = |class: &str| results.rows.iter().filter(|row| row.class == class).count();
     let mut text = format!(
-        "# Performance\n\n\
-         Written by `{command}` on {date}: {machine}, {cores} cores, {compiler}, commit {revision}. No figure is from a GPU.\n\n\
-         A figure is the median of turns that alternate with the competitors' in one process. `ratio` is ours over the fastest competitor's: below 1 is faster, and\n\
-         within 1.15 either way is level. `limit` is the cost of the machine without the measured code. `near` and `far` are two cores that share a cache or do\n\
-         not; a class that the machine did not show has no rows. `model` marks virtual time of the link model, `double` the test double of the driver.\n\n"
+        "`{command}`, {date}: {machine}, {cores} cores, near in {} rows, far in {}; {compiler}, commit {revision}.",
+        of_class("near"),
+        of_class("far")
     );
-    let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(|row| row.is_ours()).map(|row| (row, results.best(row))).collect();
+    let mut benches: Vec<&str> = results.rows.iter().map(|row| row.bench.as_str()).collect();
+    benches.dedup();
+    let spreads: Vec<String> = benches
+        .into_iter()
+        .filter_map(|bench| {
+            let of_bench = results.rows.iter().filter(|row| row.bench == bench && row.median > 0.0 && row.low < row.high);
+            let mut spreads: Vec<f64> = of_bench.map(|row| (row.high - row.low) / row.median).collect();
+            spreads.sort_by(f64::total_cmp);
+            Some(format!("{bench} {:.0} %", 100.0 * spreads.get(spreads.len() / 2)?))
+        })
+        .collect();
+    if !spreads.is_empty() {
+        let _ = write!(text, " Median spread, highest minus lowest turn: {}.", spreads.join(", "));
+    }
+    if !failed.is_empty() {
+        let _ = write!(text, " **Failed: {}.**", failed.join("; "));
+    }
+    text
+}
+
+pub fn page(results: &Results, benches: &[&str]) -> String {
+    let mut text = format!(
+        "# Performance\n\n{}\n\n\
+         A figure is the median (lowest..highest) of turns that alternate with the competitors' in one process: nanoseconds or instructions, unless stated. `ratio`\n\
+         is ours over the fastest competitor's: below 1 is faster, within 1.15 either way is level. `limit` is the cost of the machine without the measured code.\n\
+         Rows of two cores are from near cores, which share a cache, unless marked `far`. `model` marks virtual time of the link model, `double` the test double\n\
+         of the driver. No figure is from a GPU. A section's command is `cargo bench -p ringmem-benches --bench SECTION`.\n\n",
+        summary(results)
+    );
+    let is_compared = |row: &&Row| row.is_ours() && row.size.is_none();
+    let ours: Vec<(&Row, Option<&Row>)> = results.rows.iter().filter(is_compared).map(|row| (row, results.best(row))).collect();
     let ratio = |(row, best): &(&Row, Option<&Row>)| best.map(|best| row.median / best.median);
     let losses = ours.iter().filter(|pair| ratio(pair).is_some_and(|ratio| ratio > LEVEL)).count();
     let compared = ours.iter().filter(|pair| ratio(pair).is_some()).count();
     let _ = writeln!(text, "{losses} of {compared} rows are slower than the best competitor. They are first in each table.");
     for bench in benches {
         let mut of_bench: Vec<_> = ours.iter().copied().filter(|(row, _)| row.bench == *bench).collect();
-        if of_bench.is_empty() {
+        let is_growth = results.rows.iter().any(|row| row.bench == *bench && row.size.is_some());
+        if of_bench.is_empty() && !is_growth {
+            continue;
+        }
+        let _ = write!(text, "\n## {bench}\n\n");
+        if is_growth {
+            scale::section(&mut text, results);
             continue;
         }
         of_bench.sort_by(|a, b| ratio(b).unwrap_or(0.0).total_cmp(&ratio(a).unwrap_or(0.0)));
-        let _ = write!(text, "\n## {bench}\n\n`cargo bench -p ringmem-benches --bench {bench}`\n\n");
         if of_bench.iter().any(|pair| ratio(pair).is_some()) {
             let _ = write!(text, "![Ratios of {bench}](performance/{bench}.svg)\n\n");
         }
-        table(&mut text, of_bench.into_iter());
+        table(&mut text, &of_bench);
     }
     text
 }
 
-fn table<'a>(text: &mut String, rows: impl Iterator<Item = (&'a Row, Option<&'a Row>)>) {
-    text.push_str("| workload | ours | class | median (range) | best competitor | ratio | limit |\n|---|---|---|---:|---|---:|---:|\n");
-    for (row, best) in rows {
+fn table(text: &mut String, rows: &[(&Row, Option<&Row>)]) {
+    let has_limits = rows.iter().any(|(row, _)| row.limit.is_some());
+    let [head, line] = if has_limits { [" limit |", "---:|"] } else { [""; 2] };
+    let _ = writeln!(text, "| workload | ours | median (range) | best competitor | ratio |{head}\n|---|---|---:|---|---:|{line}");
+    for &(row, best) in rows {
         let Row { workload, subject, class, unit, source, .. } = row;
-        let class = match source.as_str() {
-            "link-model" => "model",
-            "driver double" => "double",
-            _ => class,
+        let mark = match (source.as_str(), class.as_str()) {
+            ("link-model", _) => " model",
+            ("driver double", _) => " double",
+            (_, "far") => " far",
+            _ => "",
         };
+        let name = subject.trim_start_matches("ringmem").trim_start_matches([',', ' ']);
+        let name = if name.is_empty() { "ringmem" } else { name };
         let rival = best.map_or_else(String::new, |best| format!("{} {}", best.subject, number(best.median)));
         let ratio = best.map_or_else(String::new, |best| format!("{:.2}", row.median / best.median));
-        let limit = row.limit.map_or_else(String::new, number);
+        let limit = if has_limits { format!(" {} |", row.limit.map_or_else(String::new, number)) } else { String::new() };
         let [median, low, high] = [row.median, row.low, row.high].map(number);
         let spread = if low == high { String::new() } else { format!(" ({low}..{high})") };
-        let _ = writeln!(text, "| {workload} | {subject} | {class} | {median}{spread} {unit} | {rival} | {ratio} | {limit} |");
+        let _ = writeln!(text, "| {workload}{mark} | {name} | {median}{spread}{} | {rival} | {ratio} |{limit}", stated(unit));
     }
+}
+
+/// Returns a unit that the text above the tables does not imply.
+fn stated(unit: &str) -> String {
+    let is_implied = match unit.split_once('/') {
+        Some(("ns" | "instructions", each)) => each.chars().all(|c| c.is_ascii_lowercase()),
+        _ => unit.is_empty(),
+    };
+    if is_implied { String::new() } else { format!(" {unit}") }
 }
 
 pub fn number(value: f64) -> String {
@@ -127,8 +176,27 @@ mod tests {
         let text = page(&Results { rows, ..Results::default() }, &["rings"]);
         assert!(text.contains("1 of 2 rows are slower"), "{text}");
         let found: Vec<&str> = text.lines().filter(|line| line.contains("| ringmem |")).collect();
-        assert_eq!(found[0], "| worst | ringmem | near | 3.00  | gil 1.00 | 3.00 |  |");
+        assert_eq!(found[0], "| worst | ringmem | 3.00 | gil 1.00 | 3.00 |");
         assert!(found[1].starts_with("| level") && found[2].starts_with("| alone"), "{found:?}");
+    }
+
+    #[test]
+    fn the_summary_has_machine_distance_spread_and_failures() {
+        let near = |low, high| Row { low, high, ..row("rings", "w", "ringmem", 2.0) };
+        let rows = vec![near(1.9, 2.1), near(1.0, 3.0), near(1.5, 2.5), Row { class: "far".into(), ..row("memory", "w", "gil", 1.0) }];
+        let results = Results { machine: "M".into(), cores: 2, rows, failed: vec!["scale: exit status: 1".into()], ..Results::default() };
+        let text = summary(&results);
+        for part in [": M, 2 cores, near in 3 rows, far in 1;", "lowest turn: rings 50 %.", "**Failed: scale: exit status: 1.**"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn only_unusual_units_are_stated() {
+        assert_eq!(
+            ["ns/message", "instructions/block", "ns/100 blocks", "bytes/element"].map(stated),
+            ["", "", " ns/100 blocks", " bytes/element"]
+        );
     }
 
     #[test]
