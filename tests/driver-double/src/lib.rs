@@ -127,31 +127,40 @@ pub const NAME: &str = "ringmem driver double, not a GPU";
 /// The error of the linker or the file system.
 pub fn library() -> Result<&'static Path, &'static io::Error> {
     static LIBRARY: std::sync::OnceLock<io::Result<PathBuf>> = std::sync::OnceLock::new();
-    LIBRARY.get_or_init(link).as_deref()
+    let exports = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/exports.map"));
+    LIBRARY.get_or_init(|| link("ringmem_driver_double", "libcuda.so", exports)).as_deref()
 }
 
-fn link() -> io::Result<PathBuf> {
+/// Links a shared library from the archive of a double, which is built next to this program; returns its path.
+///
+/// # Errors
+///
+/// As [`library`].
+pub fn link(package: &str, name: &str, exports: &Path) -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let built = program.parent().unwrap_or(Path::new("."));
     let changed = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     let newest = fs::read_dir(built)?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "a"))
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libringmem_driver_double-")))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("lib{package}-"))))
         .max_by_key(|path| changed(path));
     let archive =
-        newest.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no archive of the double in {}", built.display())))?;
+        newest.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no archive of {package} in {}", built.display())))?;
     let folder = built.with_file_name("driver-double");
     fs::create_dir_all(&folder)?;
-    let library = folder.join("libringmem_driver_double.so");
+    // A program that opens the library twice would get two copies, if another test replaced it between.
+    let lock = fs::File::create(folder.join(format!("{package}.lock")))?;
+    lock.lock()?;
+    let library = folder.join(format!("lib{package}.so"));
     if changed(&library) > changed(&archive) {
         return Ok(library);
     }
-    // Concurrent tests link it too.
-    let own = folder.join(format!("{}.so", std::process::id()));
-    let script = concat!("-Wl,--version-script=", env!("CARGO_MANIFEST_DIR"), "/exports.map");
+    let own = folder.join(format!("{package}.new"));
+    let script = format!("-Wl,--version-script={}", exports.display());
+    let soname = format!("-Wl,-soname,{name}");
     let mut linker = Command::new("cc");
-    linker.args(["-shared", "-Wl,-soname,libcuda.so", "-Wl,--gc-sections", script, "-Wl,--whole-archive"]).arg(archive);
+    linker.args(["-shared", &soname, "-Wl,--gc-sections", &script, "-Wl,--whole-archive"]).arg(archive);
     let output = linker.args(["-Wl,--no-whole-archive", "-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"]).arg(&own).output()?;
     if !output.status.success() {
         return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
