@@ -46,7 +46,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size, count, alignment or length that can never succeed.
+    /// A size, count, length, rank or other number that can never succeed.
     #[error("{}", Bounds { what, asked, least, most })]
     Size {
         /// Quantity, with its unit.
@@ -140,10 +140,10 @@ pub enum Error {
         /// Resource in use, and its user.
         what: &'static str,
     },
-    /// The stream or reader has ended.
+    /// The stream, reader or communicator has ended.
     #[error("the {what} is closed")]
     Closed {
-        /// Closed object: `stream`, `reader`.
+        /// Closed object: `stream`, `reader`, `communicator`.
         what: &'static str,
     },
     /// A mirrored buffer's copies do not allow the call.
@@ -316,6 +316,24 @@ pub enum Error {
         tried: &'static [&'static str],
         /// Loader's error for the last name.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// NCCL's library cannot be loaded, or lacks a function.
+    #[error("no NCCL: none of {tried:?} can be used; install NCCL 2.7 or later, or add its folder to LD_LIBRARY_PATH")]
+    NoNccl {
+        /// Names that were tried.
+        tried: &'static [&'static str],
+        /// Loader's error for the last name.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An error of NCCL.
+    #[error("{call}: {name} ({code}); NCCL prints the cause with NCCL_DEBUG=WARN")]
+    Nccl {
+        /// Failed call; `ncclCommGetAsyncError` for an asynchronous error.
+        call: &'static str,
+        /// Error's number.
+        code: u32,
+        /// Error's name.
+        name: &'static str,
     },
     /// An error of a CUDA driver.
     #[error("{call}: {name} ({code}){}", Log(log))]

@@ -147,7 +147,7 @@ impl Stream {
         Ok(ticket)
     }
 
-    fn come_after(&self, uses: &Uses) -> Result<()> {
+    pub(crate) fn come_after(&self, uses: &Uses) -> Result<()> {
         let Shared { backend, id, .. } = &*self.shared;
         // The backend may use another clock, so complete tickets count too.
         uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))

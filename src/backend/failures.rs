@@ -17,9 +17,10 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// `number` is above all others.
+    /// The number is new.
     pub fn add(&mut self, number: u64, error: Error) {
-        self.untold.push((number, error));
+        let behind = self.untold.partition_point(|&(failed, _)| failed < number);
+        self.untold.insert(behind, (number, error));
     }
 
     /// The range's others count as reported.
@@ -95,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn unreported_failures_count_as_failed() {
-        let failures = failed([4, 6]);
+    fn unreported_failures_count_as_failed_in_any_order() {
+        let failures = failed([6, 4]);
         assert!((0..9).filter(|&number| failures.have(number)).eq([4, 6]));
     }
 

@@ -39,7 +39,7 @@ pub struct Pending<T: Queued> {
 }
 
 impl<T: Queued> Pending<T> {
-    pub(super) fn new(mut value: T, ticket: Option<Ticket>, stream: Stream) -> Self {
+    pub(crate) fn new(mut value: T, ticket: Option<Ticket>, stream: Stream) -> Self {
         if let Some(ticket) = ticket {
             value.used(ticket);
         }

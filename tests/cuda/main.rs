@@ -10,6 +10,8 @@ mod interop;
 mod launches;
 mod memory;
 mod missing_functions;
+#[cfg(feature = "nccl")]
+mod nccl;
 mod peers;
 mod preallocation;
 mod resident;

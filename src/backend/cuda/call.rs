@@ -25,12 +25,12 @@ pub fn check(call: &'static str, said: CUresult) -> Result<()> {
 macro_rules! functions {
     (
         must have { $(fn $must:ident($($must_argument:ident: $must_type:ty),* $(,)?);)+ }
-        may lack { $(fn $may:ident($($may_argument:ident: $may_type:ty),* $(,)?);)+ }
+        may lack { $(fn $may:ident($($may_argument:ident: $may_type:ty),* $(,)?);)* }
     ) => {
         #[allow(non_snake_case)]
         pub(super) struct Calls {
             $($must: unsafe extern "C" fn($($must_type),*) -> u32,)+
-            $(pub $may: Option<unsafe extern "C" fn($($may_type),*) -> u32>,)+
+            $(pub $may: Option<unsafe extern "C" fn($($may_type),*) -> u32>,)*
         }
 
         #[allow(non_snake_case, clippy::too_many_arguments)]
@@ -40,14 +40,14 @@ macro_rules! functions {
                     // SAFETY: the documented signature; the library is never unloaded.
                     $($must: *unsafe { library.get(concat!(stringify!($must), "\0").as_bytes()) }?,)+
                     // SAFETY: as above.
-                    $($may: unsafe { library.get(concat!(stringify!($may), "\0").as_bytes()) }.ok().map(|function| *function),)+
+                    $($may: unsafe { library.get(concat!(stringify!($may), "\0").as_bytes()) }.ok().map(|function| *function),)*
                 })
             }
 
             $(
                 /// # Safety
                 ///
-                /// See the driver's documentation.
+                /// See the function's documentation.
                 pub unsafe fn $must(&self, $($must_argument: $must_type),*) -> Result<()> {
                     process::admits(stringify!($must))?;
                     // SAFETY: the caller's promise.
@@ -57,7 +57,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// See the driver's documentation.
+                /// See the function's documentation.
                 pub unsafe fn $may(&self, $($may_argument: $may_type),*) -> Result<()> {
                     process::admits(stringify!($may))?;
                     let Some(function) = self.$may else {
@@ -66,10 +66,13 @@ macro_rules! functions {
                     // SAFETY: the caller's promise.
                     checked(stringify!($may), unsafe { function($($may_argument),*) })
                 }
-            )+
+            )*
         }
     };
 }
+
+#[cfg(feature = "nccl")]
+pub(super) use functions;
 
 /// `CUmemPoolProps`: releases name reserved bytes; the size stays.
 #[repr(C)]

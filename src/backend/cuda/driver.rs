@@ -149,11 +149,7 @@ fn calls() -> Result<&'static Calls> {
     if let Some(calls) = CALLS.get() {
         return Ok(calls);
     }
-    // The loader's text is the source's source.
-    let missing = |error: libloading::Error| {
-        let source = error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-        Error::NoDriver { tried: NAMES, source: source.into() }
-    };
+    let missing = |error| Error::NoDriver { tried: NAMES, source: text(&error).into() };
     let library = match LIBRARY.get() {
         Some(library) => library,
         // Never closed: cudarc opens the same library.
@@ -164,6 +160,11 @@ fn calls() -> Result<&'static Calls> {
     };
     let found = Calls::of(library).map_err(missing)?;
     Ok(CALLS.get_or_init(|| found))
+}
+
+/// The loader's text is the source's source.
+pub(super) fn text(error: &libloading::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 fn open() -> core::result::Result<Library, libloading::Error> {

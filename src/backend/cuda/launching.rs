@@ -4,7 +4,7 @@
 //! once: every fast launch is then queued.
 
 use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Shared;
@@ -16,9 +16,15 @@ pub(super) struct Launching {
     lock: RwLock<()>,
     /// Persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
+    /// Calls of other libraries that may launch kernels.
+    foreign: AtomicUsize,
 }
 
 pub(super) struct Reason<'a>(&'a Launching);
+
+/// Another library may launch kernels. Holds no lock: the call may wait for another thread of this process.
+#[cfg(feature = "nccl")]
+pub(super) struct Foreign<'a>(&'a Launching);
 
 /// No other thread queues a kernel.
 pub(super) struct Alone<'a> {
@@ -37,6 +43,18 @@ impl Launching {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(feature = "nccl")]
+    pub fn foreign(&self) -> Foreign<'_> {
+        let _care = self.with_care();
+        self.foreign.fetch_add(1, Relaxed);
+        Foreign(self)
+    }
+
+    pub fn has_foreign(&self) -> bool {
+        // SYNC POINT: launch by another library. Pairs with the drop of Foreign: its number is stored.
+        self.foreign.load(Acquire) > 0
+    }
+
     pub fn have_left(&self, kernels: usize) {
         self.reasons.fetch_sub(kernels, Release);
     }
@@ -51,6 +69,14 @@ impl Reason<'_> {
 impl Drop for Reason<'_> {
     fn drop(&mut self) {
         self.0.have_left(1);
+    }
+}
+
+#[cfg(feature = "nccl")]
+impl Drop for Foreign<'_> {
+    fn drop(&mut self) {
+        // SYNC POINT: launch by another library. Pairs with has_foreign.
+        self.0.foreign.fetch_sub(1, Release);
     }
 }
 

@@ -41,6 +41,8 @@ mod launching;
 mod memory;
 mod module;
 mod moment;
+#[cfg(feature = "nccl")]
+pub mod nccl;
 mod peers;
 mod pieces;
 mod pool;
@@ -285,7 +287,7 @@ impl Shared {
     }
 
     fn has_kernels(&self) -> bool {
-        self.queues().iter().any(|queue| queue.has_kernels())
+        self.launching.has_foreign() || self.queues().iter().any(|queue| queue.has_kernels())
     }
 
     fn tidy(&self) {
