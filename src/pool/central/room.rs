@@ -249,7 +249,7 @@ impl<M: Memory> Central<M> {
         let base = Base::of(&block);
         let slab = Slab { block, empty_since: UNDATED };
         let mut state = self.lock();
-        let number = state.slabs.iter().position(Option::is_none).unwrap_or(state.slabs.len());
+        let number = state.vacant.first().map_or(state.slabs.len(), |&number| number as usize);
         if !state.heap.add(number as u32, length, base) {
             drop(state);
             self.give_back(slab.block, &Uses::NONE);
@@ -259,6 +259,7 @@ impl<M: Memory> Central<M> {
             Some(place) => *place = Some(slab),
             None => state.slabs.push(Some(slab)),
         }
+        state.vacant.pop_first();
         self.moved();
         Ok(self.take_of(&mut state, bytes, align))
     }

@@ -1,6 +1,6 @@
 //! [`State`]: the data under the lock of a pool.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::vec::Vec;
 
 use crate::backend::{Block, Uses};
@@ -21,6 +21,8 @@ pub(super) struct Slab {
 pub(super) struct State {
     pub heap: Heap,
     pub slabs: Vec<Option<Slab>>,
+    // INVARIANT: the numbers of the slabs that are `None`.
+    pub vacant: BTreeSet<u32>,
     pub pending: Vec<(Uses, Entry)>,
     /// By address: the upstream tags of direct blocks, which carry the pool's tags while they are live.
     pub direct: HashMap<u64, u64>,

@@ -33,7 +33,7 @@ impl<M: Memory> Central<M> {
                 .map(|(number, slab)| (slab.empty_since, number))
                 .collect();
             empty.sort_unstable();
-            let State { heap, slabs, reserved, .. } = &mut *state;
+            let State { heap, slabs, vacant, reserved, .. } = &mut *state;
             let mut left = *reserved;
             let mut chosen: Vec<u32> = Vec::new();
             for (_, slab) in empty {
@@ -45,6 +45,7 @@ impl<M: Memory> Central<M> {
             }
             let wanted: HashSet<u32> = chosen.iter().copied().collect();
             heap.remove_empty(|slab| wanted.contains(&slab));
+            vacant.extend(&chosen);
             chosen.into_iter().filter_map(|slab| slabs.get_mut(slab as usize).and_then(Option::take)).collect::<Vec<_>>()
         };
         let mut bytes = 0;

@@ -158,3 +158,20 @@ fn trimming_idle_slabs_makes_room_for_other_memories() {
         assert!(bytes.is_none_or(|bytes| bytes.iter().all(|&byte| byte == number as u8)), "live bytes stay");
     }
 }
+
+#[test]
+fn added_slabs_have_the_lowest_free_numbers() {
+    let backend = backend(MIB);
+    let pool = builder(&backend).slab(64 * KIB).build().unwrap();
+    let numbers = || pool.snapshot().iter().map(|slab| slab.number).collect::<Vec<_>>();
+    let mut live: Vec<_> = (0..5).map(|_| give(&pool, 64 * KIB)).collect();
+    assert_eq!(numbers(), [0, 1, 2, 3, 4]);
+    for removed in [vec![3, 1], vec![4, 0], vec![0, 1, 2, 3, 4]] {
+        let count = removed.len();
+        live = live.into_iter().enumerate().filter(|(at, _)| !removed.contains(at)).map(|(_, buffer)| buffer).collect();
+        assert_eq!(pool.trim_to(0), count as u64 * 64 * KIB);
+        assert_eq!(numbers().len(), 5 - count);
+        live.extend((0..count).map(|_| give(&pool, 64 * KIB)));
+        assert_eq!(numbers(), [0, 1, 2, 3, 4]);
+    }
+}
