@@ -27,7 +27,7 @@ use crate::attach::Corrupt;
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
     /// The ring is full.
-    #[error("the input ring is full")]
+    #[error("the input ring is full: receive answers, since a kernel with a full output ring reads no message")]
     Full(T),
     /// The kernel's index is out of range.
     #[error("ring is corrupt: the kernel's index is out of range")]

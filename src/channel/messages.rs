@@ -10,6 +10,7 @@ use super::{Channel, pause};
 use crate::attach::AttachError;
 use crate::backend::watch;
 use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
+use crate::control::State;
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Error, Result, RingMessage};
 
@@ -23,9 +24,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left.
+    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left. A kernel that leaves meanwhile may not read the message.
     pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
         let (begun, mut times, mut message) = (Instant::now(), 0, message);
+        if self.state().is_none_or(State::has_ended) {
+            return Err(SendError::Kernel { error: self.fault(Duration::ZERO), message });
+        }
         loop {
             message = match self.try_send(message) {
                 Err(SendError::Full(message)) => message,

@@ -373,6 +373,18 @@ macro_rules! ends {
             }
         }
 
+        impl<T: RingMessage> Waiting<$end<T>> {
+            /// Waits until the other end has an owner, as the [end](Self::end)'s `wait_for_peer` does.
+            ///
+            /// # Errors
+            ///
+            /// [`NoPeer`].
+            pub fn wait_for_peer(&mut self, deadline: Option<Instant>) -> Result<u64, NoPeer> {
+                let how = self.how;
+                self.with_end(|end| end.wait_for_peer(how, deadline))
+            }
+        }
+
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
             fn wait_words(&self) -> WaitWords<'_, HostWord> {

@@ -14,9 +14,9 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]: full, too large, or corrupt.
-    pub fn try_send_bytes(&mut self, message: &[u8]) -> Result<(), PushError> {
-        self.attempt(|end| end.push_bytes(message))
+    /// [`WaitError::Disconnected`] if the receiver was dropped; [`WaitError::Refused`]: full, too large, or corrupt.
+    pub fn try_send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError>> {
+        self.attempt(|end| push(end, message).unwrap_or(Err(WaitError::Refused(PushError::Full))))
     }
 
     /// Pushes a copy of `message`; waits for room; to write in place, [`wait`](Self::wait) for a grant.
@@ -71,9 +71,14 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]; after `TooSmall` the message stays in the ring.
-    pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, PopError> {
-        self.attempt(|end| end.pop_bytes(into))
+    /// As [`recv_bytes`](Self::recv_bytes), and [`WaitError::Refused`] if the ring is empty.
+    pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
+        self.attempt(|end| match pop(end, into) {
+            Some(popped) => popped,
+            // All of the other side's messages are visible now.
+            None if end.is_disconnected() => pop(end, into).unwrap_or(Err(WaitError::Disconnected)),
+            None => Err(WaitError::Refused(PopError::Empty)),
+        })
     }
 
     /// Pops a message into the beginning of `into`; waits for one; returns its length. To read in place, [`wait`](Self::wait) for a frame.

@@ -45,6 +45,74 @@ impl<T> std::fmt::Debug for SendError<T> {
     }
 }
 
+/// An error of [`try_send`](super::Waiting::try_send), with the value.
+///
+/// ```
+/// use ringmem::wait::{self, TrySendError};
+///
+/// let (mut sender, receiver) = wait::bounded::<u32>(1);
+/// sender.try_send(1).unwrap();
+/// assert!(matches!(sender.try_send(2), Err(TrySendError::Full(2))));
+/// drop(receiver);
+/// assert!(matches!(sender.try_send(3), Err(TrySendError::Disconnected(3))));
+/// ```
+#[derive(thiserror::Error)]
+pub enum TrySendError<T> {
+    /// The ring is full.
+    #[error("the ring is full")]
+    Full(T),
+    /// The receiver was dropped.
+    #[error("the receiver was dropped")]
+    Disconnected(T),
+    /// The other end's index is out of range.
+    #[error("ring is corrupt: the receiving end's index is out of range")]
+    Corrupt(T),
+}
+
+impl<T> TrySendError<T> {
+    /// Returns the value.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Full(value) | Self::Disconnected(value) | Self::Corrupt(value) => value,
+        }
+    }
+}
+
+// As for `SendError`.
+impl<T> std::fmt::Debug for TrySendError<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Disconnected(_) => "Disconnected(..)",
+            Self::Corrupt(_) => "Corrupt(..)",
+        })
+    }
+}
+
+/// An error of [`try_recv`](super::Waiting::try_recv).
+///
+/// ```
+/// use ringmem::wait::{self, TryRecvError};
+///
+/// let (mut sender, mut receiver) = wait::bounded::<u32>(1);
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+/// sender.send(7).unwrap();
+/// drop(sender);
+/// assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(7), Err(TryRecvError::Disconnected)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TryRecvError {
+    /// The ring is empty.
+    #[error("the ring is empty")]
+    Empty,
+    /// The ring is empty, and the sender was dropped.
+    #[error("the sender was dropped, and all its messages were received")]
+    Disconnected,
+    /// The other end's index is out of range.
+    #[error(transparent)]
+    Corrupt(Corrupt),
+}
+
 /// An error of receiving.
 ///
 /// ```

@@ -44,7 +44,7 @@ mod waiting;
 
 pub use bounded::{Receiver, Sender, bounded, bounded_mpmc, bounded_mpsc};
 pub use broadcast::{Follower, Publisher, broadcast, connect, follow};
-pub use error::{RecvError, SendError, WaitError};
+pub use error::{RecvError, SendError, TryRecvError, TrySendError, WaitError};
 pub use future::{RecvFuture, SendFuture};
 #[cfg(feature = "futures")]
 pub use futures::{ByteSink, ByteStream, MessageSink, MessageStream};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::park::{Os, Park, WakerList};
-use super::{RecvError, SendError, WaitError};
+use super::{RecvError, SendError, TryRecvError, TrySendError, WaitError};
 use crate::RmwWord;
 use crate::ring::{End, Pop, PopError, Push, PushError};
 
@@ -125,7 +125,7 @@ impl Polls {
 pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     /// Taken only by `drop`.
     end: ManuallyDrop<E>,
-    pub(super) how: WaitStrategy,
+    pub(crate) how: WaitStrategy,
     pub(super) side: Side,
     park: Arc<P>,
     pub(super) wakers: Arc<Wakers<P::WakerList>>,
@@ -177,6 +177,12 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     #[must_use]
     pub fn end(&self) -> &E {
         &self.end
+    }
+
+    /// Returns whether the other side was dropped. Its messages can still be received.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.end.is_disconnected()
     }
 
     /// Runs `act` on the end, then wakes both sides' sleepers: a dropped grant makes room for this side's other handles. All wake even
@@ -392,10 +398,18 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value.
+    /// [`TrySendError`] with the value.
     #[inline]
-    pub fn try_send(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
-        self.attempt(|end| end.push(value))
+    pub fn try_send(&mut self, value: E::Item) -> Result<(), TrySendError<E::Item>> {
+        self.attempt(|end| {
+            if end.is_disconnected() {
+                return Err(TrySendError::Disconnected(value));
+            }
+            end.push(value).map_err(|error| match error {
+                PushError::Full(value) => TrySendError::Full(value),
+                PushError::Corrupt(value) => TrySendError::Corrupt(value),
+            })
+        })
     }
 
     /// Pushes a value; waits for room.
@@ -456,10 +470,20 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`TryRecvError`].
     #[inline]
-    pub fn try_recv(&mut self) -> Result<E::Item, PopError> {
-        self.attempt(E::pop)
+    pub fn try_recv(&mut self) -> Result<E::Item, TryRecvError> {
+        self.attempt(|end| {
+            let popped = match end.pop() {
+                // All of the other side's messages are visible now.
+                Err(PopError::Empty) if end.is_disconnected() => end.pop().map_err(|error| (error, TryRecvError::Disconnected)),
+                popped => popped.map_err(|error| (error, TryRecvError::Empty)),
+            };
+            popped.map_err(|(error, empty)| match error {
+                PopError::Empty => empty,
+                PopError::Corrupt(corrupt) => TryRecvError::Corrupt(corrupt),
+            })
+        })
     }
 
     /// Pops a value; waits for one.

@@ -194,7 +194,7 @@ fn a_producer_of_a_full_ring_continues_with_a_new_consumer() {
     let mut sender = producer.into_waiting(SLEEP);
     assert!(matches!(sender.send(2), Err(SendError::Disconnected(2))));
     let sent = in_a_thread(move || {
-        let peer = sender.with_end(|end| end.wait_for_peer(SLEEP, Some(Instant::now() + LIMIT)));
+        let peer = sender.wait_for_peer(Some(Instant::now() + LIMIT));
         (peer, sender.send_timeout(2, LIMIT).is_ok())
     });
     let mut receiver = memory.consumer::<u64>().unwrap().into_waiting(SLEEP);

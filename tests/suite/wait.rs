@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use ringmem::Host;
 use ringmem::ring::{End, Pop, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
-use ringmem::wait::{self, RecvError, SendError, WaitStrategy, Waiting, pair};
+use ringmem::wait::{self, RecvError, SendError, TryRecvError, TrySendError, WaitStrategy, Waiting, pair};
 
 use crate::LIMIT;
 
@@ -355,6 +355,29 @@ fn receiving_a_departed_sender_s_message_wakes_its_successor() {
     let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), WaitStrategy::Sleep { polls: 0 });
     assert_eq!(receiver.recv(), Ok(7));
     assert_eq!(ringmem::Word::load(receiver.end().wait_words().theirs) >> 32, 1, "who sleeps is woken");
+}
+
+#[test]
+fn try_recv_returns_a_message_published_before_the_disconnect() {
+    let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), WaitStrategy::default());
+    assert!(receiver.is_disconnected());
+    assert_eq!(receiver.try_recv(), Ok(7));
+}
+
+#[test]
+fn try_send_and_try_recv_report_a_dropped_peer() {
+    let (mut sender, receiver) = wait::bounded::<u64>(1);
+    assert_eq!(sender.try_send(1).ok(), Some(()));
+    assert!(matches!(sender.try_send(2), Err(TrySendError::Full(2))));
+    assert!(!sender.is_disconnected());
+    drop(receiver);
+    assert!(sender.is_disconnected());
+    assert!(matches!(sender.try_send(3), Err(TrySendError::Disconnected(3))));
+    let (mut sender, mut receiver) = wait::bounded::<u64>(1);
+    assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    sender.send(4).unwrap();
+    drop(sender);
+    assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(4), Err(TryRecvError::Disconnected)));
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn drain_leaves_all_answers_receivable() {
         }
         assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
         assert!(channel.check().is_err(), "it runs no more");
+        assert!(matches!(channel.send(message(500)), Err(SendError::Kernel { message: back, .. }) if back == message(500)));
         let closed = channel.close().expect("closing what has drained is no failure");
         assert_eq!(closed.telemetry.processed, 500);
     }

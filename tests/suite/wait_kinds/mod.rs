@@ -105,15 +105,22 @@ fn oversized_frames_fail_at_once_and_full_rings_time_out() {
         assert_eq!(sender.send_bytes(&[0; 9]), Err(WaitError::Refused(framed::PushError::TooLarge { largest: 8, asked: 9 })));
         assert_eq!((sender.send_bytes(b"eight..."), sender.try_send_bytes(b"also..")), (Ok(()), Ok(())));
         assert_eq!(sender.send_bytes_deadline(b"", Instant::now() + SHORT), Err(WaitError::Timeout));
-        assert_eq!(sender.try_send_bytes(b""), Err(framed::PushError::Full));
+        assert_eq!(sender.try_send_bytes(b""), Err(WaitError::Refused(framed::PushError::Full)));
         assert_eq!(receiver.recv_bytes(&mut into), Err(WaitError::Refused(framed::PopError::TooSmall { needed: 8 })));
         let mut into = [0; 8];
         assert_eq!((receiver.recv_bytes_deadline(&mut into, begun), &into), (Ok(8), b"eight..."));
         assert_eq!((receiver.try_recv_bytes(&mut into), &into[..6]), (Ok(6), &b"also.."[..]));
-        assert_eq!(receiver.try_recv_bytes(&mut into), Err(framed::PopError::Empty));
+        assert_eq!(receiver.try_recv_bytes(&mut into), Err(WaitError::Refused(framed::PopError::Empty)));
         drop(receiver);
+        assert_eq!(sender.try_send_bytes(b""), Err(WaitError::Disconnected));
         assert_eq!(sender.send_bytes(b""), Err(WaitError::Disconnected));
         assert_eq!(block_on(sender.send_bytes_async(b"")), Err(WaitError::Disconnected));
+        drop(sender);
+        let (producer, consumer) = ring.split();
+        let (mut sender, mut receiver) = pair(producer, consumer, how);
+        sender.send_bytes(b"last").unwrap();
+        drop(sender);
+        assert_eq!([(); 2].map(|()| receiver.try_recv_bytes(&mut into)), [Ok(4), Err(WaitError::Disconnected)]);
     }
 }
 
@@ -156,7 +163,7 @@ fn a_dropped_bytes_future_receives_nothing_and_is_not_counted() {
         pending!(sender.send_bytes_async(b""));
     }
     assert_eq!(ringmem::Word::load(sender.end().wait_words().ours) as u32, 0);
-    assert_eq!([(); 3].map(|()| receiver.try_recv_bytes(&mut [])), [Ok(0), Ok(0), Err(framed::PopError::Empty)]);
+    assert_eq!([(); 3].map(|()| receiver.try_recv_bytes(&mut [])), [Ok(0), Ok(0), Err(WaitError::Refused(framed::PopError::Empty))]);
 }
 
 #[cfg(feature = "futures")]
@@ -220,7 +227,7 @@ fn a_dropped_bytes_stream_or_sink_is_not_counted() {
     assert_eq!(sleepers(sender.end().wait_words().theirs), 1);
     drop(messages);
     assert_eq!(sleepers(sender.end().wait_words().theirs), 0);
-    assert_eq!(sender.try_send_bytes(b""), Ok(()));
+    assert_eq!(sender.try_send_bytes(b""), Err(WaitError::Disconnected));
 
     let (producer, consumer) = framed::Ring::<16>::new().into_ends();
     let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
