@@ -14,7 +14,8 @@ pub const PAGE: u64 = 4096;
 /// Returns the smallest multiple of `align` not below `value`, if it fits 64 bits.
 ///
 /// ```
-/// use ringmem_layouts::align;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::align;
 /// assert_eq!(align::align_up(385, align::LINES), Some(512));
 /// assert_eq!(align::align_up(u64::MAX, align::PAGE), None);
 /// assert_eq!(align::align_up(385, 0), None);

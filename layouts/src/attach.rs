@@ -5,10 +5,11 @@ use core::fmt;
 /// Why memory from another process or device cannot be used.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::{CacheLineAligned, Host};
-/// use ringmem_layouts::attach::AttachError;
-/// use ringmem_layouts::ring::spsc::Consumer;
+/// # use ringmem::{CacheLineAligned, Host};
+/// use ringmem::attach::AttachError;
+/// use ringmem::ring::spsc::Consumer;
 ///
 /// let mut memory = CacheLineAligned::new([0_u64; 64]);
 /// let base = NonNull::from(&mut memory).cast();
@@ -91,8 +92,9 @@ pub enum AttachError {
 /// A peer's index claims more messages than the ring holds.
 ///
 /// ```
-/// use ringmem_layouts::attach::Corrupt;
-/// use ringmem_layouts::dump::Indices;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::attach::Corrupt;
+/// use ringmem::dump::Indices;
 ///
 /// let indices = Indices { head: 5, tail: 90, capacity: 64 };
 /// let corrupt = Corrupt { head: 5, tail: 90, capacity: 64 };

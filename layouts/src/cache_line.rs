@@ -7,7 +7,8 @@ use crate::{Field, Layout, LayoutDescriptor, check};
 /// A `T` in 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
 ///
 /// ```
-/// use ringmem_layouts::CacheLineAligned;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::CacheLineAligned;
 /// let mut counter = CacheLineAligned::new(7_u64);
 /// *counter += 1;
 /// assert_eq!(counter.into_inner(), 8);

@@ -20,7 +20,8 @@ use crate::{RmwWord, layout_table};
 /// Returns the stamp after `last` at `now_us` microseconds: greater than `last`, and not behind the time.
 ///
 /// ```
-/// use ringmem_layouts::clock::tick;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::clock::tick;
 /// let first = tick(0, 5);
 /// assert!(tick(first, 5) > first);
 /// assert!(tick(first, 3) > first, "a clock that steps back does not");
@@ -46,8 +47,9 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 /// A clock ticked more than 4096 times per microsecond runs ahead by the excess, until the time catches up.
 ///
 /// ```
-/// use ringmem_layouts::HostWord;
-/// use ringmem_layouts::clock::HybridClock;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::HostWord;
+/// use ringmem::clock::HybridClock;
 ///
 /// let clock = HybridClock { last: HostWord::new(0) };
 /// let sent = clock.tick(1_700_000_000_000_000);
@@ -57,7 +59,7 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 /// let elsewhere = HybridClock { last: HostWord::new(0) };
 /// let received = elsewhere.merge(sent, 1_699_999_999_999_960, 500)?;
 /// assert!(received > sent);
-/// # Ok::<(), ringmem_layouts::clock::Drift>(())
+/// # Ok::<(), ringmem::clock::Drift>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
@@ -120,8 +122,9 @@ impl<W: RmwWord> HybridClock<W> {
 /// A stamp from too far in the future.
 ///
 /// ```
-/// use ringmem_layouts::HostWord;
-/// use ringmem_layouts::clock::{Drift, HybridClock, Stamp};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::HostWord;
+/// use ringmem::clock::{Drift, HybridClock, Stamp};
 ///
 /// let clock = HybridClock { last: HostWord::new(0) };
 /// let drift = Drift { remote: Stamp::at(2_000), now_us: 1_000, most_ahead_us: 500 };

@@ -23,8 +23,9 @@ use crate::Word;
 /// The control block in shared memory, writable only through [`HostSide`] and [`DeviceSide`].
 ///
 /// ```
-/// use ringmem_layouts::HostWord;
-/// use ringmem_layouts::control::{Shared, State, snapshot};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::HostWord;
+/// use ringmem::control::{Shared, State, snapshot};
 ///
 /// let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// assert_eq!(block.heartbeat.load(), 0);
@@ -35,7 +36,8 @@ pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 /// One per pair of rings. [`Shared`] is the shared form.
 ///
 /// ```
-/// use ringmem_layouts::{ControlBlock, Layout};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{ControlBlock, Layout};
 ///
 /// assert_eq!(size_of::<ControlBlock>(), 128);
 /// let fields = <ControlBlock as Layout>::DESCRIPTOR.fields;

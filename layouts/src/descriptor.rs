@@ -74,7 +74,8 @@ pub unsafe trait Layout {
 /// The layout of a struct, a number or an array.
 ///
 /// ```
-/// use ringmem_layouts::{Layout, SharedLayout};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Layout, SharedLayout};
 ///
 /// #[derive(SharedLayout)]
 /// #[repr(C)]

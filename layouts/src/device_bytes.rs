@@ -8,7 +8,8 @@ use crate::Layout;
 /// Numbers, arrays of numbers and `Copy` structs with [`SharedLayout`](crate::SharedLayout) implement it.
 ///
 /// ```
-/// use ringmem_layouts::{DeviceBytes, SharedLayout};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{DeviceBytes, SharedLayout};
 ///
 /// #[derive(Clone, Copy, SharedLayout)]
 /// #[repr(C)]

@@ -17,13 +17,14 @@ const TRIES: u32 = 16;
 /// Head, tail and capacity of a ring.
 ///
 /// ```
-/// use ringmem_layouts::dump::Indices;
-/// use ringmem_layouts::{HostWord, RingHeader, RingLayout};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::dump::Indices;
+/// use ringmem::{HostWord, RingHeader, RingLayout};
 ///
 /// let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(64)?, 100);
 /// assert_eq!(Indices::of(&header), Indices { head: 100, tail: 100, capacity: 64 });
 /// assert_eq!(Indices { head: 100, tail: 103, capacity: 64 }.fill(), Ok(3));
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -78,7 +79,8 @@ impl fmt::Display for Indices {
 /// The kernel's own rings, if any.
 ///
 /// ```
-/// use ringmem_layouts::dump::{Indices, Twins};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::dump::{Indices, Twins};
 ///
 /// let [input, output] = [7, 9].map(|at| Indices { head: at, tail: at, capacity: 64 });
 /// let twins = Twins::Seen([input, output]);
@@ -98,8 +100,9 @@ pub enum Twins {
 /// The host's view of a kernel.
 ///
 /// ```
-/// use ringmem_layouts::dump::{Conclusion, Dump, Indices, Twins};
-/// # use ringmem_layouts::{ControlBlock, watchdog::Verdict};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::dump::{Conclusion, Dump, Indices, Twins};
+/// # use ringmem::{ControlBlock, watchdog::Verdict};
 /// # let control = ControlBlock::<u64> { epoch: 1, state: 1 << 32 | 3, ..zerocopy::FromZeros::new_zeroed() };
 /// # let telemetry = Ok(zerocopy::FromZeros::new_zeroed());
 /// # let verdict = Verdict::Alive;
@@ -129,7 +132,8 @@ pub struct Dump {
 /// One of the two rings.
 ///
 /// ```
-/// use ringmem_layouts::dump::{Conclusion, Side};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::dump::{Conclusion, Side};
 ///
 /// let conclusion = Conclusion::Corrupt(Side::Input);
 /// assert_eq!(conclusion.to_string(), "the input ring's indices are corrupt");
@@ -146,7 +150,8 @@ pub enum Side {
 /// The kernel's condition.
 ///
 /// ```
-/// use ringmem_layouts::dump::Conclusion;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::dump::Conclusion;
 ///
 /// fn advice(conclusion: Conclusion) -> &'static str {
 ///     match conclusion {

@@ -11,8 +11,9 @@ use crate::{Counter, Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, Slot
 /// A shared word on the host.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::sync::atomic::Ordering::{Acquire, Release};
-/// use ringmem_layouts::HostWord;
+/// use ringmem::HostWord;
 ///
 /// let ready = HostWord::new(0);
 /// std::thread::scope(|threads| threads.spawn(|| ready.store(1, Release)).join().unwrap());
@@ -31,7 +32,8 @@ pub type HostWord = portable_atomic::AtomicU64;
 /// interrupts.
 ///
 /// ```
-/// use ringmem_layouts::{Host, Machine};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Host, Machine};
 ///
 /// let value = 7_u64;
 /// let address = &raw const value as u64;
@@ -56,8 +58,9 @@ impl Machine for Host {
 /// A slot on the host: the bytes of a `T`, initialised or not.
 ///
 /// ```
-/// use ringmem_layouts::SlotCell;
-/// use ringmem_layouts::ring::BareSlot;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::SlotCell;
+/// use ringmem::ring::BareSlot;
 ///
 /// let cell = BareSlot::<u32>::empty(); // a `HostCell<u32>`
 /// // SAFETY: nothing else accesses the cell.

@@ -9,7 +9,8 @@ use crate::{LayoutDescriptor, set_hash};
 /// The layouts that one side was compiled with.
 ///
 /// ```
-/// use ringmem_layouts::{Abi, LAYOUTS, SharedLayout, layout_set};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Abi, LAYOUTS, SharedLayout, layout_set};
 ///
 /// #[derive(SharedLayout)]
 /// #[repr(C)]
@@ -37,8 +38,9 @@ impl Abi {
 /// The kernels that a backend loads.
 ///
 /// ```
-/// use ringmem_layouts::image::{Entry, Image, KernelHost};
-/// use ringmem_layouts::{Abi, LAYOUTS};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::image::{Entry, Image, KernelHost};
+/// use ringmem::{Abi, LAYOUTS};
 ///
 /// fn spin(host: &dyn KernelHost, _arguments: &[u64]) {
 ///     (0..8).for_each(|times| host.pause(times));
@@ -49,7 +51,7 @@ impl Abi {
 ///     host: &[Entry { name: "spin", arguments: 0, run: spin }],
 ///     abi: Abi::of(LAYOUTS),
 /// };
-/// assert_eq!(IMAGE.abi.hash, ringmem_layouts::set_hash(LAYOUTS));
+/// assert_eq!(IMAGE.abi.hash, ringmem::set_hash(LAYOUTS));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Image {
@@ -64,7 +66,8 @@ pub struct Image {
 /// A kernel that runs on a host thread.
 ///
 /// ```
-/// use ringmem_layouts::image::{Entry, KernelHost};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::image::{Entry, KernelHost};
 /// # use core::ptr::NonNull;
 /// # struct Process;
 /// # impl KernelHost for Process {
@@ -103,8 +106,9 @@ pub struct Entry {
 /// A backend's services for a kernel on a host thread.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::ptr::NonNull;
-/// use ringmem_layouts::image::KernelHost;
+/// use ringmem::image::KernelHost;
 /// use std::time::Instant;
 ///
 /// /// A backend whose device addresses are host addresses.

@@ -7,7 +7,8 @@
 //! 2. A launch with other arguments does not compile.
 //!
 //! ```
-//! use ringmem_layouts::kernel::{DevicePointer, Kernel};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::kernel::{DevicePointer, Kernel};
 //!
 //! /// Adds one to each of so many words.
 //! const INCREMENT: Kernel<(DevicePointer<u64>, u64)> = Kernel::new("increment");
@@ -28,7 +29,8 @@ use crate::{ControlBlock, RingMessage};
 /// The name of a kernel, with its [`Argument`] types as a tuple.
 ///
 /// ```
-/// use ringmem_layouts::kernel::Kernel;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::kernel::Kernel;
 ///
 /// const WAIT: Kernel<(u64,)> = Kernel::new("wait");
 ///
@@ -94,8 +96,9 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
 /// A kernel that pops messages `I` from one ring and pushes answers `O` to another.
 ///
 /// ```
-/// use ringmem_layouts::kernel::Persistent;
-/// # use ringmem_layouts::{Abi, Image, LAYOUTS};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::kernel::Persistent;
+/// # use ringmem::{Abi, Image, LAYOUTS};
 /// # const IMAGE: Image = Image { ptx: b"", host: &[], abi: Abi::of(LAYOUTS) };
 ///
 /// // SAFETY: `IMAGE` has this kernel, which accesses only its control block, its telemetry and its rings.
@@ -167,7 +170,8 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
 /// The type is `#[repr(transparent)]` over `u64`, and a launch may pass any value of it.
 ///
 /// ```
-/// use ringmem_layouts::kernel::{Argument, DevicePointer, Epoch};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::kernel::{Argument, DevicePointer, Epoch};
 ///
 /// assert_eq!(DevicePointer::<f32>::new(0x1000).word(), 0x1000);
 /// assert_eq!(Epoch::of_word(3), Epoch::new(3));
@@ -201,7 +205,8 @@ unsafe impl Argument for u64 {
 /// A launch generation, for which the control block was prepared.
 ///
 /// ```
-/// use ringmem_layouts::kernel::{Arguments, Epoch};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::kernel::{Arguments, Epoch};
 ///
 /// assert_eq!(Epoch::new(3).get(), 3);
 /// const { assert!(<(u64, Epoch)>::STAYS) }; // such a kernel is resident
@@ -241,7 +246,8 @@ unsafe impl Argument for Epoch {
 /// A device address of one or more `T`. It may dangle: validity is part of the launch's promise.
 ///
 /// ```
-/// use ringmem_layouts::kernel::DevicePointer;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::kernel::DevicePointer;
 ///
 /// let first = DevicePointer::<f32>::new(0x1000);
 /// assert_eq!(first.add(2).address(), 0x1008);
@@ -331,7 +337,8 @@ pub const fn is_message<T: RingMessage>() {}
 /// A tuple of up to twelve [`Argument`]s.
 ///
 /// ```
-/// use ringmem_layouts::kernel::{Arguments, DevicePointer, Epoch};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::kernel::{Arguments, DevicePointer, Epoch};
 ///
 /// let arguments = (DevicePointer::<f32>::new(0x1000), 8);
 /// assert_eq!(arguments.words(), [0x1000, 8]);

@@ -4,7 +4,8 @@
 //! `ringmem` adds memory, streams and channels on the host, `ringmem-kernels` kernels. To share your own struct, derive [`SharedLayout`]:
 //!
 //! ```
-//! use ringmem_layouts::{Layout, RingMessage, SharedLayout};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::{Layout, RingMessage, SharedLayout};
 //!
 //! #[derive(Clone, Copy, SharedLayout)]
 //! #[repr(C)]

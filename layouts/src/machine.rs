@@ -9,8 +9,9 @@ use core::ptr::NonNull;
 /// An execution environment: a host thread, a GPU lane or a model checker.
 ///
 /// ```
-/// use ringmem_layouts::Machine;
-/// use ringmem_layouts::ring::spsc;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Machine;
+/// use ringmem::ring::spsc;
 ///
 /// /// On a host thread, on a GPU and in a model checker.
 /// fn send<M: Machine>(producer: &mut spsc::Producer<'_, u32, M>) -> bool {
@@ -41,7 +42,8 @@ pub trait Machine {
 /// that shares the word.
 ///
 /// ```
-/// use ringmem_layouts::{HostWord, Word};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{HostWord, Word};
 ///
 /// fn publish<W: Word>(value: &W, ready: &W) {
 ///     value.store(7);
@@ -76,7 +78,8 @@ pub unsafe trait Word {
 /// As [`Word`], and each operation is atomic among all agents of one coherence domain.
 ///
 /// ```
-/// use ringmem_layouts::{HostWord, RmwWord};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{HostWord, RmwWord};
 ///
 /// fn ticket<W: RmwWord>(next: &W) -> u64 {
 ///     next.fetch_add(1)
@@ -105,7 +108,8 @@ pub unsafe trait RmwWord: Word {
 /// As [`Word`], where the agents are lanes of one device; both operations are atomic among them.
 ///
 /// ```
-/// use ringmem_layouts::{Counter, HostWord};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Counter, HostWord};
 ///
 /// fn claim<C: Counter>(next: &C, end: u64) -> Option<u64> {
 ///     let index = next.load();
@@ -133,8 +137,9 @@ pub unsafe trait Counter: Word {
 /// Both methods pass a pointer to the same memory, valid for reads and writes of `T` while the cell lives, and access nothing themselves.
 ///
 /// ```
-/// use ringmem_layouts::SlotCell;
-/// use ringmem_layouts::ring::BareSlot;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::SlotCell;
+/// use ringmem::ring::BareSlot;
 ///
 /// let cell: BareSlot<u32> = SlotCell::new(7);
 /// // SAFETY: the cell is initialised, and nothing else accesses it.
@@ -158,8 +163,9 @@ pub unsafe trait SlotCell<T> {
 /// `#[repr(transparent)]` over an `UnsafeCell` of `T` or of `MaybeUninit<T>`.
 ///
 /// ```
-/// use ringmem_layouts::ring::BareSlot;
-/// use ringmem_layouts::{SliceCell, SlotCell};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::BareSlot;
+/// use ringmem::{SliceCell, SlotCell};
 ///
 /// fn values<T, C: SliceCell<T>>(cells: &[C]) -> *const [T] {
 ///     std::ptr::slice_from_raw_parts(cells.as_ptr().cast(), cells.len())

@@ -24,7 +24,8 @@ use crate::DeviceBytes;
 /// A message of a ring that is shared with a kernel or another process.
 ///
 /// ```
-/// use ringmem_layouts::{RingMessage, SharedLayout};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{RingMessage, SharedLayout};
 ///
 /// #[derive(Clone, Copy, SharedLayout)]
 /// #[repr(C)]
@@ -35,7 +36,8 @@ use crate::DeviceBytes;
 /// ```
 ///
 /// ```compile_fail
-/// # use ringmem_layouts::RingMessage;
+/// # use ringmem_layouts as ringmem;
+/// # use ringmem::RingMessage;
 /// impl RingMessage for bool { const KIND: u64 = 1; } // not every byte is a bool
 /// ```
 #[diagnostic::on_unimplemented(

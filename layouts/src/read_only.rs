@@ -8,13 +8,15 @@ use crate::{Layout, LayoutDescriptor, Word};
 /// [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder)) can store to it.
 ///
 /// ```
-/// use ringmem_layouts::{HostWord, control};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{HostWord, control};
 /// let block: control::Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// assert_eq!(block.heartbeat.load(), 0);
 /// ```
 ///
 /// ```compile_fail,E0599
-/// # use ringmem_layouts::{HostWord, control};
+/// # use ringmem_layouts as ringmem;
+/// # use ringmem::{HostWord, control};
 /// # let block: control::Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// block.heartbeat.store(1);
 /// ```

@@ -22,10 +22,11 @@ pub const MAX_ENTRIES: usize = 32;
 /// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::CacheLineAligned;
-/// use ringmem_layouts::region::{MAGIC, Plan, RegionHeader, VERSION};
-/// use ringmem_layouts::{HostWord, Word};
+/// # use ringmem::CacheLineAligned;
+/// use ringmem::region::{MAGIC, Plan, RegionHeader, VERSION};
+/// use ringmem::{HostWord, Word};
 /// # let mut memory = CacheLineAligned::new([0_u64; 256]);
 /// # let (base, len, abi) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64, 7);
 ///
@@ -35,7 +36,7 @@ pub const MAX_ENTRIES: usize = 32;
 ///     base.cast().as_ref()
 /// };
 /// assert_eq!([&header.magic, &header.version, &header.count].map(Word::load), [MAGIC, VERSION, 0]);
-/// # Ok::<(), ringmem_layouts::attach::AttachError>(())
+/// # Ok::<(), ringmem::attach::AttachError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -68,9 +69,10 @@ layout_table! {
 /// An entry of a region's table, 32 bytes.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::{CacheLineAligned, HostWord};
-/// use ringmem_layouts::region::{self, Plan, RegionEntry};
+/// # use ringmem::{CacheLineAligned, HostWord};
+/// use ringmem::region::{self, Plan, RegionEntry};
 /// # let mut memory = CacheLineAligned::new([0_u64; 256]);
 /// # let (base, len, abi) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64, 7);
 ///
@@ -82,7 +84,7 @@ layout_table! {
 /// let entries = unsafe { region::entries::<HostWord>(base, len, abi)? };
 /// let RegionEntry { kind, offset, size, .. } = entries[0];
 /// assert_eq!((kind, offset, size), (region::kind::CONTROL, 1152, 128));
-/// # Ok::<(), ringmem_layouts::attach::AttachError>(())
+/// # Ok::<(), ringmem::attach::AttachError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -130,8 +132,9 @@ pub mod kind {
 /// Offsets of a region's entries, computed before the memory exists.
 ///
 /// ```
-/// use ringmem_layouts::RingLayout;
-/// use ringmem_layouts::region::{Plan, kind};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::RingLayout;
+/// use ringmem::region::{Plan, kind};
 ///
 /// let ring = RingLayout::of::<u64>(16)?;
 /// let mut plan = Plan::new();

@@ -1,7 +1,8 @@
 /// Combines sets of layouts and further types into one `&'static [LayoutDescriptor]`, for an [`Abi::of`](crate::Abi::of) written by hand.
 ///
 /// ```
-/// use ringmem_layouts::{Abi, LAYOUTS, SharedLayout, layout_set};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{Abi, LAYOUTS, SharedLayout, layout_set};
 ///
 /// #[derive(SharedLayout)]
 /// #[repr(C)]

@@ -7,13 +7,14 @@
 /// pointers).
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// #[repr(C, align(16))]
 /// struct Order {
 ///     id: u64,
 ///     price: f32,
 ///     quantity: u32,
 /// }
-/// ringmem_layouts::layout_table! {
+/// ringmem::layout_table! {
 ///     Order: size 16, align 16;
 ///     0  id: u64, "the trader";
 ///     8  price: f32, "the trader";

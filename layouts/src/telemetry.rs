@@ -23,7 +23,8 @@ use crate::{ReadOnly, Word};
 /// The telemetry buffer in shared memory, writable only through the [`Recorder`].
 ///
 /// ```compile_fail,E0599
-/// # use ringmem_layouts::{HostWord, telemetry};
+/// # use ringmem_layouts as ringmem;
+/// # use ringmem::{HostWord, telemetry};
 /// # let buffer: telemetry::Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// buffer.processed.store(1);
 /// ```
@@ -32,7 +33,8 @@ pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 /// Written by the device; the host resets it before a launch. [`Shared`] is the shared form.
 ///
 /// ```
-/// use ringmem_layouts::TelemetryBuffer;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::TelemetryBuffer;
 ///
 /// assert_eq!(size_of::<TelemetryBuffer>(), 64);
 /// let telemetry = TelemetryBuffer::<u64> { processed: 4, latency_total_ns: 1000, ..zerocopy::FromZeros::new_zeroed() };
@@ -79,8 +81,9 @@ unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<
 /// A record was being written at each attempt.
 ///
 /// ```
-/// use ringmem_layouts::telemetry::{Busy, Shared};
-/// use ringmem_layouts::{HostWord, ReadOnly};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::telemetry::{Busy, Shared};
+/// use ringmem::{HostWord, ReadOnly};
 ///
 /// let odd = ReadOnly::new(HostWord::new(1)); // its writer stopped within a record
 /// let buffer: Shared<HostWord> = Shared { sequence: odd, ..zerocopy::FromZeros::new_zeroed() };

@@ -12,8 +12,9 @@ use crate::control::State;
 /// The result of [`Watchdog::check`].
 ///
 /// ```
-/// use ringmem_layouts::control::State;
-/// use ringmem_layouts::watchdog::Verdict;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::State;
+/// use ringmem::watchdog::Verdict;
 ///
 /// fn needs_restart(verdict: Verdict) -> bool {
 ///     matches!(verdict, Verdict::Stuck { .. } | Verdict::Ended(State::Faulted))
@@ -58,9 +59,10 @@ impl fmt::Display for Verdict {
 /// A heartbeat monitor.
 ///
 /// ```
-/// use ringmem_layouts::control::{HostSide, Launch};
-/// # use ringmem_layouts::{HostWord, control::{Capabilities, Shared}};
-/// use ringmem_layouts::watchdog::{Verdict, Watchdog};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::{HostSide, Launch};
+/// # use ringmem::{HostWord, control::{Capabilities, Shared}};
+/// use ringmem::watchdog::{Verdict, Watchdog};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
 /// # let host = unsafe { HostSide::prepare(&block, &launch) };

@@ -13,7 +13,8 @@ pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 /// A timestamp of a [`HybridClock`](super::HybridClock); the smaller one is earlier. Zero precedes all others.
 ///
 /// ```
-/// use ringmem_layouts::clock::Stamp;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::clock::Stamp;
 ///
 /// let stamp = Stamp::at(1_000); // microseconds
 /// assert_eq!((stamp.physical_us(), stamp.counter()), (1_000, 0));

@@ -6,8 +6,9 @@ use crate::Word;
 /// The kernel's writer of a control block: one lane of one warp.
 ///
 /// ```
-/// use ringmem_layouts::control::{Command, DeviceSide, State};
-/// # use ringmem_layouts::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::{Command, DeviceSide, State};
+/// # use ringmem::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
 /// # let mut host = unsafe { HostSide::prepare(&block, &launch) };
@@ -141,8 +142,9 @@ impl<'a, W: Word> DeviceSide<'a, W> {
 /// Epoch and command of a control block, loaded without ordering.
 ///
 /// ```
-/// use ringmem_layouts::control::{Command, DeviceSide};
-/// # use ringmem_layouts::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::{Command, DeviceSide};
+/// # use ringmem::{HostWord, control::{Capabilities, HostSide, Launch, Shared}};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
 /// # let mut host = unsafe { HostSide::prepare(&block, &launch) };

@@ -6,8 +6,9 @@ use crate::{ControlBlock, Word};
 /// The values that the host sets before a launch.
 ///
 /// ```
-/// use ringmem_layouts::control::{Capabilities, Launch};
-/// # use ringmem_layouts::{Abi, HostWord, LAYOUTS, control::{HostSide, Shared}};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::{Capabilities, Launch};
+/// # use ringmem::{Abi, HostWord, LAYOUTS, control::{HostSide, Shared}};
 ///
 /// let launch = Launch {
 ///     abi: Abi::of(LAYOUTS).hash,
@@ -42,8 +43,9 @@ pub struct Launch {
 /// The host's writer of a control block.
 ///
 /// ```
-/// use ringmem_layouts::control::{Command, HostSide, State};
-/// # use ringmem_layouts::{HostWord, control::{Capabilities, DeviceSide, Launch, Shared}};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::{Command, HostSide, State};
+/// # use ringmem::{HostWord, control::{Capabilities, DeviceSide, Launch, Shared}};
 /// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
 ///

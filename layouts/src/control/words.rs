@@ -6,8 +6,9 @@ bitflags! {
     /// A command from the host. Of several bits the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
     ///
     /// ```
-    /// use ringmem_layouts::ControlBlock;
-    /// use ringmem_layouts::control::Command;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ControlBlock;
+    /// use ringmem::control::Command;
     ///
     /// let block = ControlBlock::<u64> { command: 3 << 32 | 2, ..zerocopy::FromZeros::new_zeroed() };
     /// assert_eq!(block.given(), (3, Command::PAUSE)); // the third command
@@ -28,8 +29,9 @@ bitflags! {
     /// Capabilities that host and kernel agreed on.
     ///
     /// ```
-    /// use ringmem_layouts::ControlBlock;
-    /// use ringmem_layouts::control::Capabilities;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ControlBlock;
+    /// use ringmem::control::Capabilities;
     ///
     /// let block = ControlBlock::<u64> { capabilities: 5, ..zerocopy::FromZeros::new_zeroed() };
     /// let capabilities = Capabilities::from_bits_retain(block.capabilities);
@@ -55,7 +57,8 @@ impl fmt::Display for Command {
 /// The state of a kernel.
 ///
 /// ```
-/// use ringmem_layouts::control::State;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::control::State;
 ///
 /// assert!(State::Terminated.has_ended() && !State::Active.has_ended());
 /// ```
@@ -137,8 +140,9 @@ impl fmt::Display for State {
 /// A fault of a kernel, in `error`.
 ///
 /// ```
-/// use ringmem_layouts::ControlBlock;
-/// use ringmem_layouts::control::Fault;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ControlBlock;
+/// use ringmem::control::Fault;
 ///
 /// let block = ControlBlock::<u64> { error: 2 << 32 | 6, ..zerocopy::FromZeros::new_zeroed() };
 /// assert_eq!(block.faults(), (2, Some(Fault::Corrupt))); // the second fault

@@ -9,7 +9,8 @@ static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCS
 /// Returns the CRC-32C of some bytes, as in RFC 3720 (iSCSI).
 ///
 /// ```
-/// assert_eq!(ringmem_layouts::message::crc32c(b"123456789"), 0xe306_9283);
+/// # use ringmem_layouts as ringmem;
+/// assert_eq!(ringmem::message::crc32c(b"123456789"), 0xe306_9283);
 /// ```
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {

@@ -3,7 +3,8 @@ use core::fmt;
 /// An invalid header, or a payload that does not match it.
 ///
 /// ```
-/// use ringmem_layouts::message::{HeaderError, MessageHeader};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::message::{HeaderError, MessageHeader};
 ///
 /// let header = MessageHeader::new(7).with_payload_length(64);
 /// assert_eq!(header.validate(64), Ok(()));

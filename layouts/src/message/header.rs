@@ -20,7 +20,8 @@ bitflags! {
     /// Flags of a message.
     ///
     /// ```
-    /// use ringmem_layouts::message::{Flags, MessageHeader};
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::message::{Flags, MessageHeader};
     ///
     /// let header = MessageHeader::new(7).with_deadline(5_000).with_error();
     /// let flags = Flags::from_bits_retain(header.flags);
@@ -44,7 +45,8 @@ bitflags! {
 /// The priority of a message; the greater comes first.
 ///
 /// ```
-/// use ringmem_layouts::message::{MessageHeader, Priority};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::message::{MessageHeader, Priority};
 ///
 /// let urgent = MessageHeader::new(7).with_priority(Priority::Critical);
 /// let usual = MessageHeader::new(7);
@@ -69,7 +71,8 @@ pub enum Priority {
 /// A 64-byte header of a payload.
 ///
 /// ```
-/// use ringmem_layouts::message::{HeaderError, MessageHeader, Priority};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::message::{HeaderError, MessageHeader, Priority};
 ///
 /// let request = MessageHeader::new(7).with_id(1).with_route(10, 20).with_priority(Priority::High).with_deadline(5_000);
 /// assert_eq!(request.validate(0), Ok(()));

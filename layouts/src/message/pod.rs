@@ -13,9 +13,10 @@ use crate::{AbiHash, ControlBlock, DeviceBytes, HybridClock, Layout, LayoutDescr
 /// the ABI hash does not.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use bytemuck::{Pod, Zeroable};
-/// use ringmem_layouts::message::PodMessage;
-/// use ringmem_layouts::{DeviceBytes, RingMessage, SharedLayout};
+/// use ringmem::message::PodMessage;
+/// use ringmem::{DeviceBytes, RingMessage, SharedLayout};
 ///
 /// // Of another crate: it has no `SharedLayout`.
 /// #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,8 +15,9 @@ bitflags! {
     /// Flags of a reference.
     ///
     /// ```
-    /// use ringmem_layouts::BufferReference;
-    /// use ringmem_layouts::message::ReferenceFlags;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::BufferReference;
+    /// use ringmem::message::ReferenceFlags;
     ///
     /// let reference = BufferReference::new::<f32>(9, 7 << 32 | 3, 0..16).handed_over();
     /// assert_eq!(ReferenceFlags::from_bits(reference.flags), Some(ReferenceFlags::HANDED_OVER));
@@ -31,7 +32,8 @@ bitflags! {
 /// A range of elements of a registered buffer, in 64 bytes. The host's `registry` module creates and resolves it.
 ///
 /// ```
-/// use ringmem_layouts::BufferReference;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::BufferReference;
 ///
 /// assert_eq!(size_of::<BufferReference>(), 64);
 /// assert!(BufferReference::default().part::<f32>().is_err()); // references nothing
@@ -136,8 +138,9 @@ impl BufferReference {
 /// An invalid reference, or one to elements of another type.
 ///
 /// ```
-/// use ringmem_layouts::BufferReference;
-/// use ringmem_layouts::message::ReferenceError;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::BufferReference;
+/// use ringmem::message::ReferenceError;
 ///
 /// let reference = BufferReference::new::<f32>(9, 7 << 32 | 3, 0..16);
 /// assert_eq!(reference.part::<f32>(), Ok(0..16));

@@ -17,7 +17,8 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 /// Safe code can only load the counters, which determine slot ownership.
 ///
 /// ```compile_fail,E0616
-/// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
+/// # use ringmem_layouts as ringmem;
+/// # use ringmem::{HostWord, Word, ring::aggregate::Aggregate};
 /// let shared = Aggregate::<HostWord>::starting_at(0);
 /// Word::store(&shared.reserved, 7); // would change the owners of slots
 /// ```
@@ -61,10 +62,11 @@ impl<C: Word> Aggregate<C> {
 /// One of many producers of a ring.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::ring::{BareSlot, spsc};
-/// # use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
-/// use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
+/// # use ringmem::ring::{BareSlot, spsc};
+/// # use ringmem::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
+/// use ringmem::ring::aggregate::{Aggregate, Producer};
 ///
 /// # let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(4)?, 0);
 /// # let slots: [BareSlot<u64>; 4] = [0; 4].map(SlotCell::new);

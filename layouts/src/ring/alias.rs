@@ -14,34 +14,37 @@ macro_rules! rings {
             /// A ring whose slots are in `S`: in the ring itself ([`Ring`]), borrowed, or boxed.
             ///
             /// ```
+            /// # use ringmem_layouts as ringmem;
             /// use core::mem::MaybeUninit;
-            #[doc = concat!("use ringmem_layouts::ring::", $module, "::RingIn;")]
+            #[doc = concat!("use ringmem::ring::", $module, "::RingIn;")]
             ///
             /// let mut memory = [const { MaybeUninit::uninit() }; 64];
             /// let ring = &mut RingIn::<u32, _>::over(&mut memory[..16])?;
             /// let (mut producer, mut consumer) = ring.split();
             /// assert!(producer.push(7).is_ok());
             /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 16));
-            /// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+            /// # Ok::<(), ringmem::ring::LayoutError>(())
             /// ```
             pub type RingIn<T, S> = crate::ring::RingIn<$kind, T, S>;
 
             /// A ring of `N` values of any type, a power of two (checked at compile time).
             ///
             /// ```compile_fail
-            #[doc = concat!("let ring = ringmem_layouts::ring::", $module, "::Ring::<u8, 6>::new(); // 6 is not a power of two")]
+            /// # use ringmem_layouts as ringmem;
+            #[doc = concat!("let ring = ringmem::ring::", $module, "::Ring::<u8, 6>::new(); // 6 is not a power of two")]
             /// ```
             pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<$slot<T>>; N]>;
 
             /// A ring on the heap, with a run-time capacity.
             ///
             /// ```
-            #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
+            /// # use ringmem_layouts as ringmem;
+            #[doc = concat!("use ringmem::ring::", $module, "::Boxed;")]
             ///
             /// let (mut producer, mut consumer) = Boxed::<u32>::with_capacity(100).into_ends();
             /// producer.push(7)?;
             /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 128));
-            /// # Ok::<(), ringmem_layouts::ring::Full<u32>>(())
+            /// # Ok::<(), ringmem::ring::Full<u32>>(())
             /// ```
             #[cfg(feature = "alloc")]
             pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<$slot<T>>]>>;
@@ -49,7 +52,8 @@ macro_rules! rings {
             /// A producer that shares ownership of its ring.
             ///
             /// ```
-            #[doc = concat!("use ringmem_layouts::ring::", $module, "::{OwnedProducer, bounded};")]
+            /// # use ringmem_layouts as ringmem;
+            #[doc = concat!("use ringmem::ring::", $module, "::{OwnedProducer, bounded};")]
             ///
             /// struct Log {
             ///     lines: OwnedProducer<String>,
@@ -59,7 +63,7 @@ macro_rules! rings {
             /// let mut log = Log { lines };
             /// log.lines.push("started".to_owned())?;
             /// assert_eq!(consumer.pop().as_deref(), Ok("started"));
-            /// # Ok::<(), ringmem_layouts::ring::Full<String>>(())
+            /// # Ok::<(), ringmem::ring::Full<String>>(())
             /// ```
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedProducer<T> = crate::ring::Owned<super::Producer<'static, T, crate::Host>>;
@@ -67,7 +71,8 @@ macro_rules! rings {
             /// A consumer that shares ownership of its ring.
             ///
             /// ```
-            #[doc = concat!("use ringmem_layouts::ring::", $module, "::{OwnedConsumer, bounded};")]
+            /// # use ringmem_layouts as ringmem;
+            #[doc = concat!("use ringmem::ring::", $module, "::{OwnedConsumer, bounded};")]
             ///
             /// fn sum(mut consumer: OwnedConsumer<u32>) -> u32 {
             ///     consumer.try_iter().sum()
@@ -77,7 +82,7 @@ macro_rules! rings {
             /// producer.push(3)?;
             /// producer.push(4)?;
             /// assert_eq!(std::thread::spawn(|| sum(consumer)).join().unwrap(), 7);
-            /// # Ok::<(), ringmem_layouts::ring::Full<u32>>(())
+            /// # Ok::<(), ringmem::ring::Full<u32>>(())
             /// ```
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
@@ -85,7 +90,8 @@ macro_rules! rings {
             /// Allocates a ring of at least `capacity` slots (the next power of two); its ends share ownership.
             ///
             /// ```
-            #[doc = concat!("let (mut producer, mut consumer) = ringmem_layouts::ring::", $module, "::bounded::<String>(100);")]
+            /// # use ringmem_layouts as ringmem;
+            #[doc = concat!("let (mut producer, mut consumer) = ringmem::ring::", $module, "::bounded::<String>(100);")]
             /// assert_eq!(producer.capacity(), 128);
             /// std::thread::spawn(move || producer.push("hello".to_owned()).is_ok()).join().unwrap();
             /// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
@@ -110,8 +116,9 @@ macro_rules! one_producer {
         /// Fills slots and publishes them. One per ring.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Producer, PushError, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{Producer, PushError, Ring};")]
         ///
         /// fn send(producer: &mut Producer<'_, u32, Host>) -> Result<(), PushError<u32>> {
         ///     (1..=3).try_for_each(|number| producer.push(number))
@@ -127,8 +134,9 @@ macro_rules! one_producer {
         /// Slots to be written in place.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Grant, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{Grant, Ring};")]
         ///
         /// fn number(mut grant: Grant<'_, '_, u32, Host>) -> u64 {
         ///     grant.fill(1..)
@@ -138,14 +146,15 @@ macro_rules! one_producer {
         /// let (mut producer, mut consumer) = ring.split();
         /// assert_eq!(number(producer.reserve(2)?), 2);
         /// assert_eq!((consumer.pop(), consumer.pop()), (Ok(1), Ok(2)));
-        /// # Ok::<(), ringmem_layouts::ring::ReserveError>(())
+        /// # Ok::<(), ringmem::ring::ReserveError>(())
         /// ```
         pub type Grant<'p, 'a, T, M> = crate::ring::Grant<'p, 'a, crate::ring::$kind, T, M>;
         /// Publishes several messages at a time.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{BatchProducer, PushError, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{BatchProducer, PushError, Ring};")]
         ///
         /// fn send(mut batch: BatchProducer<'_, '_, u32, Host>) -> Result<(), PushError<u32>> {
         ///     (1..=6).try_for_each(|number| batch.push(number))
@@ -166,8 +175,9 @@ macro_rules! many_producers {
         /// Claims slots, fills and publishes them. Clone it for another producer.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Producer, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{Producer, Ring};")]
         ///
         /// fn send(mut producer: Producer<'_, u32, Host>) {
         ///     (1..=3).for_each(|number| producer.push(number).unwrap());
@@ -191,8 +201,9 @@ macro_rules! one_consumer {
         /// Empties slots and releases them. One per ring.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Consumer, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{Consumer, Ring};")]
         ///
         /// fn sum(consumer: &mut Consumer<'_, u32, Host>) -> u32 {
         ///     std::iter::from_fn(|| consumer.pop().ok()).sum()
@@ -203,14 +214,15 @@ macro_rules! one_consumer {
         /// producer.push(3)?;
         /// producer.push(4)?;
         /// assert_eq!(sum(&mut consumer), 7);
-        /// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+        /// # Ok::<(), ringmem::ring::PushError<u32>>(())
         /// ```
         pub type Consumer<'a, T, M> = crate::ring::Consumer<'a, crate::ring::$kind, T, M>;
         /// Waiting messages in place.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{Chunk, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{Chunk, Ring};")]
         ///
         /// fn longest<'c>(chunk: &'c Chunk<'_, '_, String, Host>) -> Option<&'c str> {
         ///     chunk.iter().map(String::as_str).max_by_key(|name| name.len())
@@ -221,14 +233,15 @@ macro_rules! one_consumer {
         /// producer.push("head".to_owned())?;
         /// producer.push("capacity".to_owned())?;
         /// assert_eq!(longest(&consumer.peek(4).unwrap()), Some("capacity"));
-        /// # Ok::<(), ringmem_layouts::ring::PushError<String>>(())
+        /// # Ok::<(), ringmem::ring::PushError<String>>(())
         /// ```
         pub type Chunk<'c, 'a, T, M> = crate::ring::Chunk<'c, 'a, crate::ring::$kind, T, M>;
         /// Releases several messages at a time.
         ///
         /// ```
-        /// use ringmem_layouts::Host;
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::{BatchConsumer, Ring};")]
+        /// # use ringmem_layouts as ringmem;
+        /// use ringmem::Host;
+        #[doc = concat!("use ringmem::ring::", $module, "::{BatchConsumer, Ring};")]
         ///
         /// fn sum(mut batch: BatchConsumer<'_, '_, u32, Host>) -> u32 {
         ///     std::iter::from_fn(|| batch.pop().ok()).sum()
@@ -239,7 +252,7 @@ macro_rules! one_consumer {
         /// producer.push(3)?;
         /// producer.push(4)?;
         /// assert_eq!(sum(consumer.batch(4)), 7);
-        /// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+        /// # Ok::<(), ringmem::ring::PushError<u32>>(())
         /// ```
         pub type BatchConsumer<'c, 'a, T, M> = crate::ring::BatchConsumer<'c, 'a, crate::ring::$kind, T, M>;
     };

@@ -19,7 +19,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 /// If it is forgotten, the producer's next publish or drop publishes the rest.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::Ring;
 ///
 /// let mut ring = Ring::<u32, 8>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -94,7 +95,8 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
 /// Releases every `every` messages, when the ring is empty, on [`flush`](Self::flush) and on drop.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::Ring;
 ///
 /// let mut ring = Ring::<u32, 2>::new();
 /// let (mut producer, mut consumer) = ring.split();

@@ -23,7 +23,8 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 /// Waiting messages in place. Dropping it takes none.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::Ring;
 ///
 /// let mut ring = Ring::<String, 4>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -119,7 +120,8 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
 /// The messages by value.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::Ring;
 /// let mut ring = Ring::<String, 4>::new();
 /// let (mut producer, mut consumer) = ring.split();
 /// ["a", "b", "c"].into_iter().for_each(|name| producer.push(name.to_owned()).unwrap());
@@ -140,7 +142,8 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 /// Each is released when taken; `for_each` and `fold` release all together at their end or panic.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::Ring;
 ///
 /// let mut ring = Ring::<u32, 4>::new();
 /// let (mut producer, mut consumer) = ring.split();

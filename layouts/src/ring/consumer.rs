@@ -12,7 +12,8 @@ use crate::{Machine, RingHeader, RingMessage};
 /// Empties slots and releases them. One per ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::{PopError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::{PopError, Ring};
 ///
 /// let mut ring = Ring::<u32, 4>::new();
 /// let (mut producer, mut consumer) = ring.split();

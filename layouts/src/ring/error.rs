@@ -5,7 +5,8 @@ use crate::attach::Corrupt;
 /// An error of a push, with the value.
 ///
 /// ```
-/// use ringmem_layouts::ring::PushError;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::PushError;
 ///
 /// assert_eq!(PushError::Full(7).into_inner(), 7);
 /// assert_eq!(PushError::Full(7).to_string(), "ring is full");
@@ -22,7 +23,8 @@ pub enum PushError<T> {
 /// The ring is full; the value is returned. For ends that [own](super::Owned) their ring, which cannot be corrupt.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Full, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Full, spsc};
 ///
 /// let (mut producer, _consumer) = spsc::bounded::<u32>(1);
 /// producer.push(1)?;
@@ -37,7 +39,8 @@ pub struct Full<T>(pub T);
 /// The ring is empty. For ends that [own](super::Owned) their ring, which cannot be corrupt.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Empty, mpmc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Empty, mpmc};
 ///
 /// let (producer, mut consumer) = mpmc::bounded::<u32>(4);
 /// assert_eq!(consumer.pop(), Err(Empty));
@@ -74,7 +77,8 @@ impl core::error::Error for Empty {}
 /// Why no slots were granted.
 ///
 /// ```
-/// use ringmem_layouts::ring::{ReserveError, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{ReserveError, spsc};
 ///
 /// let mut ring = spsc::Ring::<u32, 4>::new();
 /// let (mut producer, _consumer) = ring.split();
@@ -104,7 +108,8 @@ pub enum ReserveError {
 /// Why nothing was popped.
 ///
 /// ```
-/// use ringmem_layouts::ring::{PopError, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{PopError, spsc};
 ///
 /// let mut ring = spsc::Ring::<u32, 4>::new();
 /// let (mut producer, mut consumer) = ring.split();

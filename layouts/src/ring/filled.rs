@@ -23,7 +23,8 @@ macro_rules! filled {
         /// A full ring of these values. Their number must be a power of two, which is checked at compile time.
         ///
         /// ```
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::Ring;")]
+        /// # use ringmem_layouts as ringmem;
+        #[doc = concat!("use ringmem::ring::", $module, "::Ring;")]
         ///
         /// let mut ring = Ring::from([1, 2, 3, 4]);
         /// let ring = &mut ring;
@@ -43,7 +44,8 @@ macro_rules! filled {
         /// A ring on the heap with these values, and as many slots as the next power of two: full, if their number is one.
         ///
         /// ```
-        #[doc = concat!("let (producer, mut consumer) = ringmem_layouts::ring::", $module, "::Boxed::from(vec![1, 2, 3]).into_ends();")]
+        /// # use ringmem_layouts as ringmem;
+        #[doc = concat!("let (producer, mut consumer) = ringmem::ring::", $module, "::Boxed::from(vec![1, 2, 3]).into_ends();")]
         /// assert_eq!((producer.capacity(), consumer.pop()), (4, Ok(1)));
         /// ```
         #[cfg(feature = "alloc")]
@@ -59,7 +61,8 @@ macro_rules! filled {
         /// As from a `Vec`.
         ///
         /// ```
-        #[doc = concat!("use ringmem_layouts::ring::", $module, "::Boxed;")]
+        /// # use ringmem_layouts as ringmem;
+        #[doc = concat!("use ringmem::ring::", $module, "::Boxed;")]
         ///
         /// let (_, mut consumer) = (0..100).collect::<Boxed<u32>>().into_ends();
         /// assert_eq!((consumer.capacity(), consumer.try_iter().sum::<u32>()), (128, 4950));
@@ -83,7 +86,8 @@ filled! {
 /// Publishes each value, the last ones over the oldest.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::Ring;
 ///
 /// let mut ring = Ring::<u32, 4>::new();
 /// let (mut writer, mut reader) = ring.split();

@@ -9,7 +9,8 @@
 //! is empty. The producer polls the consumer's index before it writes. There are no slices in place.
 //!
 //! ```
-//! use ringmem_layouts::ring::flagged::Ring;
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::flagged::Ring;
 //! let mut ring = Ring::<u64, 8>::new();
 //! let (mut producer, mut consumer) = ring.split();
 //! producer.push(7).unwrap();

@@ -29,7 +29,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 /// drop does.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::Ring;
 ///
 /// let mut ring = Ring::<u32, 8>::new();
 /// let (mut producer, mut consumer) = ring.split();

@@ -11,12 +11,13 @@ bitflags! {
     /// The kind of a ring: one bit.
     ///
     /// ```
-    /// use ringmem_layouts::RingLayout;
-    /// use ringmem_layouts::ring::RingFlags;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::RingLayout;
+    /// use ringmem::ring::RingFlags;
     ///
     /// let [spsc, flagged] = [RingFlags::SPSC, RingFlags::FLAGGED].map(|kind| RingLayout::of_kind::<u64>(kind, 64));
     /// assert_eq!((spsc?.slot_size(), flagged?.slot_size()), (8, 16)); // a flag in each slot
-    /// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+    /// # Ok::<(), ringmem::ring::LayoutError>(())
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
@@ -42,12 +43,13 @@ bitflags! {
 /// The producer's line, the consumer's line, the constants.
 ///
 /// ```
-/// use ringmem_layouts::{RingHeader, RingLayout};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::{RingHeader, RingLayout};
 ///
 /// assert_eq!(size_of::<RingHeader>(), 384);
 /// let layout = RingLayout::of::<u64>(1024)?;
 /// assert_eq!(layout.size(), 384 + 1024 * 8);
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -64,13 +66,14 @@ pub struct RingHeader<W = u64> {
 /// The producer's 128 bytes.
 ///
 /// ```
-/// use ringmem_layouts::ring::ProducerLine;
-/// use ringmem_layouts::{HostWord, RingHeader, RingLayout, Word};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::ProducerLine;
+/// use ringmem::{HostWord, RingHeader, RingLayout, Word};
 ///
 /// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 100);
 /// let ProducerLine { tail, owner, waiting, .. } = &header.producer;
 /// assert_eq!([tail, owner, waiting].map(Word::load), [100, 0, 0]); // no producer has attached
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -91,13 +94,14 @@ pub struct ProducerLine<W = u64> {
 /// The consumer's 128 bytes.
 ///
 /// ```
-/// use ringmem_layouts::ring::ConsumerLine;
-/// use ringmem_layouts::{HostWord, RingHeader, RingLayout, Word};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::ConsumerLine;
+/// use ringmem::{HostWord, RingHeader, RingLayout, Word};
 ///
 /// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 100);
 /// let ConsumerLine { head, owner, waiting, .. } = &header.consumer;
 /// assert_eq!([head, owner, waiting].map(Word::load), [100, 0, 0]); // no consumer has attached
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -116,13 +120,14 @@ pub struct ConsumerLine<W = u64> {
 /// The constants of a ring, 128 bytes.
 ///
 /// ```
-/// use ringmem_layouts::ring::{ConstantLine, MAGIC};
-/// use ringmem_layouts::{HostWord, RingHeader, RingLayout, Word};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{ConstantLine, MAGIC};
+/// use ringmem::{HostWord, RingHeader, RingLayout, Word};
 ///
 /// let header = RingHeader::<HostWord>::new::<u32>(&RingLayout::of::<u32>(8)?, 0);
 /// let ConstantLine { magic, capacity, slot_size, slots_offset, .. } = &header.constants;
 /// assert_eq!([magic, capacity, slot_size, slots_offset].map(Word::load), [MAGIC, 8, 4, 384]);
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]

@@ -19,15 +19,16 @@ use crate::{Host, HostWord, SlotCell, Word};
 /// Dropping it drops the values left, also if one drop panics.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::mem::MaybeUninit;
-/// use ringmem_layouts::ring::spsc::RingIn;
+/// use ringmem::ring::spsc::RingIn;
 /// let mut memory = [const { MaybeUninit::uninit() }; 100];
 /// let capacity = 64; // known at run time
 /// let mut ring = RingIn::<String, _>::over(&mut memory[..capacity])?;
 /// let (mut producer, mut consumer) = ring.split();
 /// producer.push("hello".to_owned()).unwrap();
 /// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[repr(C)]
 pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {

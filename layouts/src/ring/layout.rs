@@ -8,7 +8,8 @@ use crate::attach::AttachError;
 /// Offsets and sizes of a ring, computed and checked before its memory exists.
 ///
 /// ```
-/// use ringmem_layouts::RingLayout;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::RingLayout;
 /// const LAYOUT: RingLayout = match RingLayout::of::<[u64; 8]>(1024) {
 ///     Ok(layout) => layout,
 ///     Err(_) => panic!("a power of two"),
@@ -28,8 +29,9 @@ pub struct RingLayout {
 /// Why a geometry is invalid.
 ///
 /// ```
-/// use ringmem_layouts::RingLayout;
-/// use ringmem_layouts::ring::LayoutError;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::RingLayout;
+/// use ringmem::ring::LayoutError;
 ///
 /// assert_eq!(RingLayout::of::<u64>(1000), Err(LayoutError::NotAPowerOfTwo { capacity: 1000 }));
 /// ```

@@ -9,7 +9,8 @@
 //! [`TRIES`] attempts: more slots help.
 //!
 //! ```
-//! use ringmem_layouts::ring::mailbox::{LatestError, Mailbox, New};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::mailbox::{LatestError, Mailbox, New};
 //! let mut mailbox = Mailbox::<[u64; 3]>::new();
 //! let (mut writer, mut reader) = mailbox.split();
 //! assert_eq!(reader.latest(), Err(LatestError::Empty));
@@ -33,7 +34,8 @@ pub use super::lossy::{LatestError, TRIES};
 /// Publishes values. One per mailbox.
 ///
 /// ```
-/// use ringmem_layouts::ring::mailbox::Mailbox;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mailbox::Mailbox;
 ///
 /// let mut mailbox = Mailbox::<u32, 2>::new();
 /// let (mut writer, reader) = mailbox.split();
@@ -46,7 +48,8 @@ pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 /// Reads the latest value. Any number per mailbox.
 ///
 /// ```
-/// use ringmem_layouts::ring::mailbox::Mailbox;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mailbox::Mailbox;
 ///
 /// let mut mailbox = Mailbox::<u32, 2>::new();
 /// let (mut writer, mut reader) = mailbox.split();
@@ -61,7 +64,8 @@ pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
 /// A value that its reader had not seen.
 ///
 /// ```
-/// use ringmem_layouts::ring::mailbox::{Mailbox, New};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mailbox::{Mailbox, New};
 ///
 /// let mut mailbox = Mailbox::<u32>::new();
 /// let (mut writer, mut reader) = mailbox.split();
@@ -69,7 +73,7 @@ pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
 /// writer.publish(20);
 /// let New { version, value, skipped } = reader.take_new()?;
 /// assert_eq!((version, value, skipped), (2, 20, 1));
-/// # Ok::<(), ringmem_layouts::ring::mailbox::LatestError>(())
+/// # Ok::<(), ringmem::ring::mailbox::LatestError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct New<T> {
@@ -253,7 +257,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 /// Header and slots in one value. `N` is a power of two and at least 2 (checked at compile time).
 ///
 /// ```compile_fail
-/// let mailbox = ringmem_layouts::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
+/// # use ringmem_layouts as ringmem;
+/// let mailbox = ringmem::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
 /// ```
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
@@ -261,7 +266,8 @@ pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
 /// A writer that shares ownership of its mailbox.
 ///
 /// ```
-/// use ringmem_layouts::ring::mailbox::{OwnedWriter, channel};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mailbox::{OwnedWriter, channel};
 ///
 /// fn publish(mut position: OwnedWriter<[f32; 3]>) {
 ///     position.publish([1.0, 2.0, 3.0]);
@@ -277,7 +283,8 @@ pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Host>>;
 /// A reader that shares ownership of its mailbox.
 ///
 /// ```
-/// use ringmem_layouts::ring::mailbox::{OwnedReader, channel};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mailbox::{OwnedReader, channel};
 ///
 /// fn latest(reader: &OwnedReader<u32>) -> Option<u32> {
 ///     reader.end().latest().ok().map(|(_version, value)| value)
@@ -326,7 +333,8 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
 /// Allocates a mailbox; its writer and its cloneable reader share ownership.
 ///
 /// ```
-/// let (mut writer, mut reader) = ringmem_layouts::ring::mailbox::channel::<u64>();
+/// # use ringmem_layouts as ringmem;
+/// let (mut writer, mut reader) = ringmem::ring::mailbox::channel::<u64>();
 /// writer.publish(1);
 /// writer.publish(2);
 /// assert_eq!(reader.follow().map(|new| new.value), Ok(2));

@@ -15,7 +15,8 @@
 //! Compare-exchanges across a bus between CPU and GPU need the hardware's promise: [`SystemAtomics`].
 //!
 //! ```
-//! use ringmem_layouts::ring::mpmc::Ring;
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::mpmc::Ring;
 //! static RING: Ring<u64, 8> = Ring::new();
 //! let (mut producer, mut consumer) = RING.split();
 //! producer.clone().push(7).unwrap();

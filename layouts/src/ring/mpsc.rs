@@ -4,7 +4,8 @@
 //! 2. The single consumer uses no compare-exchange, reads messages in place, and takes any number of them.
 //!
 //! ```
-//! use ringmem_layouts::ring::mpsc::Ring;
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::mpsc::Ring;
 //! let mut ring = Ring::<u64, 8>::new();
 //! let (mut producer, mut consumer) = ring.split();
 //! let mut other = producer.clone();

@@ -4,7 +4,8 @@
 //! 2. Operations without a method here go through [`Owned::with`].
 //!
 //! ```
-//! use ringmem_layouts::ring::spsc;
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::spsc;
 //! let ring = spsc::Boxed::<String>::over(Box::new_uninit_slice(64))?;
 //! let (mut producer, mut consumer) = ring.into_ends();
 //! let sender = std::thread::spawn(move || producer.push("hello".to_owned()));
@@ -12,7 +13,7 @@
 //! assert!(consumer.end().is_disconnected());
 //! let bytes = consumer.with(|end| end.peek(8).map(|chunk| chunk.as_slices().concat().concat().len()));
 //! assert_eq!((bytes, consumer.pop().as_deref()), (Ok(5), Ok("hello")));
-//! # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+//! # Ok::<(), ringmem::ring::LayoutError>(())
 //! ```
 #![cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 
@@ -30,8 +31,9 @@ use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWor
 /// method of it returns a borrow from the ring that outlives `'r`.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use std::fmt::Debug;
-/// use ringmem_layouts::ring::{Owned, Reborrow, spsc};
+/// use ringmem::ring::{Owned, Reborrow, spsc};
 ///
 /// fn show<E: Reborrow>(end: &Owned<E>) -> String
 /// where
@@ -53,7 +55,8 @@ pub unsafe trait Reborrow: Sized {
 /// A ring end that shares ownership of its ring. The lifetime of the bare end `E` is a placeholder.
 ///
 /// ```
-/// use ringmem_layouts::ring::mpsc;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mpsc;
 ///
 /// let (producer, mut consumer) = mpsc::bounded::<u32>(8);
 /// let threads: Vec<_> = (0..4)
@@ -99,12 +102,14 @@ impl<E: Reborrow> Owned<E> {
     /// Calls `act` with the bare end; no borrow of the ring can leave it.
     ///
     /// ```compile_fail
-    /// let (mut producer, _consumer) = ringmem_layouts::ring::spsc::Ring::<u8, 4>::new().into_ends();
+    /// # use ringmem_layouts as ringmem;
+    /// let (mut producer, _consumer) = ringmem::ring::spsc::Ring::<u8, 4>::new().into_ends();
     /// let grant = producer.with(|end| end.reserve(2)); // it would outlive the borrow
     /// ```
     ///
     /// ```compile_fail
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     /// let (mut one, _) = Ring::<u8, 4>::new().into_ends();
     /// let (mut other, _) = Ring::<u8, 4>::new().into_ends();
     /// one.with(|one| other.with(|other| core::mem::swap(one, other))); // each would hold the other's ring

@@ -10,9 +10,10 @@
 //! a message must be a [`RingMessage`].
 //!
 //! ```
+//! # use ringmem_layouts as ringmem;
 //! use core::ptr::NonNull;
-//! use ringmem_layouts::ring::{RingFlags, paired};
-//! use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, Word};
+//! use ringmem::ring::{RingFlags, paired};
+//! use ringmem::{Host, HostWord, RingHeader, RingLayout, Word};
 //!
 //! let layout = RingLayout::of_kind::<[u32; 3]>(RingFlags::PAIRED, 2)?;
 //! assert_eq!(layout.slot_size(), 32); // twelve bytes in two pairs
@@ -40,7 +41,8 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 /// Two words: eight bytes of a message.
 ///
 /// ```
-/// use ringmem_layouts::ring::paired::Pair;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::paired::Pair;
 ///
 /// assert_eq!((size_of::<Pair<u64>>(), align_of::<Pair<u64>>()), (16, 16));
 /// ```

@@ -3,7 +3,8 @@
 //! For a ring that always overwrites, use [`lossy`](super::lossy).
 //!
 //! ```
-//! use ringmem_layouts::ring::{OverflowPolicy, mpmc::Ring};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::{OverflowPolicy, mpmc::Ring};
 //! static RING: Ring<u64, 2> = Ring::new();
 //! let (producer, mut consumer) = RING.split();
 //! let mut newest = OverflowPolicy::overwriting_oldest(producer);
@@ -22,13 +23,14 @@ use super::error::PushError;
 /// The number of values by outcome.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Counts, OverflowPolicy, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Counts, OverflowPolicy, spsc};
 ///
 /// let mut ring = spsc::Ring::<u32, 2>::new();
 /// let mut producer = OverflowPolicy::dropping_newest(ring.split().0);
 /// (1..=5).try_for_each(|number| producer.push(number, |_lost| ()))?;
 /// assert_eq!(producer.counts(), Counts { taken: 2, dropped: 3, ..Counts::default() });
-/// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+/// # Ok::<(), ringmem::ring::PushError<u32>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -46,7 +48,8 @@ pub struct Counts {
 /// A producer that can take a queued message out.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Evict, mpmc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Evict, mpmc};
 ///
 /// fn make_room<E: Evict>(producer: &mut E) -> Option<E::Item> {
 ///     producer.evict()
@@ -72,8 +75,9 @@ impl<E: Evict> Evict for &mut E {
 /// A producer with an overflow policy.
 ///
 /// ```
-/// use ringmem_layouts::ring::OverflowPolicy;
-/// use ringmem_layouts::ring::mpmc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::OverflowPolicy;
+/// use ringmem::ring::mpmc::Ring;
 ///
 /// let ring = Ring::<u32, 2>::new();
 /// let (producer, mut consumer) = ring.split();

@@ -13,7 +13,8 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 /// Fills slots and publishes them. One per ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::spsc::{PushError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::{PushError, Ring};
 ///
 /// let mut ring = Ring::<u32, 2>::new();
 /// let (mut producer, consumer) = ring.split();

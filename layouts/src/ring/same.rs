@@ -3,7 +3,8 @@
 //! Only addresses are compared, so ends in two mappings of one ring differ.
 //!
 //! ```
-//! use ringmem_layouts::ring::{mpmc, spsc};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::{mpmc, spsc};
 //!
 //! let (producer, consumer) = spsc::bounded::<u32>(4);
 //! let (other, _) = spsc::bounded::<u32>(4);

@@ -12,9 +12,10 @@ use crate::{Machine, RingMessage, SliceCell, Word};
 /// A slot with a word next to the payload.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell};
-/// use ringmem_layouts::ring::{RingFlags, Slot, WordSlot, mpmc};
+/// # use ringmem::{Host, HostWord, RingHeader, RingLayout, SlotCell};
+/// use ringmem::ring::{RingFlags, Slot, WordSlot, mpmc};
 ///
 /// let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 4)?;
 /// let header = RingHeader::<HostWord>::new::<u64>(&layout, 0);
@@ -60,11 +61,12 @@ pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
 /// The payload cells of a ring from one index on.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
-/// # use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
-/// use ringmem_layouts::SlotCell;
-/// use ringmem_layouts::ring::{BareSlot, Row};
+/// # use ringmem::ring::aggregate::{Aggregate, Producer};
+/// # use ringmem::{Host, HostWord, RingHeader, RingLayout};
+/// use ringmem::SlotCell;
+/// use ringmem::ring::{BareSlot, Row};
 ///
 /// fn read(row: Row<'_, BareSlot<u64>>, offset: u64) -> u64 {
 ///     // SAFETY: the slot is initialised, and no other end accesses it.

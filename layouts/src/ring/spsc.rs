@@ -8,7 +8,8 @@
 //! # Two threads
 //!
 //! ```
-//! use ringmem_layouts::ring::spsc::Ring;
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::spsc::Ring;
 //! let mut ring = Ring::<u64, 8>::new();
 //! let (mut producer, mut consumer) = ring.split();
 //! producer.push(7).unwrap();

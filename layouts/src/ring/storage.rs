@@ -10,28 +10,30 @@ use crate::host::HostCell;
 /// A slot of a host's SPSC ring: the bytes of a `T`.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::mem::MaybeUninit;
-/// use ringmem_layouts::ring::{BareSlot, spsc};
+/// use ringmem::ring::{BareSlot, spsc};
 ///
 /// let mut slots = [const { MaybeUninit::<BareSlot<u32>>::uninit() }; 8];
 /// assert_eq!(size_of_val(&slots), 8 * 4);
 /// let mut ring = spsc::RingIn::<u32, _>::over(&mut slots)?;
 /// assert_eq!(ring.split().0.capacity(), 8);
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 pub type BareSlot<T> = HostCell<T>;
 
 /// A slot of a host's flagged, MPSC or MPMC ring: a word, and the bytes of a `T`.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::mem::MaybeUninit;
-/// use ringmem_layouts::ring::{WordSlot, mpsc};
+/// use ringmem::ring::{WordSlot, mpsc};
 ///
 /// let mut slots = [const { MaybeUninit::<WordSlot<u32>>::uninit() }; 8];
 /// assert_eq!(size_of_val(&slots), 8 * 16);
 /// let mut ring = mpsc::RingIn::<u32, _>::over(&mut slots)?;
 /// assert_eq!(ring.split().0.capacity(), 8);
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 
@@ -43,16 +45,17 @@ pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 /// them. Several threads may call `as_ref` at a time.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::mem::MaybeUninit;
 ///
-/// use ringmem_layouts::ring::spsc::RingIn;
+/// use ringmem::ring::spsc::RingIn;
 ///
 /// let mut slots = [const { MaybeUninit::uninit() }; 64]; // borrowed
 /// let mut ring = RingIn::<u32, _>::over(&mut slots[..])?;
 /// let (mut producer, mut consumer) = ring.split();
 /// producer.push(7).unwrap();
 /// assert_eq!(consumer.pop(), Ok(7));
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 pub unsafe trait Storage<C>: AsRef<[MaybeUninit<C>]> + AsMut<[MaybeUninit<C>]> {}
 

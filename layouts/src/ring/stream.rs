@@ -153,9 +153,10 @@ mod standard {
             /// Writes as many bytes as fit, without blocking.
             ///
             /// ```
+            /// # use ringmem_layouts as ringmem;
             /// use std::io::{ErrorKind, Read, Write};
             ///
-            /// let (mut producer, mut consumer) = ringmem_layouts::ring::spsc::bounded::<u8>(4);
+            /// let (mut producer, mut consumer) = ringmem::ring::spsc::bounded::<u8>(4);
             /// assert_eq!(producer.write(b"hello")?, 4);
             /// assert_eq!(producer.write(b"o").unwrap_err().kind(), ErrorKind::WouldBlock);
             /// drop(producer);
@@ -229,8 +230,9 @@ mod embedded {
             /// Writes as many bytes as fit; polls until at least one fits, or the consumer was dropped.
             ///
             /// ```
+            /// # use ringmem_layouts as ringmem;
             /// use embedded_io::{Read, ReadReady, Write, WriteReady};
-            /// use ringmem_layouts::ring::spsc::Ring;
+            /// use ringmem::ring::spsc::Ring;
             ///
             /// let mut ring = Ring::<u8, 4>::new();
             /// let (mut producer, mut consumer) = ring.split();

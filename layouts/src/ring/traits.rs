@@ -7,7 +7,8 @@ use crate::RmwWord;
 /// An end of a ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::{End, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{End, spsc};
 ///
 /// fn is_alone(end: &impl End) -> bool {
 ///     end.is_disconnected()
@@ -36,8 +37,9 @@ pub trait End: Sized {
 /// The wait words: sleepers in the low 32 bits, wake-ups above.
 ///
 /// ```
-/// use ringmem_layouts::ring::{End, spsc};
-/// use ringmem_layouts::{RmwWord, Word};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{End, spsc};
+/// use ringmem::{RmwWord, Word};
 ///
 /// let mut ring = spsc::Ring::<u32, 4>::new();
 /// let (producer, consumer) = ring.split();
@@ -66,7 +68,8 @@ impl<'a, W> WaitWords<'a, W> {
 /// A producer.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Push, PushError, mpmc, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Push, PushError, mpmc, spsc};
 ///
 /// fn send<E: Push>(end: &mut E, values: impl IntoIterator<Item = E::Item>) -> Result<(), PushError<E::Item>> {
 ///     values.into_iter().try_for_each(|value| end.push(value))
@@ -93,7 +96,8 @@ pub trait Push: End {
 /// A consumer.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Pop, mpsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Pop, mpsc};
 ///
 /// fn drain<E: Pop>(end: &mut E) -> impl Iterator<Item = E::Item> {
 ///     std::iter::from_fn(|| end.pop().ok())
@@ -119,8 +123,9 @@ pub trait Pop: End {
 /// A producer of byte messages.
 ///
 /// ```
-/// use ringmem_layouts::ring::PushBytes;
-/// use ringmem_layouts::ring::framed::{PushError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::PushBytes;
+/// use ringmem::ring::framed::{PushError, Ring};
 ///
 /// fn log(end: &mut impl PushBytes, line: &str) -> Result<(), PushError> {
 ///     end.push_bytes(line.as_bytes())
@@ -144,8 +149,9 @@ pub trait PushBytes: End {
 /// A consumer of byte messages.
 ///
 /// ```
-/// use ringmem_layouts::ring::PopBytes;
-/// use ringmem_layouts::ring::framed::{PopError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::PopBytes;
+/// use ringmem::ring::framed::{PopError, Ring};
 ///
 /// fn line(end: &mut impl PopBytes) -> Result<String, PopError> {
 ///     let mut bytes = [0; 32];
@@ -171,7 +177,8 @@ pub trait PopBytes: End {
 /// A writer that overwrites.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Publish, lossy, mailbox};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Publish, lossy, mailbox};
 ///
 /// fn report(to: &mut impl Publish<Item = u32>) {
 ///     (1..=3).for_each(|value| to.publish(value));
@@ -193,7 +200,8 @@ pub trait Publish {
 /// A reader that writes nothing to the ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Follow, lossy, mailbox};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Follow, lossy, mailbox};
 ///
 /// fn next<R: Follow>(reader: &mut R) -> Option<R::Item> {
 ///     reader.follow().ok()

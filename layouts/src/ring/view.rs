@@ -19,14 +19,15 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// [`PopError`]: empty, or corrupt.
     ///
     /// ```
-    /// use ringmem_layouts::ring::{PopError, spsc};
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::{PopError, spsc};
     ///
     /// let (mut producer, consumer) = spsc::bounded::<String>(4);
     /// assert_eq!(consumer.end().first(), Err(PopError::Empty));
     /// producer.push("head".to_owned())?;
     /// assert_eq!(consumer.end().first().map(String::as_str), Ok("head"));
     /// assert_eq!(consumer.len(), 1);
-    /// # Ok::<(), ringmem_layouts::ring::Full<String>>(())
+    /// # Ok::<(), ringmem::ring::Full<String>>(())
     /// ```
     #[doc(alias("front", "peek"))]
     pub fn first(&self) -> Result<&T, PopError> {
@@ -45,13 +46,14 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// [`PopError`]: empty, or corrupt.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::from([1, 2]);
     /// let (_, mut consumer) = ring.split();
     /// *consumer.first_mut()? += 10;
     /// assert_eq!(consumer.pop(), Ok(11));
-    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// # Ok::<(), ringmem::ring::PopError>(())
     /// ```
     #[doc(alias("front_mut", "peek_mut"))]
     pub fn first_mut(&mut self) -> Result<&mut T, PopError> {
@@ -64,7 +66,8 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// `pop` reports, yields none.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc;
     ///
     /// let (mut producer, mut consumer) = spsc::bounded::<u32>(4);
     /// (1..=3).for_each(|number| assert!(producer.push(number).is_ok()));
@@ -80,7 +83,8 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// Returns the waiting messages in place, to be changed; otherwise as [`iter`](Self::iter).
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::from([1, 2, 3, 4]);
     /// let (_, mut consumer) = ring.split();
@@ -112,13 +116,14 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     /// [`Corrupt`] if the producer's index is outside the ring.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::<u32, 4>::starting_at(2);
     /// let (mut producer, consumer) = ring.split();
     /// producer.push_slice(&[1, 2, 3])?;
     /// assert_eq!(consumer.as_slices()?, [&[1, 2][..], &[3]]);
-    /// # Ok::<(), ringmem_layouts::attach::Corrupt>(())
+    /// # Ok::<(), ringmem::attach::Corrupt>(())
     /// ```
     pub fn as_slices(&self) -> Result<[&[T]; 2], Corrupt> {
         let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
@@ -132,14 +137,15 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     /// [`Corrupt`] if the producer's index is outside the ring.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::from([3, 1, 2, 4]);
     /// let (_, mut consumer) = ring.split();
     /// let [all, _] = consumer.as_mut_slices()?;
     /// all.sort();
     /// assert_eq!(consumer.pop(), Ok(1));
-    /// # Ok::<(), ringmem_layouts::attach::Corrupt>(())
+    /// # Ok::<(), ringmem::attach::Corrupt>(())
     /// ```
     pub fn as_mut_slices(&mut self) -> Result<[&mut [T]; 2], Corrupt> {
         let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
@@ -161,14 +167,15 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
     /// Returns the message `offset` places after the first, to be changed; `None` past the end.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::from([1, 2]);
     /// let (_, mut consumer) = ring.split();
     /// let mut chunk = consumer.peek(2)?;
     /// assert_eq!((chunk.get_mut(1).map(core::mem::take), chunk.get_mut(2)), (Some(2), None));
     /// assert_eq!((consumer.pop(), consumer.pop()), (Ok(1), Ok(0)));
-    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// # Ok::<(), ringmem::ring::PopError>(())
     /// ```
     pub fn get_mut(&mut self, offset: u64) -> Option<&mut T> {
         if offset >= self.len() {
@@ -181,14 +188,15 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
     /// Returns the messages in place, to be changed.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::from([1, 2]);
     /// let (_, mut consumer) = ring.split();
     /// let mut chunk = consumer.peek(2)?;
     /// chunk.iter_mut().for_each(|number| *number += 1);
     /// assert_eq!(chunk.into_iter().sum::<i32>(), 5);
-    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// # Ok::<(), ringmem::ring::PopError>(())
     /// ```
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
         let count = self.len();
@@ -200,14 +208,15 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
     /// Returns the messages as two runs, to be changed: before the wrap and after it.
     ///
     /// ```
-    /// use ringmem_layouts::ring::spsc::Ring;
+    /// # use ringmem_layouts as ringmem;
+    /// use ringmem::ring::spsc::Ring;
     ///
     /// let mut ring = Ring::from([1, 2]);
     /// let (_, mut consumer) = ring.split();
     /// let mut chunk = consumer.peek(2)?;
     /// chunk.as_mut_slices()[0].reverse();
     /// assert_eq!(consumer.pop(), Ok(2));
-    /// # Ok::<(), ringmem_layouts::ring::PopError>(())
+    /// # Ok::<(), ringmem::ring::PopError>(())
     /// ```
     pub fn as_mut_slices(&mut self) -> [&mut [T]; 2] {
         let count = self.len();

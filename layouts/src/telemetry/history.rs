@@ -5,13 +5,14 @@ use crate::TelemetryBuffer;
 /// The last `N` records of one launch.
 ///
 /// ```
-/// use ringmem_layouts::telemetry::{self, History};
-/// use ringmem_layouts::HostWord;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::telemetry::{self, History};
+/// use ringmem::HostWord;
 /// # let buffer: telemetry::Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// let mut history = History::<60>::new();
 /// history.push(buffer.snapshot()?); // once a second, say
 /// assert_eq!(history.rate_over(10_000_000_000), None); // one record is no rate
-/// # Ok::<(), ringmem_layouts::telemetry::Busy>(())
+/// # Ok::<(), ringmem::telemetry::Busy>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct History<const N: usize> {

@@ -6,8 +6,9 @@ use crate::{TelemetryBuffer, Word};
 /// The writer of a telemetry buffer; [`publish`](Self::publish) writes a record.
 ///
 /// ```
-/// use ringmem_layouts::HostWord;
-/// use ringmem_layouts::telemetry::{Recorder, Shared};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::HostWord;
+/// use ringmem::telemetry::{Recorder, Shared};
 ///
 /// let buffer: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// // SAFETY: there is no other writer of the buffer.
@@ -16,7 +17,7 @@ use crate::{TelemetryBuffer, Word};
 /// recorder.publish(0, 4, 9_000);
 /// let record = buffer.snapshot()?;
 /// assert_eq!((record.processed, record.dropped, record.latency_mean()), (4, 1, Some(250)));
-/// # Ok::<(), ringmem_layouts::telemetry::Busy>(())
+/// # Ok::<(), ringmem::telemetry::Busy>(())
 /// ```
 pub struct Recorder<'a, W> {
     buffer: &'a Shared<W>,

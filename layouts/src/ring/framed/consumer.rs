@@ -133,7 +133,8 @@ impl<'a, M: Machine> Consumer<'a, M> {
 /// If it is forgotten, the consumer's next release releases the rest.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::Ring;
 ///
 /// let mut ring = Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -143,7 +144,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
 /// assert_eq!(producer.len(), 32); // not released yet
 /// batch.flush();
 /// assert_eq!(producer.len(), 0);
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 pub struct BatchConsumer<'c, 'a, M: Machine> {
     consumer: &'c mut Consumer<'a, M>,

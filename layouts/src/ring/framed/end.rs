@@ -11,8 +11,9 @@ use crate::{Machine, RingHeader, Word};
 /// An end of a framed ring: the producer if `FILLS`, else the consumer.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::framed::{End, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::framed::{End, Ring};
 ///
 /// fn used<const FILLS: bool>(end: &End<'_, Host, FILLS>) -> usize {
 ///     100 * end.len() / end.capacity()
@@ -22,7 +23,7 @@ use crate::{Machine, RingHeader, Word};
 /// let (mut producer, consumer) = ring.split();
 /// producer.push(&[0; 24])?; // and 8 bytes for its length
 /// assert_eq!((used(&producer), used(&consumer)), (50, 50));
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(in crate::ring) port: Port<'a, M::Word, FILLS>,
@@ -40,7 +41,8 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
 /// Fills frames and publishes them. One per ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed;
 ///
 /// let mut ring = framed::Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -56,7 +58,8 @@ pub type Producer<'a, M> = End<'a, M, true>;
 /// Empties frames and releases them. One per ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::{PopError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::{PopError, Ring};
 ///
 /// let mut ring = Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -65,7 +68,7 @@ pub type Producer<'a, M> = End<'a, M, true>;
 /// let mut message = [0; 16];
 /// assert_eq!((consumer.pop(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));
 /// assert_eq!(consumer.pop(&mut message), Err(PopError::Empty));
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 pub type Consumer<'a, M> = End<'a, M, false>;
 

@@ -5,7 +5,8 @@ use crate::attach::Corrupt;
 /// An error of a push.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::{PushError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::{PushError, Ring};
 ///
 /// let mut ring = Ring::<64>::new();
 /// let (mut producer, _consumer) = ring.split();
@@ -46,7 +47,8 @@ impl core::error::Error for PushError {}
 /// An error of a pop.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::{PopError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::{PopError, Ring};
 ///
 /// let mut ring = Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();

@@ -10,7 +10,8 @@ use crate::{Machine, SliceCell, SlotCell};
 /// A waiting message in place, 8-byte aligned.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::Ring;
 ///
 /// let mut ring = Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -18,7 +19,7 @@ use crate::{Machine, SliceCell, SlotCell};
 /// let frame = consumer.peek().unwrap();
 /// let message = frame.message();
 /// assert_eq!((message.len(), message.starts_with(b"he")), (5, true)); // a slice of bytes
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 pub struct Message<'m, M: Machine> {
     slots: Slots<'m, M::Cell<u64>>,
@@ -72,7 +73,8 @@ where
 /// The next message in place. Dropping it takes nothing.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed;
 ///
 /// let mut ring = framed::Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -120,7 +122,8 @@ where
 /// The messages available at its creation, read in order and released together. Dropping it releases none.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::Ring;
 /// let mut ring = Ring::<256>::new();
 /// let (mut producer, mut consumer) = ring.split();
 /// let (taken, rest) = producer.push_many(["to", "", "be", "released"].map(str::as_bytes));

@@ -10,7 +10,8 @@
 //! `free`, `available` and `len` are bytes, including lengths and padding.
 //!
 //! ```
-//! use ringmem_layouts::ring::framed::{PopError, Ring};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::framed::{PopError, Ring};
 //! let mut ring = Ring::<64>::new();
 //! let (mut producer, mut consumer) = ring.split();
 //!
@@ -73,7 +74,8 @@ const SKIP: u64 = u64::MAX;
 /// Returns the layout of a ring of `bytes` bytes, a power of two of at least 16.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed;
 /// let layout = framed::layout(4096).unwrap();
 /// assert_eq!((layout.capacity(), layout.size()), (512, 384 + 4096));
 /// assert!(framed::layout(8).is_err() && framed::layout(100).is_err());

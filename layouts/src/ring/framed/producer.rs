@@ -166,7 +166,8 @@ impl<'a, M: Machine> Producer<'a, M> {
 /// Room for one message, published by `commit` only. Its bytes are initialised, not necessarily zero.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed;
 ///
 /// let mut ring = framed::Ring::<64>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -244,7 +245,8 @@ where
 /// If it is forgotten, the producer's next publish publishes the rest.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::Ring;
 ///
 /// let mut ring = Ring::<256>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -255,7 +257,7 @@ where
 /// batch.flush(); // before waiting for an answer
 /// let chunk = consumer.peek_many().unwrap();
 /// assert_eq!(std::iter::from_fn(|| chunk.next().ok()).count(), 3);
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 pub struct BatchProducer<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,

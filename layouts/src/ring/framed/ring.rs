@@ -12,24 +12,27 @@ use crate::{Host, HostWord, SlotCell};
 /// A ring of `BYTES` bytes, a power of two of at least 16 (checked at compile time).
 ///
 /// ```compile_fail
-/// let ring = ringmem_layouts::ring::framed::Ring::<24>::new(); // 24 is no power of two
+/// # use ringmem_layouts as ringmem;
+/// let ring = ringmem::ring::framed::Ring::<24>::new(); // 24 is no power of two
 /// ```
 ///
 /// ```compile_fail
-/// let ring = ringmem_layouts::ring::framed::Ring::<8>::new(); // 8 bytes hold a length, and half of them do not
+/// # use ringmem_layouts as ringmem;
+/// let ring = ringmem::ring::framed::Ring::<8>::new(); // 8 bytes hold a length, and half of them do not
 /// ```
 pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 
 /// A ring on the heap, with a run-time capacity.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::Boxed;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::Boxed;
 ///
 /// let (mut producer, mut consumer) = Boxed::with_capacity(1000).into_ends();
 /// producer.push_bytes(b"hello")?;
 /// let mut message = [0; 16];
 /// assert_eq!((consumer.capacity(), consumer.pop_bytes(&mut message)), (1024, Ok(5)));
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(feature = "alloc")]
 pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
@@ -37,15 +40,16 @@ pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
 /// A ring with its words in `S`: inline ([`Ring`]), borrowed or boxed.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::mem::MaybeUninit;
-/// use ringmem_layouts::ring::framed::RingIn;
+/// use ringmem::ring::framed::RingIn;
 /// let mut memory = [const { MaybeUninit::uninit() }; 100];
 /// let bytes = 512; // known at run time
 /// let mut ring = RingIn::over(&mut memory[..bytes / 8])?;
 /// let (mut producer, mut consumer) = ring.split();
 /// producer.push(b"hello").unwrap();
 /// assert_eq!(&*consumer.peek().unwrap(), b"hello");
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[repr(C)]
 pub struct RingIn<S: Storage<BareSlot<u64>>> {
@@ -57,13 +61,14 @@ pub struct RingIn<S: Storage<BareSlot<u64>>> {
 /// The bytes of a [`Ring`].
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::{Inline, Ring, RingIn};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::{Inline, Ring, RingIn};
 ///
 /// let mut ring: RingIn<Inline<64>> = Ring::new(); // `Ring<64>`
 /// let (mut producer, mut consumer) = ring.split();
 /// producer.push(b"hello")?;
 /// assert_eq!(consumer.pop(&mut [0; 16]), Ok(5));
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[repr(C, align(8))]
 pub struct Inline<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
@@ -88,7 +93,8 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 /// A producer that shares ownership of its ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::{OwnedProducer, bounded};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::{OwnedProducer, bounded};
 ///
 /// struct Log {
 ///     lines: OwnedProducer,
@@ -98,7 +104,7 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 /// let mut log = Log { lines };
 /// log.lines.push_bytes(b"started")?;
 /// assert_eq!(consumer.pop_bytes(&mut [0; 16]), Ok(7));
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedProducer = Owned<Producer<'static, Host>>;
@@ -106,7 +112,8 @@ pub type OwnedProducer = Owned<Producer<'static, Host>>;
 /// A consumer that shares ownership of its ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::framed::{OwnedConsumer, bounded};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::framed::{OwnedConsumer, bounded};
 ///
 /// fn bytes(mut consumer: OwnedConsumer) -> usize {
 ///     std::iter::from_fn(|| consumer.pop_bytes(&mut [0; 32]).ok()).sum()
@@ -116,7 +123,7 @@ pub type OwnedProducer = Owned<Producer<'static, Host>>;
 /// producer.push_bytes(b"two")?;
 /// producer.push_bytes(b"messages")?;
 /// assert_eq!(std::thread::spawn(|| bytes(consumer)).join().unwrap(), 11);
-/// # Ok::<(), ringmem_layouts::ring::framed::PushError>(())
+/// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
@@ -218,7 +225,8 @@ impl Boxed {
 /// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership.
 ///
 /// ```
-/// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);
+/// # use ringmem_layouts as ringmem;
+/// let (mut producer, mut consumer) = ringmem::ring::framed::bounded(1000);
 /// producer.push_bytes(b"hello").unwrap();
 /// let mut message = [0; 16];
 /// assert_eq!((consumer.pop_bytes(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));

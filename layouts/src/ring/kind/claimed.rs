@@ -24,8 +24,9 @@ use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 /// The kind of [`mpsc`](crate::ring::mpsc) rings.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::{Consumer, Mpsc, RingFlags, mpsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::{Consumer, Mpsc, RingFlags, mpsc};
 ///
 /// let mut ring = mpsc::Ring::<u32, 4>::new();
 /// let (_, consumer): (_, Consumer<'_, Mpsc, u32, Host>) = ring.split(); // `mpsc::Consumer<'_, u32, Host>`
@@ -35,7 +36,8 @@ pub struct Mpsc(());
 /// The kind of [`mpmc`](crate::ring::mpmc) rings.
 ///
 /// ```
-/// use ringmem_layouts::ring::{Mpmc, RingIn, Storage, WordSlot, mpmc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::{Mpmc, RingIn, Storage, WordSlot, mpmc};
 ///
 /// fn send(ring: &RingIn<Mpmc, u32, impl Storage<WordSlot<u32>>>) -> bool {
 ///     ring.split().0.push(7).is_ok()
@@ -525,10 +527,11 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
 /// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::ring::RingFlags;
-/// # use ringmem_layouts::{CacheLineAligned, Host, RingLayout};
-/// use ringmem_layouts::ring::mpmc::{self, SystemAtomics};
+/// # use ringmem::ring::RingFlags;
+/// # use ringmem::{CacheLineAligned, Host, RingLayout};
+/// use ringmem::ring::mpmc::{self, SystemAtomics};
 ///
 /// let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 4)?;
 /// let mut memory = CacheLineAligned::new([0_u64; 64]);

@@ -11,8 +11,9 @@ use crate::{Machine, SlotCell, Word};
 /// The kind of [`flagged`](crate::ring::flagged) rings.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::{Consumer, Flagged, RingFlags, flagged};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::{Consumer, Flagged, RingFlags, flagged};
 ///
 /// let mut ring = flagged::Ring::<u32, 4>::new();
 /// let (_, consumer): (_, Consumer<'_, Flagged, u32, Host>) = ring.split(); // `flagged::Consumer<'_, u32, Host>`

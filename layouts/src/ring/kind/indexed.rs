@@ -13,8 +13,9 @@ use crate::{Machine, SliceCell, SlotCell, Word};
 /// The kind of [`spsc`](crate::ring::spsc) rings; `A` accesses the payload.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::{Consumer, Indexed, RingFlags, spsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::{Consumer, Indexed, RingFlags, spsc};
 ///
 /// let mut ring = spsc::Ring::<u32, 4>::new();
 /// let (_, consumer): (_, Consumer<'_, Indexed, u32, Host>) = ring.split(); // `spsc::Consumer<'_, u32, Host>`

@@ -5,7 +5,8 @@ use crate::attach::Corrupt;
 /// Why nothing was read.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::{ReadError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::{ReadError, Ring};
 ///
 /// let mut ring = Ring::<u32, 2>::new();
 /// let (mut writer, mut reader) = ring.split();
@@ -32,8 +33,9 @@ pub enum ReadError {
 /// Messages were overwritten before they were read.
 ///
 /// ```
-/// use ringmem_layouts::ring::Follow;
-/// use ringmem_layouts::ring::lossy::{Overrun, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::Follow;
+/// use ringmem::ring::lossy::{Overrun, Ring};
 ///
 /// let mut ring = Ring::<u32, 2>::new();
 /// let (mut writer, mut reader) = ring.split();
@@ -51,7 +53,8 @@ pub struct Overrun {
 /// Why there is no latest message.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::{LatestError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::{LatestError, Ring};
 ///
 /// let mut ring = Ring::<u32, 4>::new();
 /// let (mut writer, reader) = ring.split();

@@ -7,7 +7,8 @@
 //! 4. Messages are copied word by word. A malicious writer can cause any message or an error, but no access outside the ring.
 //!
 //! ```
-//! use ringmem_layouts::ring::lossy::{ReadError, Ring};
+//! # use ringmem_layouts as ringmem;
+//! use ringmem::ring::lossy::{ReadError, Ring};
 //! let mut ring = Ring::<[u64; 3], 4>::new();
 //! let (mut writer, mut reader) = ring.split();
 //! let mut other = reader.clone();

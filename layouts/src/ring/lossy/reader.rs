@@ -14,7 +14,8 @@ pub const TRIES: u32 = 128;
 /// Reads each message once, or counts it as lost. Any number per ring; a clone starts at the same message.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::{ReadError, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::{ReadError, Ring};
 ///
 /// let mut ring = Ring::<u32, 2>::new();
 /// let (mut writer, mut reader) = ring.split();

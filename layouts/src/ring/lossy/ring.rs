@@ -15,18 +15,21 @@ use crate::{Host, HostWord, RingMessage};
 /// A ring of `N` messages, a power of two (checked at compile time).
 ///
 /// ```compile_fail
-/// let ring = ringmem_layouts::ring::lossy::Ring::<u8, 6>::new(); // 6 is no power of two
+/// # use ringmem_layouts as ringmem;
+/// let ring = ringmem::ring::lossy::Ring::<u8, 6>::new(); // 6 is no power of two
 /// ```
 ///
 /// ```compile_fail
-/// let ring = ringmem_layouts::ring::lossy::Ring::<[u8; 0], 4>::new(); // nothing to write
+/// # use ringmem_layouts as ringmem;
+/// let ring = ringmem::ring::lossy::Ring::<[u8; 0], 4>::new(); // nothing to write
 /// ```
 pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
 
 /// A ring on the heap, with a run-time capacity.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::Boxed;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::Boxed;
 ///
 /// let (mut writer, mut reader) = Boxed::<u32>::with_capacity(100).into_ends();
 /// writer.publish(7);
@@ -38,15 +41,16 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 /// A ring with its slots in `S`, as [`words`]: inline ([`Ring`]), borrowed or boxed.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// use core::mem::MaybeUninit;
-/// use ringmem_layouts::ring::lossy::{RingIn, words};
+/// use ringmem::ring::lossy::{RingIn, words};
 /// let mut memory = [const { MaybeUninit::uninit() }; 100];
 /// let capacity = 16; // known at run time
 /// let mut ring = RingIn::<[u8; 20], _>::over(&mut memory[..words::<[u8; 20]>(capacity)?])?;
 /// let (mut writer, mut reader) = ring.split();
 /// writer.push([7; 20]);
 /// assert_eq!((reader.capacity(), reader.pop()), (16, Ok([7; 20])));
-/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// # Ok::<(), ringmem::ring::LayoutError>(())
 /// ```
 #[repr(C)]
 pub struct RingIn<T, S: Storage<HostWord>> {
@@ -71,7 +75,8 @@ pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> 
 /// A writer that shares ownership of its ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::{OwnedWriter, bounded};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::{OwnedWriter, bounded};
 ///
 /// fn sample(mut writer: OwnedWriter<u32>) {
 ///     (1..=3).for_each(|value| writer.publish(value));
@@ -87,7 +92,8 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 /// A reader that shares ownership of its ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::{OwnedReader, Overrun, bounded};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::{OwnedReader, Overrun, bounded};
 ///
 /// fn first(mut reader: OwnedReader<u32>) -> Option<Result<u32, Overrun>> {
 ///     reader.follow().ok()
@@ -104,7 +110,8 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 /// The words of a [`Ring`]'s slots.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::{Inline, Ring, RingIn};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::{Inline, Ring, RingIn};
 ///
 /// let mut ring: RingIn<u32, Inline<u32, 4>> = Ring::new(); // `Ring<u32, 4>`
 /// let (mut writer, mut reader) = ring.split();
@@ -239,7 +246,8 @@ impl<T: RingMessage> Boxed<T> {
 /// Allocates a ring of at least `capacity` messages (the next power of two); its writer and its cloneable reader share ownership.
 ///
 /// ```
-/// let (mut writer, mut reader) = ringmem_layouts::ring::lossy::bounded::<u64>(100);
+/// # use ringmem_layouts as ringmem;
+/// let (mut writer, mut reader) = ringmem::ring::lossy::bounded::<u64>(100);
 /// writer.publish(7);
 /// assert_eq!((writer.capacity(), reader.follow()), (128, Ok(Ok(7))));
 /// ```

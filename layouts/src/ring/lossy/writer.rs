@@ -10,7 +10,8 @@ use crate::{Machine, RingHeader, RingMessage, Word};
 /// Overwrites the oldest messages. One per ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::Ring;
 ///
 /// let mut ring = Ring::<u32, 4>::new();
 /// let (mut writer, reader) = ring.split();
@@ -155,7 +156,8 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 /// If it is forgotten, the writer's next publish publishes the rest.
 ///
 /// ```
-/// use ringmem_layouts::ring::lossy::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::lossy::Ring;
 ///
 /// let mut ring = Ring::<u32, 8>::new();
 /// let (mut writer, reader) = ring.split();

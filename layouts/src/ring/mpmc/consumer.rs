@@ -8,8 +8,9 @@ use crate::{Machine, RmwWord};
 /// Claims messages and takes them. Clone it for another consumer.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::mpmc::{Consumer, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::mpmc::{Consumer, Ring};
 ///
 /// fn sum(mut consumer: Consumer<'_, u32, Host>) -> u32 {
 ///     std::iter::from_fn(|| consumer.pop().ok()).sum()
@@ -76,7 +77,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
 /// Forgetting it stalls the ring at the rest.
 ///
 /// ```
-/// use ringmem_layouts::ring::mpmc;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mpmc;
 ///
 /// let (mut producer, mut consumer) = mpmc::bounded::<u32>(8);
 /// (1..=4).for_each(|number| producer.push(number).unwrap());

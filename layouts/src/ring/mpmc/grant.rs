@@ -7,7 +7,8 @@ use super::producer::claim_free;
 /// Claimed slots, to be written in order; each write publishes its slot. Dropping the grant gives up unwritten slots; forgetting it stalls the ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::mpmc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mpmc::Ring;
 ///
 /// let ring = Ring::<u32, 8>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -15,7 +16,7 @@ use super::producer::claim_free;
 /// grant.fill([1, 2]);
 /// grant.commit(); // gives up the third slot
 /// assert_eq!(consumer.take(8).unwrap().collect::<Vec<_>>(), [1, 2]);
-/// # Ok::<(), ringmem_layouts::ring::ReserveError>(())
+/// # Ok::<(), ringmem::ring::ReserveError>(())
 /// ```
 pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
@@ -106,7 +107,8 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
 /// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones. Forgetting it stalls the ring.
 ///
 /// ```
-/// use ringmem_layouts::ring::mpmc::Ring;
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::mpmc::Ring;
 ///
 /// let ring = Ring::<u32, 8>::new();
 /// let (mut producer, mut consumer) = ring.split();
@@ -114,7 +116,7 @@ fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
 /// (1..=3).try_for_each(|number| batch.push(number))?;
 /// batch.flush(); // gives up the fourth slot
 /// assert_eq!(consumer.pop_slice(&mut [0; 8]), 3);
-/// # Ok::<(), ringmem_layouts::ring::PushError<u32>>(())
+/// # Ok::<(), ringmem::ring::PushError<u32>>(())
 /// ```
 pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,

@@ -9,8 +9,9 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 /// One of many at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is MPMC or MPSC.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::mpmc::{Handle, Ring};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::mpmc::{Handle, Ring};
 ///
 /// fn used<const KIND: u64, const FILLS: bool>(handle: &Handle<'_, u32, Host, KIND, FILLS>) -> u64 {
 ///     100 * handle.len() / handle.capacity()

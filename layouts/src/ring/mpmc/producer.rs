@@ -7,9 +7,10 @@ use crate::{Machine, RmwWord, Word};
 /// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::mpmc::ManyProducer;
-/// use ringmem_layouts::ring::{PushError, mpmc, mpsc};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::mpmc::ManyProducer;
+/// use ringmem::ring::{PushError, mpmc, mpsc};
 ///
 /// fn send<const KIND: u64>(mut producer: ManyProducer<'_, u32, Host, KIND>) -> Result<(), PushError<u32>> {
 ///     producer.push(7)

@@ -18,10 +18,11 @@ impl<T, const N: usize> Ring<T, N> {
     /// The ring is unchanged since [`new`](super::RingIn::new), and no other ends of it are made, before or later.
     ///
     /// ```
+    /// # use ringmem_layouts as ringmem;
     /// use std::sync::Mutex;
     ///
-    /// use ringmem_layouts::Host;
-    /// use ringmem_layouts::ring::spsc::{Consumer, Producer, Ring};
+    /// use ringmem::Host;
+    /// use ringmem::ring::spsc::{Consumer, Producer, Ring};
     ///
     /// type Ends = (Producer<'static, u32, Host>, Consumer<'static, u32, Host>);
     /// static ENDS: Mutex<Option<Ends>> = {

@@ -18,9 +18,10 @@ use crate::{Host, HostWord, ReadOnly, RingHeader, RingMessage, SlotCell};
 /// Atomic access to payload, which the other end may write at any time.
 ///
 /// ```
-/// use ringmem_layouts::Host;
-/// use ringmem_layouts::ring::spsc::untrusted::{self, Bytewise};
-/// use ringmem_layouts::ring::{Consumer, Indexed};
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::spsc::untrusted::{self, Bytewise};
+/// use ringmem::ring::{Consumer, Indexed};
 ///
 /// fn waiting(consumer: &Consumer<'_, Indexed<Bytewise>, u64, Host>) -> u64 {
 ///     consumer.len()
@@ -33,9 +34,10 @@ pub struct Bytewise(());
 /// Fills slots and publishes them. One per ring.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::{CacheLineAligned, HostWord, RingHeader, RingLayout};
-/// use ringmem_layouts::ring::spsc::untrusted::{Consumer, Producer};
+/// # use ringmem::{CacheLineAligned, HostWord, RingHeader, RingLayout};
+/// use ringmem::ring::spsc::untrusted::{Consumer, Producer};
 ///
 /// # let mut memory = CacheLineAligned::new([0_u64; 64]);
 /// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
@@ -52,10 +54,11 @@ pub type Producer<'a, T> = crate::ring::Producer<'a, Indexed<Bytewise>, T, Host>
 /// Empties slots and releases them. One per ring.
 ///
 /// ```
+/// # use ringmem_layouts as ringmem;
 /// # use core::ptr::NonNull;
-/// # use ringmem_layouts::{CacheLineAligned, HostWord, RingHeader, RingLayout, Word};
-/// use ringmem_layouts::ring::PopError;
-/// use ringmem_layouts::ring::spsc::untrusted::Consumer;
+/// # use ringmem::{CacheLineAligned, HostWord, RingHeader, RingLayout, Word};
+/// use ringmem::ring::PopError;
+/// use ringmem::ring::spsc::untrusted::Consumer;
 ///
 /// # let mut memory = CacheLineAligned::new([0_u64; 64]);
 /// # let (base, len) = (NonNull::from(&mut memory).cast(), size_of_val(&memory) as u64);
@@ -108,7 +111,8 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     /// Returns the untrusted words of the ring, for loads only.
     ///
     /// ```compile_fail,E0277
-    /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
+    /// # use ringmem_layouts as ringmem;
+    /// # use ringmem::{HostWord, Word, ring::spsc::untrusted};
     /// fn spoils(end: &untrusted::Producer<'_, u64>) {
     ///     Word::store(&end.header().producer.tail, 7); // the other end may trust this value
     /// }
@@ -153,7 +157,8 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     /// Returns the untrusted words of the ring, for loads only.
     ///
     /// ```compile_fail,E0277
-    /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
+    /// # use ringmem_layouts as ringmem;
+    /// # use ringmem::{HostWord, Word, ring::spsc::untrusted};
     /// fn spoils(end: &untrusted::Consumer<'_, u64>) {
     ///     Word::store(&end.header().producer.tail, 7); // the other end may trust this value
     /// }
