@@ -352,6 +352,24 @@ impl<T: RingMessage> Receiver<T> {
         }
     }
 
+    /// Calls `act` with the oldest message in place, if any, and pops it if `act` returns true; returns whether it was popped.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`]; `act` was not called.
+    pub fn pop_with(&mut self, act: impl FnOnce(&T) -> bool) -> Result<bool, Corrupt> {
+        either!(&mut self.end, end => {
+            let chunk = match end.peek(1) {
+                Ok(chunk) => chunk,
+                Err(PopError::Empty) => return Ok(false),
+                Err(PopError::Corrupt(corrupt)) => return Err(corrupt),
+            };
+            let is_popped = chunk.with(0, act).unwrap_or(false);
+            chunk.release(u64::from(is_popped));
+            Ok(is_popped)
+        })
+    }
+
     /// Pops and releases every `every` slots.
     pub fn batch(&mut self, every: u64) -> BatchReceiver<'_, T> {
         BatchReceiver(match &mut self.end {

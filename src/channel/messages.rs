@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{ReceiveError, SendError};
 use super::{Channel, pause};
-use crate::attach::AttachError;
+use crate::attach::{AttachError, Corrupt};
 use crate::backend::watch;
 use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::control::State;
@@ -127,6 +127,40 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             PopError::Empty => ReceiveError::Empty,
             PopError::Corrupt(corrupt) => ReceiveError::Corrupt(corrupt),
         })
+    }
+
+    /// Pushes the first of `messages`, as many as fit; returns how many. [`flush`](Self::flush) after it; never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`]; nothing was pushed.
+    pub fn try_send_slice(&mut self, messages: &[I]) -> Result<usize, Corrupt> {
+        self.sender.push_slice(messages)
+    }
+
+    /// Calls `act` with the oldest arrived answer in place, if any, and pops it if `act` returns true; returns whether it was popped.
+    /// [`flush`](Self::flush) before it; never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`]; `act` was not called.
+    ///
+    /// ```
+    /// use ringmem::channel::Channel;
+    /// use ringmem_kernels::echo::{ECHO, Echo};
+    ///
+    /// # use ringmem::backend::host::HostBackend;
+    /// # let backend = HostBackend::builder().build()?;
+    /// let mut channel = Channel::open(&backend, 0, ECHO)?;
+    /// assert_eq!(channel.try_send_slice(&[Echo { words: [7; 8] }])?, 1);
+    /// channel.drain()?;
+    /// let mut seen = 0;
+    /// assert!(!channel.try_recv_with(|answer| { seen = answer.words[0]; false })?); // it stays
+    /// assert_eq!((seen, channel.recv()?.words), (7, [7; 8]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_recv_with(&mut self, act: impl FnOnce(&O) -> bool) -> Result<bool, Corrupt> {
+        self.receiver.pop_with(act)
     }
 
     /// Iterates over answers until [`recv`](Self::recv) fails.

@@ -1,0 +1,78 @@
+//! [`Error`]: the reasons why a call fails.
+
+use iceoryx2::port::publisher::PublisherCreateError;
+use iceoryx2::port::subscriber::SubscriberCreateError;
+use iceoryx2::port::{LoanError, ReceiveError, SendError};
+use iceoryx2::service::builder::publish_subscribe::PublishSubscribeOpenOrCreateError;
+use ringmem::attach::Corrupt;
+use ringmem::ring::framed;
+
+use crate::ServiceType;
+
+/// An error of a link or its ports. Absent, killed and restarted peers are not errors.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The service carries other messages, or may lose or double them.
+    #[error("the service `{name}` differs\n  service: {service}\n  ring: {ring}")]
+    Mismatch {
+        /// The service.
+        name: String,
+        /// The type with which the service was created.
+        service: Box<ServiceType>,
+        /// The type that the ring needs.
+        ring: Box<ServiceType>,
+    },
+    /// The name is no service name: iceoryx2 allows 1 to 255 ASCII characters.
+    #[error("invalid service name `{0}`: 1 to 255 ASCII characters are allowed")]
+    Name(String),
+    /// The name of the message type is no type name of iceoryx2.
+    #[error("the type name `{0}` has more than 255 characters or others than ASCII: rename the message type")]
+    TypeName(&'static str),
+    /// The service could not be opened or created.
+    #[error("cannot open the service `{name}`: {source:?}")]
+    Open {
+        /// The service.
+        name: String,
+        /// iceoryx2's error.
+        source: PublishSubscribeOpenOrCreateError,
+    },
+    /// The publisher could not be created.
+    #[error("cannot create a publisher: {0}")]
+    Publisher(#[source] PublisherCreateError),
+    /// The subscriber could not be created: a link has one.
+    #[error("cannot create a subscriber: {0}")]
+    Subscriber(#[source] SubscriberCreateError),
+    /// A sample could not be received.
+    #[error("cannot receive: {0}")]
+    Receive(#[source] ReceiveError),
+    /// A sample could not be loaned.
+    #[error("cannot loan a sample: {0}")]
+    Loan(#[source] LoanError),
+    /// A sample could not be sent; its message remains in the ring.
+    #[error("cannot send: {0}")]
+    Send(#[source] SendError),
+    /// A message that the link or the ring can never hold. It remains the next one: see [`Feed::skip`](crate::Feed::skip).
+    #[error("a message of {bytes} bytes, where at most {largest} are possible")]
+    TooLarge {
+        /// Bytes of the message.
+        bytes: usize,
+        /// Most bytes.
+        largest: usize,
+    },
+    /// The ring's other end wrote an index out of range.
+    #[error("{0}")]
+    Corrupt(Corrupt),
+    /// The ring's other end wrote an invalid frame, or one that is too large.
+    #[error("{0}")]
+    Frame(#[source] framed::PopError),
+    /// The channel failed to move its messages; the next call repeats it.
+    #[error(transparent)]
+    Channel(#[from] ringmem::Error),
+}
+
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt(corrupt)
+    }
+}

@@ -1,0 +1,83 @@
+//! Connects a ring to [iceoryx2](https://docs.rs/iceoryx2) services on one host: the samples of a subscriber feed a ring, for example a kernel's,
+//! and the messages of a ring are published.
+//!
+//! A [`Link`] is a service whose type was compared with the ring's. A [`Feed`] is its subscriber, a [`Publish`] one of its publishers.
+//!
+//! | ring | filled by [`Feed::pump`] | emptied by [`Publish::pump`] |
+//! |---|---|---|
+//! | a running kernel's | [`Channel`](ringmem::channel::Channel) | [`Channel`](ringmem::channel::Channel) |
+//! | `ring::spsc` | `OwnedProducer` | `OwnedConsumer` |
+//! | `ring::framed` | `OwnedProducer` | `OwnedConsumer` |
+//! | others | implement [`Sink`] | implement [`Source`] |
+//!
+//! ```
+//! use iceoryx2::prelude::*;
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::channel::Channel;
+//! use ringmem_iceoryx2::{Feed, Link, Message, Publish};
+//! use ringmem_kernels::echo::{ECHO, Echo};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut config = Config::default();
+//! # config.global.prefix = format!("doc_lib_{}", std::process::id()).as_str().try_into()?;
+//! let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+//! let questions = Link::messages::<Echo>(&node, "questions")?;
+//! let answers = Link::messages::<Echo>(&node, "answers")?;
+//!
+//! let backend = HostBackend::builder().build()?;
+//! let mut channel = Channel::open(&backend, 0, ECHO)?;
+//! let (mut feed, mut publish) = (Feed::new(&questions)?, Publish::messages(&answers)?);
+//!
+//! // Usually in another process:
+//! let publisher = questions.service().publisher_builder().create()?;
+//! let subscriber = answers.service().subscriber_builder().create()?;
+//! publisher.send_copy(Message(Echo { words: [7; 8] }))?;
+//!
+//! feed.pump(&mut channel)?; // or `run`, until a stop
+//! while publish.pump(&mut channel)?.messages == 0 {}
+//! assert_eq!(subscriber.receive()?.expect("an answer").0.words, [7; 8]);
+//! # Ok(()) }
+//! ```
+//!
+//! # Guarantees
+//!
+//! 1. **Order.** The messages of a publisher stay in their order.
+//! 2. **No loss, no doubling while both processes live.** A sample stays in the subscriber's queue until there is room in the ring. A message stays
+//!    in the ring until it is in the subscriber's queue.
+//! 3. **Backpressure.** A service of a link has no overflow and one subscriber. A full ring fills the queue, which stops the publishers: a
+//!    [`Publish`] leaves messages in its ring; a publisher of your own blocks in `send`, unless it discards.
+//! 4. **Types.** Opening a link compares iceoryx2's type name and size, and the ABI hash, kind and fields in the service's attributes. If they
+//!    differ, [`Error::Mismatch`] shows both.
+//! 5. **A killed publisher.** Samples that it sent arrive.
+//! 6. **A killed subscriber.** The samples in its queue and one more are lost. A [`Publish`] continues when the next subscriber starts.
+//!
+//! # Not guaranteed
+//!
+//! - The order between several publishers.
+//! - A killed process with a ring in a file: its [`Publish`] may have sent the last message, which the next one sends again.
+//! - Protection from hostile processes. iceoryx2 trusts every process that may open its shared memory: those of the same user. Such a process can
+//!   change a sample while it is copied, which yields other bytes, or corrupt iceoryx2's own state, which can end this process. A link only bounds
+//!   the length of frames.
+//!
+//! # Copies
+//!
+//! One in each direction: from the sample into the ring's slot, and from the slot into a loaned sample. With shared rings, which is
+//! how most channels are opened, the kernel reads and writes those slots.
+
+mod ends;
+mod error;
+mod feed;
+mod link;
+mod payload;
+mod publish;
+mod run;
+mod service_type;
+
+pub use ends::{Sink, Source};
+pub use error::Error;
+pub use feed::Feed;
+pub use link::{Link, Options};
+pub use payload::{Message, Payload};
+pub use publish::Publish;
+pub use run::{Moved, run};
+pub use service_type::ServiceType;

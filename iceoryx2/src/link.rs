@@ -1,0 +1,148 @@
+//! [`Link`]: a service whose type was compared with the ring's.
+
+use iceoryx2::node::Node;
+use iceoryx2::prelude::{AttributeVerifier, PortFactory as _, Service, ServiceName};
+use iceoryx2::service::builder::publish_subscribe::{Builder, PublishSubscribeOpenError, PublishSubscribeOpenOrCreateError as OpenError};
+use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
+use ringmem::RingMessage;
+
+use crate::{Error, Message, Payload, ServiceType};
+
+/// Limits of a link. An existing service must have at least these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Samples that a subscriber's queue holds. By default 64.
+    pub queue: usize,
+    /// Most publishers. By default 2, for a restarted one while a killed one is not cleaned up.
+    pub publishers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { queue: 64, publishers: 2 }
+    }
+}
+
+impl Options {
+    fn apply<P: Payload + ?Sized, S: Service>(self, builder: Builder<P, (), S>) -> Builder<P, (), S> {
+        let builder = builder.enable_safe_overflow(false).max_subscribers(1).history_size(0);
+        builder.subscriber_max_buffer_size(self.queue).max_publishers(self.publishers)
+    }
+}
+
+/// A service of one subscriber without overflow, whose messages are those of a ring.
+///
+/// ```
+/// use iceoryx2::prelude::*;
+/// use ringmem_iceoryx2::{Error, Link};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut config = Config::default();
+/// # config.global.prefix = format!("doc_link_{}", std::process::id()).as_str().try_into()?;
+/// let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+/// let _link = Link::messages::<u64>(&node, "orders")?;
+/// match Link::messages::<[u64; 2]>(&node, "orders").err() {
+///     Some(Error::Mismatch { service, ring, .. }) => assert_eq!((service.size, ring.size), (8, 16)),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Link<S: Service, P: Payload + ?Sized> {
+    service: PortFactory<S, P, ()>,
+    /// Most bytes of a message.
+    pub(crate) largest: usize,
+}
+
+impl<S: Service> Link<S, [u8]> {
+    /// Opens or creates the service `name` for frames of up to `largest` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Name`], [`Error::Mismatch`], [`Error::Open`].
+    pub fn frames(node: &Node<S>, name: &str, largest: usize) -> Result<Self, Error> {
+        Self::frames_with(node, name, largest, Options::default())
+    }
+
+    /// As [`frames`](Self::frames), with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`frames`](Self::frames).
+    pub fn frames_with(node: &Node<S>, name: &str, largest: usize, options: Options) -> Result<Self, Error> {
+        Self::open(node, name, largest, ServiceType::frames(largest), |name, verifier| {
+            let builder = options.apply(node.service_builder(name).publish_subscribe::<[u8]>());
+            builder.open_or_create_with_attributes(verifier)
+        })
+    }
+
+    /// Opens or creates the service `name` for messages.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Name`], [`Error::TypeName`], [`Error::Mismatch`], [`Error::Open`].
+    pub fn messages<T: RingMessage>(node: &Node<S>, name: &str) -> Result<Link<S, Message<T>>, Error> {
+        Self::messages_with(node, name, Options::default())
+    }
+
+    /// As [`messages`](Self::messages), with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`messages`](Self::messages).
+    pub fn messages_with<T: RingMessage>(node: &Node<S>, name: &str, options: Options) -> Result<Link<S, Message<T>>, Error> {
+        const { assert!(size_of::<T>() > 0, "a message has at least one byte") };
+        let type_name = T::DESCRIPTOR.name;
+        // iceoryx2 ends the process if it cannot store the name.
+        if type_name.is_empty() || type_name.len() > 255 || !type_name.is_ascii() {
+            return Err(Error::TypeName(type_name));
+        }
+        Link::open(node, name, size_of::<T>(), ServiceType::messages::<T>(), |name, verifier| {
+            let builder = options.apply(node.service_builder(name).publish_subscribe::<Message<T>>());
+            builder.open_or_create_with_attributes(verifier)
+        })
+    }
+}
+
+impl<S: Service, P: Payload + ?Sized> Link<S, P> {
+    fn open(
+        node: &Node<S>,
+        name: &str,
+        largest: usize,
+        ring: ServiceType,
+        open: impl FnOnce(&ServiceName, &AttributeVerifier) -> Result<PortFactory<S, P, ()>, OpenError>,
+    ) -> Result<Self, Error> {
+        let (Ok(service_name), Some(verifier)) = (ServiceName::new(name), ring.verifier()) else {
+            return Err(Error::Name(name.to_owned()));
+        };
+        let mismatch = |service| Error::Mismatch { name: name.to_owned(), service: Box::new(service), ring: Box::new(ring.clone()) };
+        match open(&service_name, &verifier) {
+            Ok(service) => match ServiceType::of(service.attributes(), service.static_config()) {
+                found if found.serves(&ring) => Ok(Self { service, largest }),
+                found => Err(mismatch(found)),
+            },
+            Err(source) => Err(match ServiceType::find(node, &service_name) {
+                Some(found) if differs(&source) && !found.serves(&ring) => mismatch(found),
+                _ => Error::Open { name: name.to_owned(), source },
+            }),
+        }
+    }
+
+    /// Returns the service, for ports of your own. A publisher needs
+    /// [`RetryUntilDelivered`](iceoryx2::prelude::BackpressureStrategy::RetryUntilDelivered), iceoryx2's default, to lose nothing.
+    #[must_use]
+    pub const fn service(&self) -> &PortFactory<S, P, ()> {
+        &self.service
+    }
+
+    /// Returns the samples that the subscriber's queue holds.
+    #[must_use]
+    pub fn queue(&self) -> usize {
+        self.service.static_config().subscriber_max_buffer_size()
+    }
+}
+
+const fn differs(error: &OpenError) -> bool {
+    use PublishSubscribeOpenError::{IncompatibleAttributes, IncompatibleOverflowBehavior, IncompatibleTypes};
+    matches!(error, OpenError::PublishSubscribeOpenError(IncompatibleTypes | IncompatibleAttributes | IncompatibleOverflowBehavior))
+}

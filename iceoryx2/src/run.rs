@@ -1,0 +1,87 @@
+//! [`run`]: calls of `pump` until a stop; [`Moved`], what they moved.
+
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// Messages that were moved, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+}
+
+impl Moved {
+    pub(crate) const fn count(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self { messages: self.messages - before.messages, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl core::ops::Add for Moved {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { messages: self.messages + other.messages, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// How long an idle thread yields before it sleeps.
+const YIELDING: Duration = Duration::from_micros(100);
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(1);
+
+/// Calls `pump` until `stop` is true and nothing moved; returns what was moved.
+///
+/// While nothing moves, the thread yields for 100 us, then sleeps between calls, up to 1 ms each.
+///
+/// ```
+/// use std::sync::atomic::AtomicBool;
+/// # use iceoryx2::prelude::*;
+/// # use ringmem::backend::host::HostBackend;
+/// # use ringmem::channel::Channel;
+/// # use ringmem_iceoryx2::{Feed, Link, Publish, run};
+/// # use ringmem_kernels::echo::{ECHO, Echo};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let mut config = Config::default();
+/// # config.global.prefix = format!("doc_run_{}", std::process::id()).as_str().try_into()?;
+/// # let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+/// # let backend = HostBackend::builder().build()?;
+/// let mut channel = Channel::open(&backend, 0, ECHO)?;
+/// let mut feed = Feed::new(&Link::messages::<Echo>(&node, "questions")?)?;
+/// let mut publish = Publish::messages(&Link::messages::<Echo>(&node, "answers")?)?;
+/// let stop = AtomicBool::new(true); // set by a signal handler, for example
+/// run(&stop, || Ok(feed.pump(&mut channel)? + publish.pump(&mut channel)?))?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// The first of `pump`.
+pub fn run(stop: &AtomicBool, mut pump: impl FnMut() -> Result<Moved, Error>) -> Result<Moved, Error> {
+    let (mut total, mut idle, mut sleep) = (Moved::default(), None::<Instant>, Duration::ZERO);
+    loop {
+        let stopped = stop.load(Relaxed);
+        let moved = pump()?;
+        total = total + moved;
+        if moved.messages > 0 {
+            (idle, sleep) = (None, Duration::ZERO);
+        } else if stopped {
+            return Ok(total);
+        } else if idle.get_or_insert_with(Instant::now).elapsed() < YIELDING {
+            thread::yield_now();
+        } else {
+            sleep = (2 * sleep).clamp(SHORTEST, LONGEST);
+            thread::sleep(sleep);
+        }
+    }
+}

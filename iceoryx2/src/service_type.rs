@@ -1,0 +1,111 @@
+//! [`ServiceType`]: what a service carries, as it is compared and shown.
+
+use core::fmt::{self, Write};
+
+use iceoryx2::prelude::{AttributeSet, AttributeVerifier, MessagingPattern, Node, Service, ServiceName};
+use iceoryx2::service::static_config::messaging_pattern;
+use iceoryx2::service::static_config::publish_subscribe::StaticConfig;
+use ringmem::RingMessage;
+
+/// Most characters of an attribute.
+const LONGEST: usize = 256;
+
+/// What a service carries, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceType {
+    /// iceoryx2's name of the payload type.
+    pub name: String,
+    /// Size of the payload in bytes; 1 for frames.
+    pub size: usize,
+    /// Alignment of the payload in bytes.
+    pub align: usize,
+    /// The attributes that begin with `ringmem.`, by which the two sides compare their messages.
+    pub attributes: Vec<(String, String)>,
+    /// Whether a full subscriber overwrites its oldest sample; a link needs `false`.
+    pub overflow: bool,
+    /// Most subscribers; a link needs 1.
+    pub subscribers: usize,
+}
+
+impl ServiceType {
+    fn link(name: &str, size: usize, align: usize, attributes: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let attributes = attributes.into_iter().map(|(key, value)| (format!("ringmem.{key}"), value)).collect();
+        Self { name: name.to_owned(), size, align, attributes, overflow: false, subscribers: 1 }
+    }
+
+    /// Returns the type that a link of `T` needs.
+    #[must_use]
+    pub fn messages<T: RingMessage>() -> Self {
+        let layout = T::DESCRIPTOR;
+        let mut fields = String::new();
+        for field in layout.fields {
+            let _ = write!(fields, "{}{}: {} at {}", if fields.is_empty() { "" } else { ", " }, field.name, field.type_name, field.offset);
+        }
+        fields = fields.escape_default().take(LONGEST - 1).collect();
+        let mut attributes = vec![("abi", format!("{:#018x}", layout.hash)), ("kind", T::KIND.to_string())];
+        if !fields.is_empty() {
+            attributes.push(("fields", fields));
+        }
+        Self::link(layout.name, size_of::<T>(), align_of::<T>(), attributes)
+    }
+
+    /// Returns the type that a link of frames of up to `largest` bytes needs.
+    #[must_use]
+    pub fn frames(largest: usize) -> Self {
+        Self::link("u8", 1, 1, [("largest", largest.to_string())])
+    }
+
+    /// Returns the type of an existing service.
+    pub(crate) fn of(attributes: &AttributeSet, settings: &StaticConfig) -> Self {
+        let payload = &settings.message_type_details().payload;
+        let attributes = attributes.iter().map(|attribute| (attribute.key().to_string(), attribute.value().to_string()));
+        Self {
+            name: payload.type_name().to_string(),
+            size: payload.size(),
+            align: payload.alignment(),
+            attributes: attributes.filter(|(key, _)| key.starts_with("ringmem.")).collect(),
+            overflow: settings.has_safe_overflow(),
+            subscribers: settings.max_subscribers(),
+        }
+    }
+
+    /// Returns the type of the service `name`, if it exists.
+    pub(crate) fn find<S: Service>(node: &Node<S>, name: &ServiceName) -> Option<Self> {
+        let found = S::details(name, node.config(), MessagingPattern::PublishSubscribe).ok()??.static_details;
+        match found.messaging_pattern() {
+            messaging_pattern::MessagingPattern::PublishSubscribe(settings) => Some(Self::of(found.attributes(), settings)),
+            _ => None,
+        }
+    }
+
+    /// Returns the attributes as a requirement; `None` if one is no attribute of iceoryx2.
+    pub(crate) fn verifier(&self) -> Option<AttributeVerifier> {
+        self.attributes.iter().try_fold(AttributeVerifier::new(), |verifier, (key, value)| {
+            verifier.require(&key.as_str().try_into().ok()?, &value.as_str().try_into().ok()?).ok()
+        })
+    }
+
+    /// Returns whether a service of this type carries what `ring` needs.
+    pub(crate) fn serves(&self, ring: &Self) -> bool {
+        let Self { name, size, align, attributes, overflow, subscribers } = ring;
+        (name, size, overflow, subscribers) == (&self.name, &self.size, &self.overflow, &self.subscribers)
+            && self.align >= *align
+            && attributes.iter().all(|needed| self.attributes.contains(needed))
+    }
+}
+
+impl fmt::Display for ServiceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, size, align, attributes, overflow, subscribers } = self;
+        let overflow = if *overflow { "with" } else { "without" };
+        // A peer's text: no control characters reach the terminal.
+        write!(f, "`{}`, size {size}, align {align}, {overflow} overflow, subscribers {subscribers}", name.escape_debug())?;
+        if attributes.is_empty() {
+            write!(f, ", no attributes of ringmem")?;
+        }
+        for (key, value) in attributes {
+            write!(f, "\n    {}: {}", key.escape_debug(), value.escape_debug())?;
+        }
+        Ok(())
+    }
+}
