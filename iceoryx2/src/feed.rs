@@ -16,10 +16,9 @@ use crate::{Error, Link, Moved, Payload, Sink};
 /// use ringmem_iceoryx2::{Feed, Link, Message};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let mut config = Config::default();
-/// # config.global.prefix = format!("doc_feed_{}", std::process::id()).as_str().try_into()?;
-/// let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
-/// let link = Link::messages::<u64>(&node, "orders")?;
+/// # use iceoryx2::prelude::local as ipc; // in this process
+/// let node = NodeBuilder::new().create::<ipc::Service>()?;
+/// let link = Link::messages::<u64>(&node, "numbers")?;
 /// let (mut producer, mut consumer) = spsc::bounded::<u64>(2);
 /// let mut feed = Feed::new(&link)?;
 ///

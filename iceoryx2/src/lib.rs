@@ -18,9 +18,8 @@
 //! use ringmem_kernels::echo::{ECHO, Echo};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let mut config = Config::default();
-//! # config.global.prefix = format!("doc_lib_{}", std::process::id()).as_str().try_into()?;
-//! let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+//! # use iceoryx2::prelude::local as ipc; // in this process
+//! let node = NodeBuilder::new().create::<ipc::Service>()?;
 //! let questions = Link::messages::<Echo>(&node, "questions")?;
 //! let answers = Link::messages::<Echo>(&node, "answers")?;
 //!
@@ -45,7 +44,8 @@
 //! 2. **No loss, no doubling while both processes live.** A sample stays in the subscriber's queue until there is room in the ring. A message stays
 //!    in the ring until it is in the subscriber's queue.
 //! 3. **Backpressure.** A service of a link has no overflow and one subscriber. A full ring fills the queue, which stops the publishers: a
-//!    [`Publish`] leaves messages in its ring; a publisher of your own blocks in `send`, unless it discards.
+//!    [`Publish`] leaves messages in its ring; for a publisher of your
+//!    own, see [`Link::service`].
 //! 4. **Types.** Opening a link compares iceoryx2's type name and size, and the ABI hash, kind and fields in the service's attributes. If they
 //!    differ, [`Error::Mismatch`] shows both.
 //! 5. **A killed publisher.** Samples that it sent arrive.

@@ -37,9 +37,8 @@ impl Options {
 /// use ringmem_iceoryx2::{Error, Link};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let mut config = Config::default();
-/// # config.global.prefix = format!("doc_link_{}", std::process::id()).as_str().try_into()?;
-/// let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+/// # use iceoryx2::prelude::local as ipc; // in this process
+/// let node = NodeBuilder::new().create::<ipc::Service>()?;
 /// let _link = Link::messages::<u64>(&node, "orders")?;
 /// match Link::messages::<[u64; 2]>(&node, "orders").err() {
 ///     Some(Error::Mismatch { service, ring, .. }) => assert_eq!((service.size, ring.size), (8, 16)),
@@ -128,8 +127,10 @@ impl<S: Service, P: Payload + ?Sized> Link<S, P> {
         }
     }
 
-    /// Returns the service, for ports of your own. A publisher needs
-    /// [`RetryUntilDelivered`](iceoryx2::prelude::BackpressureStrategy::RetryUntilDelivered), iceoryx2's default, to lose nothing.
+    /// Returns the service, for ports of your own.
+    ///
+    /// A publisher with iceoryx2's default strategy loses nothing if it repeats each `send` that returns 0: `send` blocks while the queue of a
+    /// connected subscriber is full, but discards the sample while there is no subscriber, or it has not connected yet and its queue is full.
     #[must_use]
     pub const fn service(&self) -> &PortFactory<S, P, ()> {
         &self.service

@@ -18,9 +18,8 @@ use crate::{Error, Link, Message, Moved, Payload, Source};
 /// use ringmem_iceoryx2::{Link, Publish};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let mut config = Config::default();
-/// # config.global.prefix = format!("doc_publish_{}", std::process::id()).as_str().try_into()?;
-/// let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+/// # use iceoryx2::prelude::local as ipc; // in this process
+/// let node = NodeBuilder::new().create::<ipc::Service>()?;
 /// let link = Link::frames(&node, "log", 64)?;
 /// let (mut producer, mut consumer) = framed::bounded(256);
 /// let mut publish = Publish::frames(&link)?;

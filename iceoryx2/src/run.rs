@@ -52,13 +52,12 @@ const LONGEST: Duration = Duration::from_millis(1);
 /// # use ringmem_kernels::echo::{ECHO, Echo};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let mut config = Config::default();
-/// # config.global.prefix = format!("doc_run_{}", std::process::id()).as_str().try_into()?;
-/// # let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
+/// # use iceoryx2::prelude::local as ipc; // in this process
+/// # let node = NodeBuilder::new().create::<ipc::Service>()?;
 /// # let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::open(&backend, 0, ECHO)?;
-/// let mut feed = Feed::new(&Link::messages::<Echo>(&node, "questions")?)?;
-/// let mut publish = Publish::messages(&Link::messages::<Echo>(&node, "answers")?)?;
+/// let mut feed = Feed::new(&Link::messages::<Echo>(&node, "run/questions")?)?;
+/// let mut publish = Publish::messages(&Link::messages::<Echo>(&node, "run/answers")?)?;
 /// let stop = AtomicBool::new(true); // set by a signal handler, for example
 /// run(&stop, || Ok(feed.pump(&mut channel)? + publish.pump(&mut channel)?))?;
 /// # Ok(()) }

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use iceoryx2::prelude::{AttributeSet, AttributeVerifier, MessagingPattern, Node, Service, ServiceName};
+use iceoryx2::prelude::{AttributeSet, AttributeVerifier, MessagingPattern, Node, SemanticString as _, Service, ServiceName};
 use iceoryx2::service::static_config::messaging_pattern;
 use iceoryx2::service::static_config::publish_subscribe::StaticConfig;
 use ringmem::RingMessage;
@@ -42,10 +42,9 @@ impl ServiceType {
             let _ = write!(fields, "{}{}: {} at {}", if fields.is_empty() { "" } else { ", " }, field.name, field.type_name, field.offset);
         }
         fields = fields.escape_default().take(LONGEST - 1).collect();
-        let mut attributes = vec![("abi", format!("{:#018x}", layout.hash)), ("kind", T::KIND.to_string())];
-        if !fields.is_empty() {
-            attributes.push(("fields", fields));
-        }
+        // iceoryx2 sorts by key, and has no empty values.
+        let fields = Some(("fields", fields)).filter(|(_, fields)| !fields.is_empty());
+        let attributes = [("abi", format!("{:#018x}", layout.hash))].into_iter().chain(fields).chain([("kind", T::KIND.to_string())]);
         Self::link(layout.name, size_of::<T>(), align_of::<T>(), attributes)
     }
 
@@ -58,7 +57,8 @@ impl ServiceType {
     /// Returns the type of an existing service.
     pub(crate) fn of(attributes: &AttributeSet, settings: &StaticConfig) -> Self {
         let payload = &settings.message_type_details().payload;
-        let attributes = attributes.iter().map(|attribute| (attribute.key().to_string(), attribute.value().to_string()));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let attributes = attributes.iter().map(|attribute| (text(attribute.key().as_bytes()), text(attribute.value().as_bytes())));
         Self {
             name: payload.type_name().to_string(),
             size: payload.size(),
