@@ -1,27 +1,206 @@
-//! A link against iceoryx2's own publish and subscribe: messages and bytes per second.
+//! Links against iceoryx2's own publisher and subscriber: messages and bytes per second.
 //!
-//! `cargo bench --bench link -- [--quick] [--json]`: two threads, medians of rounds in turns; ours over theirs.
+//! `cargo bench --bench link -- [--quick] [--json]`: a thread at each end, each with a node of its own; medians of rounds in turns.
 
+use std::mem::MaybeUninit;
+use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
+use iceoryx2::port::publisher::Publisher;
+use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 use ringmem::RingMessage;
 use ringmem::ring::spsc;
-use ringmem_iceoryx2::{Feed, Link, Message, Moved, Options, Publish};
+use ringmem_iceoryx2::{Feed, Link, Message, Options, Publish};
 
-const ROUNDS: usize = 15;
-/// Samples of the subscriber's queue, slots of each ring, and loops between two polls of the other end.
+const ROUNDS: usize = 11;
+/// Samples of the subscriber's queue, and slots of each ring.
 const QUEUE: usize = 64;
 
-type Service = ipc_threadsafe::Service;
-
-fn link<T: RingMessage>(node: &Node<Service>, name: &str) -> Link<Service, Message<T>> {
-    Link::messages_with::<T>(node, name, Options { queue: QUEUE, publishers: 1 }).unwrap()
+/// Words of 8 bytes, all with the message's number.
+trait Words: RingMessage {
+    fn fill(place: &mut MaybeUninit<Self>, number: u64);
+    fn check(&self, number: u64);
 }
 
-/// The first and last bytes: enough to see a wrong message, and the same work for both.
-fn check<T: RingMessage>(message: &T, number: u64) {
-    let bytes = message.as_bytes();
-    assert_eq!((&bytes[..8], &bytes[bytes.len() - 8..]), (&number.to_le_bytes()[..], &number.to_le_bytes()[..]));
+impl<const N: usize> Words for [u64; N] {
+    fn fill(place: &mut MaybeUninit<Self>, number: u64) {
+        // SAFETY: an array of uninitialised words is an uninitialised array.
+        let words = unsafe { &mut *core::ptr::from_mut(place).cast::<[MaybeUninit<u64>; N]>() };
+        for word in words {
+            word.write(number);
+        }
+    }
+
+    fn check(&self, number: u64) {
+        assert!(self.iter().all(|word| *word == number));
+    }
+}
+
+fn link<T: Words>(config: &Config) -> Link<ipc::Service, Message<T>> {
+    let node = NodeBuilder::new().config(config).create::<ipc::Service>().unwrap();
+    Link::messages_with(&node, "bench", Options { queue: QUEUE, publishers: 1 }).unwrap()
+}
+
+/// Sends by a publisher of iceoryx2, filled in place, which blocks while the queue is full.
+fn send<T: Words>(publisher: &Publisher<ipc::Service, Message<T>, ()>, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let mut sample = publisher.loan_uninit().unwrap();
+        let place: *mut MaybeUninit<Message<T>> = sample.payload_mut();
+        // SAFETY: the sample's payload; `Message` is transparent.
+        T::fill(unsafe { &mut *place.cast() }, number);
+        // SAFETY: filled.
+        assert_eq!(unsafe { sample.assume_init() }.send().unwrap(), 1);
+    }
+}
+
+/// Receives by a subscriber of iceoryx2.
+fn receive<T: Words>(subscriber: &Subscriber<ipc::Service, Message<T>, ()>, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        loop {
+            if let Some(sample) = subscriber.receive().unwrap() {
+                sample.0.check(number);
+                break;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// Fills a ring in place, and publishes it.
+fn publish<T: Words>(publish: &mut Publish<ipc::Service, Message<T>>, ring: &mut Ends<T>, numbers: std::ops::Range<u64>) {
+    let (mut next, mut sent) = (numbers.start, numbers.start);
+    while sent < numbers.end {
+        ring.0.with(|end| {
+            let count = end.refresh().unwrap().min(numbers.end - next);
+            let mut grant = end.reserve(count).unwrap();
+            for place in grant.as_mut_slices().into_iter().flatten() {
+                T::fill(place, next);
+                next += 1;
+            }
+            // SAFETY: all slots are filled.
+            unsafe { grant.assume_written(count) };
+        });
+        let moved = publish.pump(&mut ring.1).unwrap().messages;
+        sent += moved;
+        if moved == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Feeds a ring, and reads it in place.
+fn feed<T: Words>(feed: &mut Feed<ipc::Service, Message<T>>, ring: &mut Ends<T>, numbers: std::ops::Range<u64>) {
+    let mut next = numbers.start;
+    while next < numbers.end {
+        if feed.pump(&mut ring.0).unwrap().messages == 0 {
+            thread::yield_now();
+            continue;
+        }
+        ring.1.with(|end| {
+            let chunk = end.peek(u64::MAX).unwrap();
+            for message in chunk.iter() {
+                message.check(next);
+                next += 1;
+            }
+            let count = chunk.len();
+            chunk.release(count);
+        });
+    }
+}
+
+type Ends<T> = (spsc::OwnedProducer<T>, spsc::OwnedConsumer<T>);
+
+/// Moves `count` messages; returns the seconds.
+fn carry<T: Words>(config: &Config, count: u64, rings: [bool; 2]) -> f64 {
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let link = link::<T>(config);
+            barrier.wait();
+            // The subscriber exists.
+            barrier.wait();
+            if rings[0] {
+                let (mut end, mut ring) = (Publish::messages(&link).unwrap(), spsc::bounded(QUEUE));
+                publish(&mut end, &mut ring, 0..1);
+                barrier.wait();
+                publish(&mut end, &mut ring, 1..count);
+            } else {
+                let publisher = link.service().publisher_builder().create().unwrap();
+                send(&publisher, 0..1);
+                barrier.wait();
+                send(&publisher, 1..count);
+            }
+            // The subscriber has received all.
+            barrier.wait();
+        });
+        let link = link::<T>(config);
+        barrier.wait();
+        let begun;
+        if rings[1] {
+            let (mut end, mut ring) = (Feed::new(&link).unwrap(), spsc::bounded(QUEUE));
+            barrier.wait();
+            feed(&mut end, &mut ring, 0..1);
+            barrier.wait();
+            begun = Instant::now();
+            feed(&mut end, &mut ring, 1..count);
+        } else {
+            let subscriber = link.service().subscriber_builder().create().unwrap();
+            barrier.wait();
+            receive(&subscriber, 0..1);
+            barrier.wait();
+            begun = Instant::now();
+            receive(&subscriber, 1..count);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        barrier.wait();
+        seconds
+    })
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+const SUBJECTS: [(&str, [bool; 2]); 4] =
+    [("iceoryx2", [false, false]), ("feed", [false, true]), ("publish", [true, false]), ("publish-and-feed", [true, true])];
+
+fn measure<T: Words>(config: &Config, json: bool, count: u64) {
+    let mut times = [const { Vec::new() }; 4];
+    for round in 0..=ROUNDS {
+        for ((_, rings), times) in SUBJECTS.iter().zip(&mut times) {
+            let seconds = carry::<T>(config, count, *rings);
+            // The first warms up.
+            if round > 0 {
+                times.push(seconds);
+            }
+        }
+    }
+    let times = times.map(|mut times| median(&mut times));
+    let size = size_of::<T>();
+    for ((subject, _), seconds) in SUBJECTS.iter().zip(times) {
+        let (rate, ratio) = (count as f64 / seconds, times[0] / seconds);
+        let (thousands, megabytes) = (rate / 1e3, rate * size as f64 / 1e6);
+        if json {
+            println!(
+                r#"{{"bench":"link","workload":"{size}","subject":"{subject}","unit":"10^3 messages/s","median":{thousands:.1},"megabytes":{megabytes:.1},"ratio":{ratio:.3}}}"#
+            );
+        } else {
+            println!("{size:6} bytes  {subject:17} {thousands:10.1} 10^3 messages/s {megabytes:10.1} MB/s  {ratio:.2} of iceoryx2");
+        }
+    }
+}
+
+fn main() {
+    set_log_level(LogLevel::Fatal);
+    let [json, quick] = ["--json", "--quick"].map(|wanted| std::env::args().any(|argument| argument == wanted));
+    let part = if quick { 20 } else { 1 };
+    let mut config = Config::default();
+    config.global.prefix = FileName::new(format!("ringmem_bench_{}_", std::process::id()).as_bytes()).unwrap();
+    measure::<[u64; 1]>(&config, json, 1_000_000 / part);
+    measure::<[u64; 8]>(&config, json, 1_000_000 / part);
+    measure::<[u64; 128]>(&config, json, 400_000 / part);
+    measure::<[u64; 8192]>(&config, json, 20_000 / part);
 }
