@@ -29,6 +29,16 @@ pub enum Error {
     /// The name of the message type is no type name of iceoryx2.
     #[error("the type name `{0}` has more than 255 characters or others than ASCII: rename the message type")]
     TypeName(&'static str),
+    /// A limit is 0, or larger than iceoryx2 can hold.
+    #[error("invalid limit: {what} must be 1 to {most}, got {value}")]
+    Limit {
+        /// The limit.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// The largest allowed value.
+        most: usize,
+    },
     /// The service could not be opened or created.
     #[error("cannot open the service `{name}`: {source:?}")]
     Open {

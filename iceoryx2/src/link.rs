@@ -11,9 +11,9 @@ use crate::{Error, Message, Payload, ServiceType};
 /// Limits of a link. An existing service must have at least these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Samples that a subscriber's queue holds. By default 64.
+    /// Samples that a subscriber's queue holds, at most 65,536. By default 64.
     pub queue: usize,
-    /// Most publishers. By default 2, for a restarted one while a killed one is not cleaned up.
+    /// Most publishers, at most 256. By default 2, for a restarted one while a killed one is not cleaned up.
     pub publishers: usize,
 }
 
@@ -23,7 +23,17 @@ impl Default for Options {
     }
 }
 
+fn check(what: &'static str, value: usize, most: usize) -> Result<(), Error> {
+    if (1..=most).contains(&value) { Ok(()) } else { Err(Error::Limit { what, value, most }) }
+}
+
 impl Options {
+    /// iceoryx2 panics, or reserves terabytes, beyond some limits.
+    fn check(self) -> Result<(), Error> {
+        check("queue", self.queue, 1 << 16)?;
+        check("publishers", self.publishers, 256)
+    }
+
     fn apply<P: Payload + ?Sized, S: Service>(self, builder: Builder<P, (), S>) -> Builder<P, (), S> {
         let builder = builder.enable_safe_overflow(false).max_subscribers(1).history_size(0);
         builder.subscriber_max_buffer_size(self.queue).max_publishers(self.publishers)
@@ -54,11 +64,11 @@ pub struct Link<S: Service, P: Payload + ?Sized> {
 }
 
 impl<S: Service> Link<S, [u8]> {
-    /// Opens or creates the service `name` for frames of up to `largest` bytes.
+    /// Opens or creates the service `name` for frames of up to `largest` bytes, at most 1 GiB.
     ///
     /// # Errors
     ///
-    /// [`Error::Name`], [`Error::Mismatch`], [`Error::Open`].
+    /// [`Error::Limit`], [`Error::Name`], [`Error::Mismatch`], [`Error::Open`].
     pub fn frames(node: &Node<S>, name: &str, largest: usize) -> Result<Self, Error> {
         Self::frames_with(node, name, largest, Options::default())
     }
@@ -69,6 +79,8 @@ impl<S: Service> Link<S, [u8]> {
     ///
     /// As [`frames`](Self::frames).
     pub fn frames_with(node: &Node<S>, name: &str, largest: usize, options: Options) -> Result<Self, Error> {
+        options.check()?;
+        check("bytes of a frame", largest, 1 << 30)?;
         Self::open(node, name, largest, ServiceType::frames(largest), |name, verifier| {
             let builder = options.apply(node.service_builder(name).publish_subscribe::<[u8]>());
             builder.open_or_create_with_attributes(verifier)
@@ -79,7 +91,7 @@ impl<S: Service> Link<S, [u8]> {
     ///
     /// # Errors
     ///
-    /// [`Error::Name`], [`Error::TypeName`], [`Error::Mismatch`], [`Error::Open`].
+    /// [`Error::Limit`], [`Error::Name`], [`Error::TypeName`], [`Error::Mismatch`], [`Error::Open`].
     pub fn messages<T: RingMessage>(node: &Node<S>, name: &str) -> Result<Link<S, Message<T>>, Error> {
         Self::messages_with(node, name, Options::default())
     }
@@ -91,6 +103,7 @@ impl<S: Service> Link<S, [u8]> {
     /// As [`messages`](Self::messages).
     pub fn messages_with<T: RingMessage>(node: &Node<S>, name: &str, options: Options) -> Result<Link<S, Message<T>>, Error> {
         const { assert!(size_of::<T>() > 0, "a message has at least one byte") };
+        options.check()?;
         let type_name = T::DESCRIPTOR.name;
         // iceoryx2 ends the process if it cannot store the name.
         if type_name.is_empty() || type_name.len() > 255 || !type_name.is_ascii() {

@@ -3,6 +3,7 @@
 use core::fmt::{self, Write};
 
 use iceoryx2::prelude::{AttributeSet, AttributeVerifier, MessagingPattern, Node, SemanticString as _, Service, ServiceName};
+use iceoryx2::service::static_config::message_type_details::TypeVariant;
 use iceoryx2::service::static_config::messaging_pattern;
 use iceoryx2::service::static_config::publish_subscribe::StaticConfig;
 use ringmem::RingMessage;
@@ -15,6 +16,8 @@ const LONGEST: usize = 256;
 pub struct ServiceType {
     /// iceoryx2's name of the payload type.
     pub name: String,
+    /// Whether a sample is a slice of payloads.
+    pub slice: bool,
     /// Size of the payload in bytes; 1 for frames.
     pub size: usize,
     /// Alignment of the payload in bytes.
@@ -28,9 +31,9 @@ pub struct ServiceType {
 }
 
 impl ServiceType {
-    fn link(name: &str, size: usize, align: usize, attributes: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+    fn link(name: &str, slice: bool, size: usize, align: usize, attributes: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let attributes = attributes.into_iter().map(|(key, value)| (format!("ringmem.{key}"), value)).collect();
-        Self { name: name.to_owned(), size, align, attributes, overflow: false, subscribers: 1 }
+        Self { name: name.to_owned(), slice, size, align, attributes, overflow: false, subscribers: 1 }
     }
 
     /// Returns the type that a link of `T` needs.
@@ -45,13 +48,13 @@ impl ServiceType {
         // iceoryx2 sorts by key, and has no empty values.
         let fields = Some(("fields", fields)).filter(|(_, fields)| !fields.is_empty());
         let attributes = [("abi", format!("{:#018x}", layout.hash))].into_iter().chain(fields).chain([("kind", T::KIND.to_string())]);
-        Self::link(layout.name, size_of::<T>(), align_of::<T>(), attributes)
+        Self::link(layout.name, false, size_of::<T>(), align_of::<T>(), attributes)
     }
 
     /// Returns the type that a link of frames of up to `largest` bytes needs.
     #[must_use]
     pub fn frames(largest: usize) -> Self {
-        Self::link("u8", 1, 1, [("largest", largest.to_string())])
+        Self::link("u8", true, 1, 1, [("largest", largest.to_string())])
     }
 
     /// Returns the type of an existing service.
@@ -61,6 +64,7 @@ impl ServiceType {
         let attributes = attributes.iter().map(|attribute| (text(attribute.key().as_bytes()), text(attribute.value().as_bytes())));
         Self {
             name: payload.type_name().to_string(),
+            slice: payload.variant() == TypeVariant::Dynamic,
             size: payload.size(),
             align: payload.alignment(),
             attributes: attributes.filter(|(key, _)| key.starts_with("ringmem.")).collect(),
@@ -87,8 +91,9 @@ impl ServiceType {
 
     /// Returns whether a service of this type carries what `ring` needs.
     pub(crate) fn serves(&self, ring: &Self) -> bool {
-        let Self { name, size, align, attributes, overflow, subscribers } = ring;
-        (name, size, overflow, subscribers) == (&self.name, &self.size, &self.overflow, &self.subscribers)
+        let Self { name, slice, size, align, attributes, overflow, subscribers } = ring;
+        (name, slice, size) == (&self.name, &self.slice, &self.size)
+            && (overflow, subscribers) == (&self.overflow, &self.subscribers)
             && self.align >= *align
             && attributes.iter().all(|needed| self.attributes.contains(needed))
     }
@@ -96,10 +101,11 @@ impl ServiceType {
 
 impl fmt::Display for ServiceType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, size, align, attributes, overflow, subscribers } = self;
+        let Self { name, slice, size, align, attributes, overflow, subscribers } = self;
+        let what = if *slice { "slices of " } else { "" };
         let overflow = if *overflow { "with" } else { "without" };
         // A peer's text: no control characters reach the terminal.
-        write!(f, "`{}`, size {size}, align {align}, {overflow} overflow, subscribers {subscribers}", name.escape_debug())?;
+        write!(f, "{what}`{}`, size {size}, align {align}, {overflow} overflow, subscribers {subscribers}", name.escape_debug())?;
         if attributes.is_empty() {
             write!(f, ", no attributes of ringmem")?;
         }

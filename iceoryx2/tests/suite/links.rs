@@ -5,8 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use ringmem::RingMessage;
+use ringmem::backend::host::HostBackend;
+use ringmem::channel::Channel;
 use ringmem::ring::{framed, spsc};
 use ringmem_iceoryx2::{Error, Feed, Link, Message, Moved, Options, Publish, Sink, run};
+use ringmem_kernels::echo::{ECHO, Echo};
 
 use crate::host::{Host, until};
 
@@ -157,6 +160,59 @@ fn a_failing_ring_loses_and_doubles_nothing() {
     }
     assert!(feed.pump(&mut ring).is_ok());
     assert_eq!(ring.0, (0..10).collect::<Vec<_>>());
+}
+
+/// A ring during whose pushes one more sample is sent, and that cannot be flushed.
+struct Busy<F>(F, u64);
+
+impl<F: FnMut(u64)> Sink<u64> for Busy<F> {
+    fn push(&mut self, message: &u64) -> Result<bool, Error> {
+        assert_eq!(*message, self.1);
+        self.1 += 1;
+        self.0(self.1);
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        Err(Error::Name("flush".to_owned()))
+    }
+}
+
+#[test]
+fn a_pump_ends_while_samples_keep_arriving_and_counts_what_a_failed_flush_left_in_the_ring() {
+    let host = Host::new();
+    let node = host.node();
+    let link = Link::messages::<u64>(&node, "numbers").unwrap();
+    let mut feed = Feed::new(&link).unwrap();
+    let publisher = link.service().publisher_builder().create().unwrap();
+    let send = |value| assert_eq!(publisher.send_copy(Message(value)).unwrap(), 1);
+    send(0);
+    let mut ring = Busy(send, 0);
+    for pumps in 1..3 {
+        assert!(matches!(feed.pump(&mut ring), Err(Error::Name(name)) if name == "flush"));
+        assert_eq!((feed.total().messages, ring.1), (pumps * 64, pumps * 64));
+    }
+}
+
+#[test]
+fn answers_of_a_kernel_wait_for_a_subscriber() {
+    let host = Host::new();
+    let node = host.node();
+    let backend = HostBackend::builder().build().unwrap();
+    let mut channel = Channel::open(&backend, 0, ECHO).unwrap();
+    let link = Link::messages::<Echo>(&node, "answers").unwrap();
+    let mut publish = Publish::messages(&link).unwrap();
+    let questions = [1, 2, 3].map(|number| Echo { words: [number; 8] });
+    assert_eq!(channel.try_send_slice(&questions), Ok(3));
+    channel.drain().unwrap();
+    for _ in 0..3 {
+        assert_eq!(publish.pump(&mut channel).unwrap(), moved(0, 0));
+    }
+    let subscriber = link.service().subscriber_builder().create().unwrap();
+    assert_eq!(publish.pump(&mut channel).unwrap(), moved(3, 192));
+    for question in questions {
+        assert_eq!(subscriber.receive().unwrap().unwrap().0.words, question.words);
+    }
 }
 
 #[test]

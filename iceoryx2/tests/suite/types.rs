@@ -2,7 +2,7 @@
 
 use iceoryx2::prelude::*;
 use ringmem::{RingMessage, SharedLayout};
-use ringmem_iceoryx2::{Error, Link, Message, ServiceType};
+use ringmem_iceoryx2::{Error, Link, Message, Options, ServiceType};
 
 use crate::host::Host;
 
@@ -65,7 +65,11 @@ fn equal_messages_of_two_programs_match() {
 fn another_abi_is_an_error_with_both_tables() {
     let (service, ring, text) = against::<renamed::Order>();
     assert_eq!((service.size, &service.name), (ring.size, &ring.name));
-    assert_ne!(service.attributes, ring.attributes);
+    let abi = |of: &ServiceType| of.attributes.iter().find(|(key, _)| key == "ringmem.abi").cloned().unwrap();
+    assert_ne!(abi(&service), abi(&ring));
+    for of in [&service, &ring] {
+        assert!(text.contains(&abi(of).1), "{text}");
+    }
     for fact in ["price: f64 at 0, volume: u64 at 8", "volume: f64 at 0, price: u64 at 8"] {
         assert!(text.contains(fact), "{text}");
     }
@@ -102,6 +106,16 @@ fn a_service_without_attributes_is_an_error() {
     let _service = builder.enable_safe_overflow(false).max_subscribers(1).create().unwrap();
     let (service, ..) = mismatch(Link::messages::<order::Order>(&node, "orders"));
     assert_eq!(service.attributes, []);
+}
+
+#[test]
+fn slices_of_messages_are_an_error() {
+    let host = Host::new();
+    let node = host.node();
+    let builder = node.service_builder(&"orders".try_into().unwrap()).publish_subscribe::<[Message<order::Order>]>();
+    let _service = builder.enable_safe_overflow(false).max_subscribers(1).create().unwrap();
+    let (service, ring, text) = mismatch(Link::messages::<order::Order>(&node, "orders"));
+    assert!(service.slice && !ring.slice && text.contains("slices of `Order`"), "{text}");
 }
 
 /// A service that another program made, with the attributes of a link.
@@ -143,8 +157,30 @@ fn invalid_names_are_errors() {
 }
 
 #[test]
+fn limits_that_iceoryx2_cannot_hold_are_errors() {
+    let host = Host::new();
+    let node = host.node();
+    let limit = |result: Result<(), Error>| match result {
+        Err(Error::Limit { what, value, .. }) => (what, value),
+        other => panic!("{other:?}"),
+    };
+    for value in [0, 1 << 32, usize::MAX] {
+        let queue = Options { queue: value, ..Options::default() };
+        assert_eq!(limit(Link::messages_with::<u64>(&node, "orders", queue).map(drop)), ("queue", value));
+        assert_eq!(limit(Link::frames_with(&node, "orders", 64, queue).map(drop)), ("queue", value));
+        let publishers = Options { publishers: value, ..Options::default() };
+        assert_eq!(limit(Link::frames_with(&node, "orders", 64, publishers).map(drop)), ("publishers", value));
+        assert_eq!(limit(Link::frames(&node, "orders", value).map(drop)), ("bytes of a frame", value));
+    }
+    let most = Options { queue: 1 << 16, publishers: 256 };
+    let link = Link::messages_with::<u8>(&node, "orders", most).unwrap();
+    ringmem_iceoryx2::Publish::messages(&link).unwrap();
+    ringmem_iceoryx2::Feed::new(&link).unwrap();
+    Link::frames(&node, "most", 1 << 30).unwrap();
+}
+
+#[test]
 fn a_smaller_queue_is_an_error_of_iceoryx2() {
-    use ringmem_iceoryx2::Options;
     let host = Host::new();
     let node = host.node();
     let small = Options { queue: 2, ..Options::default() };
