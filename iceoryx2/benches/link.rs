@@ -15,8 +15,14 @@ use ringmem::ring::spsc;
 use ringmem_iceoryx2::{Feed, Link, Message, Options, Publish};
 
 const ROUNDS: usize = 11;
-/// Samples of the subscriber's queue, and slots of each ring.
+/// Samples of the subscriber's queue; most slots of each ring.
 const QUEUE: usize = 64;
+/// Bytes of each ring: a second copy costs less where the ring stays in a core's cache.
+const RING: usize = 512 << 10;
+
+fn ring<T: Words>() -> Ends<T> {
+    spsc::bounded(QUEUE.min(RING / size_of::<T>()))
+}
 
 /// Words of 8 bytes, all with the message's number.
 trait Words: RingMessage {
@@ -122,7 +128,7 @@ fn carry<T: Words>(config: &Config, count: u64, rings: [bool; 2]) -> f64 {
             // The subscriber exists.
             barrier.wait();
             if rings[0] {
-                let (mut end, mut ring) = (Publish::messages(&link).unwrap(), spsc::bounded(QUEUE));
+                let (mut end, mut ring) = (Publish::messages(&link).unwrap(), ring());
                 publish(&mut end, &mut ring, 0..1);
                 barrier.wait();
                 publish(&mut end, &mut ring, 1..count);
@@ -139,7 +145,7 @@ fn carry<T: Words>(config: &Config, count: u64, rings: [bool; 2]) -> f64 {
         barrier.wait();
         let begun;
         if rings[1] {
-            let (mut end, mut ring) = (Feed::new(&link).unwrap(), spsc::bounded(QUEUE));
+            let (mut end, mut ring) = (Feed::new(&link).unwrap(), ring());
             barrier.wait();
             feed(&mut end, &mut ring, 0..1);
             barrier.wait();

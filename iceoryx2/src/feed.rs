@@ -74,22 +74,21 @@ impl<S: Service, P: Payload + ?Sized> Feed<S, P> {
 
     /// Returns whether there was a sample, and room for it.
     fn push_one(&mut self, ring: &mut impl Sink<P::Ring>) -> Result<bool, Error> {
-        let sample = match self.held.take() {
-            Some(sample) => sample,
-            None => match P::receive(&self.subscriber).map_err(Error::Receive)? {
-                Some(sample) => sample,
-                None => return Ok(false),
-            },
-        };
-        // Before the slice is made, whose length another process wrote.
-        let bytes = P::size(&sample);
-        let pushed = if bytes > self.largest { Err(Error::TooLarge { bytes, largest: self.largest }) } else { ring.push(P::get(&sample)) };
-        if matches!(pushed, Ok(true)) {
-            self.total.count(bytes);
-        } else {
-            self.held = Some(sample);
+        if self.held.is_none() {
+            self.held = P::receive(&self.subscriber).map_err(Error::Receive)?;
         }
-        pushed
+        let Some(sample) = &self.held else { return Ok(false) };
+        // Before the slice is made, whose length another process wrote.
+        let bytes = P::size(sample);
+        if bytes > self.largest {
+            return Err(Error::TooLarge { bytes, largest: self.largest });
+        }
+        let is_pushed = ring.push(P::get(sample))?;
+        if is_pushed {
+            self.total.count(bytes);
+            self.held = None;
+        }
+        Ok(is_pushed)
     }
 
     /// Drops the sample that did not fit into the ring; returns whether there was one.

@@ -6,6 +6,7 @@ use std::thread;
 
 use ringmem::RingMessage;
 use ringmem::backend::host::HostBackend;
+use ringmem::bridge::TransferStrategy;
 use ringmem::channel::Channel;
 use ringmem::ring::{framed, spsc};
 use ringmem_iceoryx2::{Error, Feed, Link, Message, Moved, Options, Publish, Sink, run};
@@ -195,23 +196,33 @@ fn a_pump_ends_while_samples_keep_arriving_and_counts_what_a_failed_flush_left_i
 }
 
 #[test]
-fn answers_of_a_kernel_wait_for_a_subscriber() {
-    let host = Host::new();
-    let node = host.node();
-    let backend = HostBackend::builder().build().unwrap();
-    let mut channel = Channel::open(&backend, 0, ECHO).unwrap();
-    let link = Link::messages::<Echo>(&node, "answers").unwrap();
-    let mut publish = Publish::messages(&link).unwrap();
-    let questions = [1, 2, 3].map(|number| Echo { words: [number; 8] });
-    assert_eq!(channel.try_send_slice(&questions), Ok(3));
-    channel.drain().unwrap();
-    for _ in 0..3 {
-        assert_eq!(publish.pump(&mut channel).unwrap(), moved(0, 0));
-    }
-    let subscriber = link.service().subscriber_builder().create().unwrap();
-    assert_eq!(publish.pump(&mut channel).unwrap(), moved(3, 192));
-    for question in questions {
-        assert_eq!(subscriber.receive().unwrap().unwrap().0.words, question.words);
+fn a_kernel_gets_samples_and_its_answers_wait_for_a_subscriber() {
+    // Rings that kernel and host share, and rings that are copied.
+    for strategy in [TransferStrategy::Unified, TransferStrategy::Sync] {
+        let host = Host::new();
+        let node = host.node();
+        let backend = HostBackend::builder().build().unwrap();
+        let mut channel = Channel::builder(ECHO).strategy(strategy).open(&backend, 0).unwrap();
+        let questions = Link::messages::<Echo>(&node, "questions").unwrap();
+        let answers = Link::messages::<Echo>(&node, "answers").unwrap();
+        let (mut feed, mut publish) = (Feed::new(&questions).unwrap(), Publish::messages(&answers).unwrap());
+        let publisher = questions.service().publisher_builder().create().unwrap();
+        for number in 0..3 {
+            publisher.send_copy(Message(Echo { words: [number; 8] })).unwrap();
+        }
+        assert_eq!(feed.pump(&mut channel).unwrap(), moved(3, 192));
+        until("the kernel has popped all", || channel.control().processed == 3);
+        for _ in 0..3 {
+            assert_eq!(publish.pump(&mut channel).unwrap(), moved(0, 0));
+        }
+        let subscriber = answers.service().subscriber_builder().create().unwrap();
+        until("all answers", || {
+            publish.pump(&mut channel).unwrap();
+            publish.total() == moved(3, 192)
+        });
+        for number in 0..3 {
+            assert_eq!(subscriber.receive().unwrap().unwrap().0.words, [number; 8]);
+        }
     }
 }
 

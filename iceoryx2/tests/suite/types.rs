@@ -113,25 +113,28 @@ fn slices_of_messages_are_an_error() {
     let host = Host::new();
     let node = host.node();
     let builder = node.service_builder(&"orders".try_into().unwrap()).publish_subscribe::<[Message<order::Order>]>();
-    let _service = builder.enable_safe_overflow(false).max_subscribers(1).create().unwrap();
+    let _service = builder.enable_safe_overflow(false).max_subscribers(1).create_with_attributes(&attributes()).unwrap();
     let (service, ring, text) = mismatch(Link::messages::<order::Order>(&node, "orders"));
     assert!(service.slice && !ring.slice && text.contains("slices of `Order`"), "{text}");
+}
+
+/// The attributes of a link of orders, and a hostile one.
+fn attributes() -> AttributeSpecifier {
+    let mut attributes = AttributeSpecifier::new();
+    let hostile = ("ringmem.note".to_owned(), "\u{1b}[2J".to_owned());
+    for (key, value) in ServiceType::messages::<order::Order>().attributes.iter().chain([&hostile]) {
+        attributes = attributes.define(&key.as_str().try_into().unwrap(), &value.as_str().try_into().unwrap()).unwrap();
+    }
+    attributes
 }
 
 /// A service that another program made, with the attributes of a link.
 fn foreign(overflow: bool, subscribers: usize) -> (ServiceType, String) {
     let host = Host::new();
     let node = host.node();
-    let ours = ServiceType::messages::<order::Order>();
-    let mut attributes = AttributeSpecifier::new();
-    for (key, value) in &ours.attributes {
-        attributes = attributes.define(&key.as_str().try_into().unwrap(), &value.as_str().try_into().unwrap()).unwrap();
-    }
-    let hostile = "\u{1b}[2J";
-    attributes = attributes.define(&"ringmem.note".try_into().unwrap(), &hostile.try_into().unwrap()).unwrap();
     let builder = node.service_builder(&"orders".try_into().unwrap()).publish_subscribe::<Message<order::Order>>();
     let builder = builder.enable_safe_overflow(overflow).max_subscribers(subscribers).subscriber_max_buffer_size(64);
-    let _service = builder.create_with_attributes(&attributes).unwrap();
+    let _service = builder.create_with_attributes(&attributes()).unwrap();
     let (service, _, text) = mismatch(Link::messages::<order::Order>(&node, "orders"));
     (service, text)
 }

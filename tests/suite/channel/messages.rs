@@ -44,6 +44,35 @@ fn batches_publish_together_and_waiting_messages_are_counted() {
 }
 
 #[test]
+fn messages_are_sent_and_received_in_place() {
+    for way in ways() {
+        let backend = backend();
+        let mut channel = open(&backend, &Options { input_capacity: 4, output_capacity: 4, ..way }).expect("a channel");
+        let (mut sent, mut seen) = (0, Vec::new());
+        eventually("twenty answers", || {
+            let messages: Vec<_> = (sent..20).map(message).collect();
+            sent += channel.try_send_slice(&messages).expect("valid indices") as u64;
+            channel.flush().expect("no fault");
+            let mut first = None;
+            let kept = channel.try_recv_with(|answer| {
+                first = Some(*answer);
+                false
+            });
+            assert_eq!(kept, Ok(false));
+            let popped = channel.try_recv_with(|answer| {
+                assert!(first.is_none_or(|first| first == *answer), "an answer that is not popped stays");
+                seen.push(*answer);
+                true
+            });
+            assert!(popped == Ok(true) || first.is_none());
+            seen.len() == 20
+        });
+        assert_eq!(seen, (0..20).map(message).collect::<Vec<_>>());
+        assert_eq!(channel.try_recv_with(|_| true), Ok(false));
+    }
+}
+
+#[test]
 fn a_paused_channel_processes_nothing_until_activated() {
     let backend = backend();
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
