@@ -54,6 +54,30 @@ fn a_million_messages_arrive_once_and_in_order() {
     });
 }
 
+#[test]
+fn a_publisher_killed_while_it_sends_leaves_no_gap() {
+    const ROUNDS: u64 = 10;
+    let host = Host::new();
+    let node = host.node();
+    let link = Link::messages::<u64>(&node, "numbers").unwrap();
+    let (mut producer, mut consumer) = spsc::bounded::<u64>(256);
+    let mut feed = Feed::new(&link).unwrap();
+    let mut next = [0; ROUNDS as usize];
+    for round in 0..ROUNDS {
+        let mut peer = host.start("publishing_role", round * MILLION);
+        until("1000 messages of a publisher", || {
+            feed.pump(&mut producer).unwrap();
+            while let Ok(value) = consumer.pop() {
+                let from = &mut next[(value / MILLION) as usize];
+                assert_eq!(value % MILLION, *from);
+                *from += 1;
+            }
+            next[round as usize] >= 1000
+        });
+        peer.kill();
+    }
+}
+
 /// Sends as many numbers from `argument` on as the queue holds, with a publisher of iceoryx2.
 #[test]
 fn filling_role() {
@@ -152,6 +176,8 @@ fn a_killed_subscriber_loses_at_most_its_queue_and_its_successor_continues() {
     }
     let sent = publish.total().messages;
     assert_eq!(sent + producer.len() as u64, next, "the others are in the ring");
+    // This process takes over, without a new node.
+    Feed::new(&Link::messages_with::<u64>(&node, "numbers", SMALL).unwrap()).unwrap();
 }
 
 /// Sends `argument` numbers with a publisher of iceoryx2, which blocks while the queue is full.
