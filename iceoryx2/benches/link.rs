@@ -46,7 +46,7 @@ impl<const N: usize> Words for [u64; N] {
 
 fn link<T: Words>(config: &Config) -> Link<ipc::Service, Message<T>> {
     let node = NodeBuilder::new().config(config).create::<ipc::Service>().unwrap();
-    Link::messages_with(&node, "bench", Options { queue: QUEUE, publishers: 1 }).unwrap()
+    Link::messages_with(&node, &format!("bench/{}", std::process::id()), Options { queue: QUEUE, publishers: 1 }).unwrap()
 }
 
 /// Sends by a publisher of iceoryx2, filled in place, which blocks while the queue is full.
@@ -204,7 +204,7 @@ fn main() {
     let [json, quick] = ["--json", "--quick"].map(|wanted| std::env::args().any(|argument| argument == wanted));
     let part = if quick { 20 } else { 1 };
     let mut config = Config::default();
-    config.global.prefix = FileName::new(format!("ringmem_bench_{}_", std::process::id()).as_bytes()).unwrap();
+    config.global.prefix = FileName::new(b"ringmem_bench_").unwrap();
     measure::<[u64; 1]>(&config, json, 1_000_000 / part);
     measure::<[u64; 8]>(&config, json, 1_000_000 / part);
     measure::<[u64; 128]>(&config, json, 400_000 / part);
