@@ -281,3 +281,19 @@ fn messages_of_all_sizes_arrive_unchanged() {
     carry(300, |number| [number as f32; 3]);
     carry(300, |number| [number; 8192]);
 }
+
+#[test]
+fn a_message_larger_than_the_stack_arrives() {
+    type Large = [u64; 1 << 20];
+    let host = Host::new();
+    let node = host.node();
+    let link = Link::messages_with::<Large>(&node, "messages", Options { queue: 2, ..Options::default() }).unwrap();
+    let ((mut from, mut consumer), (mut producer, mut to)) = (spsc::bounded::<Large>(1), spsc::bounded::<Large>(1));
+    let message = Box::<Large>::try_from(vec![7; 1 << 20]).unwrap();
+    assert_eq!(from.with(|end| end.push_slice(core::slice::from_ref(&*message))), Ok(1));
+    let (mut feed, mut publish) = (Feed::new(&link).unwrap(), Publish::messages(&link).unwrap());
+    // A test's thread has a stack of 2 MiB.
+    assert_eq!(publish.pump(&mut consumer).unwrap(), moved(1, 8 << 20));
+    assert_eq!(feed.pump(&mut producer).unwrap(), moved(1, 8 << 20));
+    assert!(to.with(|end| end.peek(1).unwrap().get(0) == Some(&*message)));
+}
