@@ -114,5 +114,8 @@ fn short(line: &str) -> String {
 
 fn unknown(name: &str, abi: &Abi) -> Failure {
     let names: Vec<&str> = abi.layouts.iter().map(|layout| layout.name).collect();
-    Failure::Usage(format!("no struct is named {name}; there are {}", names.join(", ")))
+    Failure::Usage(format!(
+        "no struct of this library is named {name}: there are {}; for your own, see ringmem::describe",
+        names.join(", ")
+    ))
 }

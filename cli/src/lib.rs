@@ -56,7 +56,7 @@ enum Verb {
     /// Send messages to a persistent kernel and check its answers
     #[command(after_help = demo::EXAMPLES)]
     Demo(demo::Arguments),
-    /// Print the layout of every shared struct
+    /// Print the layout of every shared struct of this library
     #[command(after_help = layout::EXAMPLES)]
     Layout(layout::Arguments),
     /// Report drivers, devices, memory visibility and limits, with suggested fixes

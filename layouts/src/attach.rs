@@ -126,7 +126,9 @@ impl fmt::Display for AttachError {
             Self::TooSmall { needed, got } => write!(f, "region too small: {got} bytes, {needed} needed"),
             Self::Magic { expected, got } => write!(f, "not formatted: magic is {got:#018x}, expected {expected:#018x}"),
             Self::Version { expected, got } => write!(f, "version {got}, expected {expected}"),
-            Self::Abi { expected, got } => write!(f, "compiled with different layouts: ABI {got:#018x}, expected {expected:#018x}"),
+            Self::Abi { expected, got } => {
+                write!(f, "another type, or the same with another layout: ABI {got:#018x}, expected {expected:#018x}")
+            }
             Self::Kind { expected, got } => write!(f, "messages of kind {got}, expected {expected}"),
             Self::Capacity { got } => {
                 write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers, or 1 in a mailbox")

@@ -120,13 +120,11 @@ unsafe impl<M: Memory> Memory for Logged<M> {
     type Visibility = M::Visibility;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        let outcome = self.shared.memory.alloc(layout, on);
-        let origin = Origin::current();
         // Not in a closure, which would be the caller.
-        let (name, caller) = match origin {
-            Some(origin) => (origin.name, origin.caller),
-            None => (None, Location::caller()),
-        };
+        let caller = Location::caller();
+        let Origin { name, caller } = Origin::current().unwrap_or(Origin { name: None, caller });
+        let origin = Origin { name: name.or_else(|| self.name.clone()), caller };
+        let outcome = origin.around(|| self.shared.memory.alloc(layout, on));
         let backtrace = self.has_backtraces.then(|| Arc::new(Backtrace::force_capture()));
         let mut log = self.log();
         let on = on.map(|stream| log.stream(stream.id()));
@@ -144,8 +142,8 @@ unsafe impl<M: Memory> Memory for Logged<M> {
             event,
             time_ns: now_ns(),
             address: outcome.as_ref().ok().map(Block::address),
-            name: name.or_else(|| self.name.clone()),
-            caller: Some(caller),
+            name: origin.name,
+            caller: Some(origin.caller),
             backtrace,
         });
         outcome

@@ -1,6 +1,7 @@
 //! [`Memory`].
 
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -83,7 +84,12 @@ impl Memory {
         let path = path.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let failed = |errno| Error::of_file("create", path, errno);
-        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| match errno {
+            Errno::EXIST => {
+                Error::of_file("create", path, io::Error::new(io::ErrorKind::AlreadyExists, "it exists: open it, or remove it"))
+            }
+            _ => failed(errno),
+        })?;
         let made = fs::ftruncate(&fd, planned.plan.size())
             .map_err(failed)
             .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {

@@ -708,7 +708,7 @@ fn create_at_does_not_overwrite_an_existing_file() {
     let path = folder.path().join("ring");
     fs::write(&path, "something else").unwrap();
     let error = Memory::create_at::<u64>(&path, 4).expect_err("it exists");
-    assert_eq!(error.to_string(), format!("cannot create {}: File exists (os error 17)", path.display()));
+    assert_eq!(error.to_string(), format!("cannot create {}: it exists: open it, or remove it", path.display()));
     assert_eq!(fs::read(&path).unwrap(), b"something else");
 }
 

@@ -53,7 +53,10 @@ fn attach_errors_print_expected_and_found() {
         (AttachError::TooSmall { needed: 64, got: 8 }, "region too small: 8 bytes, 64 needed"),
         (AttachError::Magic { expected: 1, got: 2 }, "not formatted: magic is 0x0000000000000002, expected 0x0000000000000001"),
         (AttachError::Version { expected: 1, got: 2 }, "version 2, expected 1"),
-        (AttachError::Abi { expected: 1, got: 2 }, "compiled with different layouts: ABI 0x0000000000000002, expected 0x0000000000000001"),
+        (
+            AttachError::Abi { expected: 1, got: 2 },
+            "another type, or the same with another layout: ABI 0x0000000000000002, expected 0x0000000000000001",
+        ),
         (AttachError::Kind { expected: 1, got: 2 }, "messages of kind 2, expected 1"),
         (AttachError::SlotSize { expected: 8, got: 4 }, "slots of 4 bytes, expected 8"),
         (AttachError::Offset { got: 3 }, "invalid offset 3: misaligned or out of bounds"),

@@ -231,6 +231,20 @@ fn a_manager_s_block_has_its_buffer_name_and_caller_line() {
 }
 
 #[test]
+fn a_logged_name_reaches_the_tracked_memory_below() {
+    let (_backend, memory) = tracked();
+    let logged = Logged::new(memory.named("below"));
+    let named = bytes(&logged.named("weights"), 100).expect("room");
+    assert_eq!(names(&memory), [(Some("weights".to_owned()), 1, 100)]);
+    drop(named);
+    let _plain = bytes(&logged, 10).expect("room");
+    assert_eq!(names(&memory), [(Some("below".to_owned()), 1, 10)]);
+    let manager = MemoryManager::new(logged.named("not a buffer's name"));
+    manager.create::<u8>("positions", 5000, BufferConfig::new()).expect("room");
+    assert!(names(&memory).contains(&(Some("positions".to_owned()), 1, 5000)));
+}
+
+#[test]
 fn a_pool_s_slab_has_no_buffer_name() {
     let (_backend, memory) = tracked();
     let pool = Pool::builder(memory.clone()).slab(64 << 10).limit(64 << 10).build().expect("a pool");
