@@ -153,7 +153,7 @@ pub enum PartState {
 /// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
 /// let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
 /// let slabs = pool.snapshot();
-/// assert_eq!(slabs[0].bytes, slabs[0].parts.iter().map(|(_, bytes, _)| bytes).sum());
+/// assert_eq!(slabs[0].bytes, slabs[0].parts.iter().map(|(_, bytes, _)| bytes).sum::<u64>());
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
