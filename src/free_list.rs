@@ -122,7 +122,6 @@ mod tests {
         runs
     }
 
-    /// Compares with a list of free bytes.
     #[test]
     fn random_allocations_and_frees_follow_a_model() {
         const TOTAL: usize = 512;

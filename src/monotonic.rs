@@ -7,7 +7,6 @@ use std::time::Instant;
 /// A monotonic clock in nanoseconds.
 pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Returns the system's clock, from 0 on.
 pub(crate) fn monotonic() -> Clock {
     let born = Instant::now();
     Arc::new(move || nanoseconds(born.elapsed()))

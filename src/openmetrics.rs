@@ -39,7 +39,6 @@ pub struct OpenMetrics {
     families: Vec<Family>,
 }
 
-/// The samples of one metric, which stand together in the text.
 #[derive(Clone, Debug)]
 struct Family {
     name: &'static str,

@@ -31,7 +31,6 @@ macro_rules! no_span {
     }};
 }
 
-/// A span without the feature.
 #[cfg(any(test, not(feature = "tracing")))]
 pub(crate) struct NoSpan;
 

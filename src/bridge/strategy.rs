@@ -1,5 +1,3 @@
-//! [`TransferStrategy`].
-
 use super::Placement;
 use crate::backend::{Capabilities, MemoryLocation};
 use crate::{Error, MemoryVisibility, Result};

@@ -1,5 +1,3 @@
-//! [`Builder`].
-
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;

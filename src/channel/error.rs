@@ -1,5 +1,3 @@
-//! [`SendError`] and [`ReceiveError`].
-
 use core::fmt;
 
 use crate::Error;

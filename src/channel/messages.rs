@@ -1,5 +1,3 @@
-//! Messages and answers.
-
 use core::future::poll_fn;
 use core::iter;
 use core::task::Poll;

@@ -1,5 +1,3 @@
-//! [`Options`].
-
 use core::time::Duration;
 
 use crate::bridge::{Placement, TransferStrategy};

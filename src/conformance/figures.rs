@@ -1,5 +1,3 @@
-//! [`Figures`].
-
 use crate::backend::host::Counters;
 
 /// A backend's own counters.

@@ -1,5 +1,3 @@
-//! [`Subject`]: the backend under test.
-
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,5 +1,3 @@
-//! Checks of views.
-
 use std::vec::Vec;
 
 use super::Subject;

@@ -1,5 +1,3 @@
-//! [`bandwidth`] and [`diagnose`].
-
 use core::fmt;
 use std::vec::Vec;
 

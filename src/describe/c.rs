@@ -100,7 +100,6 @@ impl Header<'_> {
         lengths.iter().try_for_each(|length| write!(f, "[{length}]"))
     }
 
-    /// With a hash if the name is ambiguous.
     fn name(&self, layout: &LayoutDescriptor) -> String {
         let name = identifier(layout.name);
         let alone = !self.structs.iter().any(|other| other.name == layout.name && other.hash != layout.hash);

@@ -21,7 +21,6 @@ fn field(Field { name, offset, size, type_name, writer, .. }: &Field, f: &mut Fo
     write!(f, r#"{{"name":{name},"offset":{offset},"size":{size},"type":{kind},"writer":{writer}}}"#)
 }
 
-/// Prints an array.
 pub(crate) fn list<T>(
     f: &mut Formatter<'_>,
     values: impl IntoIterator<Item = T>,

@@ -69,13 +69,11 @@ impl Module<'_> {
         writeln!(f, "}}")
     }
 
-    /// Returns the type of a field that WGSL places at its offset.
     fn member(&self, layout: &LayoutDescriptor, field: &Field) -> Option<String> {
         let (spelled, align) = self.spelled(field.layout)?;
         (field.offset.is_multiple_of(align) && align <= layout.align).then_some(spelled)
     }
 
-    /// Returns the name of a type and its alignment.
     fn spelled(&self, layout: &LayoutDescriptor) -> Option<(String, usize)> {
         match layout.shape {
             Shape::Number => number(layout.name).map(|(name, align)| (name.to_owned(), align)),
@@ -88,7 +86,6 @@ impl Module<'_> {
         }
     }
 
-    /// Returns a struct's name, with its hash if two different structs have the same name.
     fn name(&self, layout: &LayoutDescriptor) -> String {
         let name = identifier(layout.name);
         let alone = !self.structs.iter().any(|other| other.name == layout.name && other.hash != layout.hash);

@@ -1,5 +1,3 @@
-//! [`Failed`].
-
 use crate::Error;
 
 /// A frame that was refused or lost.

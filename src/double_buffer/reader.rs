@@ -1,5 +1,3 @@
-//! [`Reader`] and [`Frame`].
-
 use core::fmt;
 use core::mem;
 use core::time::Duration;

@@ -1,5 +1,3 @@
-//! [`Resident`].
-
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 
@@ -39,12 +37,10 @@ pub(crate) mod sealed {
     pub trait Lists<T: DeviceBytes>: Elements<T, <Self as Lists<T>>::Memory> + Settle {
         type Memory: Memory;
 
-        /// Returns an error if these elements cannot be used so.
         fn may_queue(&self) -> Result<()> {
             Ok(())
         }
 
-        /// Counts a queued operation.
         fn count(&mut self) {}
 
         /// A later use of these elements does not take the operation's error.

@@ -1,5 +1,3 @@
-//! [`Slots`].
-
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

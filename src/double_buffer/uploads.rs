@@ -1,5 +1,3 @@
-//! [`Uploads`].
-
 use core::fmt;
 use core::ops::RangeBounds;
 use core::time::Duration;

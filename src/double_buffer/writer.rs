@@ -1,5 +1,3 @@
-//! [`Writer`].
-
 use core::fmt;
 use core::ops::RangeBounds;
 use std::sync::Arc;

@@ -1,5 +1,3 @@
-//! [`Difference`]: two ABIs, printed field by field where they differ.
-
 use core::fmt;
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};

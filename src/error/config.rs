@@ -1,5 +1,3 @@
-//! [`ConfigError`]: the invalid field of a configuration.
-
 use core::time::Duration;
 use std::string::String;
 

@@ -1,5 +1,3 @@
-//! [`IdError`]: an id or a message that refers to nothing.
-
 use ringmem_layouts::message::ReferenceError;
 
 /// Why an id is invalid, or unavailable.

@@ -1,5 +1,3 @@
-//! [`AnyBufferId`]: the id of a managed buffer of any element type.
-
 use crate::registry::BufferId;
 use crate::registry::slots::Index;
 

@@ -1,5 +1,3 @@
-//! [`Append`]: appends single elements with one copy per batch.
-
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -101,7 +99,6 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         Ok(written)
     }
 
-    /// Writes elements from index `at` on, after those already written.
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
         self.value.table().here()?;
         let Some(end) = at.checked_add(elements.len()) else {

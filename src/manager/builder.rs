@@ -1,5 +1,3 @@
-//! [`Builder`]: the settings of a manager.
-
 use core::fmt;
 use std::sync::Arc;
 

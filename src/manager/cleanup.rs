@@ -1,5 +1,3 @@
-//! Frees idle buffers.
-
 use core::time::Duration;
 use std::vec::Vec;
 

@@ -152,12 +152,10 @@ impl BufferConfig {
         }
     }
 
-    /// Returns the maximum size in bytes, at most the address space.
     pub(super) const fn most(&self) -> u64 {
         if self.max_bytes > isize::MAX as u64 { isize::MAX as u64 } else { self.max_bytes }
     }
 
-    /// Returns the minimum and maximum capacity.
     const fn bounds(&self, size: u64) -> (u64, u64) {
         let (least, most) = (self.min_bytes.div_ceil(size), self.most() / size);
         (if least < most { least } else { most }, most)

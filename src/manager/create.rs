@@ -1,5 +1,3 @@
-//! Creates buffers.
-
 use core::panic::Location;
 use std::boxed::Box;
 use std::sync::Arc;

@@ -88,7 +88,6 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         resize(&shared, &mut [Step::grow(&mut self.value, needed, len)?], on)
     }
 
-    /// Returns elements of the capacity, live or not.
     pub(super) fn room(&mut self, len: usize) -> SliceMut<'_, T, M> {
         let len = len.min(self.capacity());
         // SAFETY: the invariants of the lease and the entry; the exclusive lease is borrowed mutably.

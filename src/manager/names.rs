@@ -31,7 +31,6 @@ pub(super) struct Names {
     shards: [RwLock<Shard>; SHARDS],
 }
 
-/// The name of a buffer that is being created. Dropping it frees the name.
 #[must_use]
 pub(super) struct Coming<'a> {
     names: &'a Names,

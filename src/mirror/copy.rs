@@ -1,5 +1,3 @@
-//! The host's copy.
-
 use core::slice;
 
 use super::State;

@@ -1,5 +1,3 @@
-//! The device's copy.
-
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::same_backend;
 use crate::error::MirrorFault;

@@ -1,5 +1,3 @@
-//! The host's copy.
-
 use std::vec::Vec;
 
 use super::{MirroredBuffer, Side, State};

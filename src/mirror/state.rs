@@ -1,5 +1,3 @@
-//! [`State`], [`Side`] and [`Access`].
-
 use core::fmt;
 
 /// One of the two copies.

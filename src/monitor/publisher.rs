@@ -1,5 +1,3 @@
-//! [`Publisher`].
-
 use std::boxed::Box;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -19,7 +17,6 @@ use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 const SAMPLE_NS: u64 = 10_000_000;
 const POOL_NS: u64 = 200_000_000;
 
-/// A channel's page and measurements.
 pub(crate) struct Publisher {
     mapping: Mapping,
     path: PathBuf,

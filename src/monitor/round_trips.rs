@@ -30,7 +30,6 @@ impl RoundTrips {
         }
     }
 
-    /// Returns a bucket's longest duration, nanoseconds.
     const fn longest(bucket: usize) -> u64 {
         match bucket {
             0..8 => bucket as u64,

@@ -1,5 +1,3 @@
-//! [`View`].
-
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

@@ -1,5 +1,3 @@
-//! [`Matrix`].
-
 use core::fmt;
 use std::boxed::Box;
 

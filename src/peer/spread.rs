@@ -1,5 +1,3 @@
-//! Scatter and gather.
-
 use super::Peers;
 use crate::memory::{Buffer, DeviceOnly, Memory, end, same_size};
 use crate::{DeviceBytes, Result};

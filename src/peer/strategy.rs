@@ -1,5 +1,3 @@
-//! [`Strategy`].
-
 use crate::Result;
 use crate::copy::check_depth;
 

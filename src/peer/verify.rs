@@ -1,5 +1,3 @@
-//! Verification of copies.
-
 use ringmem_layouts::message::crc32c;
 
 use super::Peers;

@@ -1,5 +1,3 @@
-//! [`BufferId`]: the id of a registered buffer.
-
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;

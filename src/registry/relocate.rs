@@ -113,7 +113,6 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
     outcome.map(|()| done)
 }
 
-/// Returns the pool's tag of an unleased buffer in a slab.
 fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
     // Exclusive, so that concurrent requests wait: a shared lease would refuse a writer.
     let value = slots.briefly(index)?;

@@ -12,7 +12,6 @@ use crate::backend::Block;
 use crate::memory::{Buffer, Memory, layout};
 use crate::{DeviceBytes, Error, Result};
 
-/// The erased type of a buffer's elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element {
     id: TypeId,

@@ -1,5 +1,3 @@
-//! [`Producer`] and [`Consumer`].
-
 use std::cell::Cell;
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -58,7 +56,6 @@ pub struct Consumer<T: RingMessage> {
     hold: Hold,
 }
 
-/// The lock and the memory of an end, released after it.
 pub(super) struct Hold {
     side: Side,
     seat: Seat,

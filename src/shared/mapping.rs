@@ -1,5 +1,3 @@
-//! [`Mapping`] and [`Place`].
-
 use core::ptr::{self, NonNull};
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,5 +1,3 @@
-//! [`Memory`].
-
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -148,7 +148,6 @@ pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<Ow
     (word, said)
 }
 
-/// Returns the kind of lock in the result.
 pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::c_int> {
     // SAFETY: integers, for which zero is valid. The process id must be 0.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };

@@ -54,7 +54,6 @@ fn row(call: &Call, f: &mut Formatter<'_>) -> fmt::Result {
     f.write_char('\n')
 }
 
-/// A field and its comma.
 fn field(f: &mut Formatter<'_>, value: Option<impl Display>) -> fmt::Result {
     if let Some(value) = value {
         quoted(f, &value.to_string())?;

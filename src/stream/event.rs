@@ -1,5 +1,3 @@
-//! [`Event`].
-
 use core::fmt;
 use core::future::poll_fn;
 use core::time::Duration;

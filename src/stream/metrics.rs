@@ -1,5 +1,3 @@
-//! [`Metrics`].
-
 use core::mem::ManuallyDrop;
 use core::time::Duration;
 use std::collections::VecDeque;

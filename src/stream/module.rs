@@ -1,5 +1,3 @@
-//! [`Module`].
-
 use core::fmt;
 use std::sync::Arc;
 

@@ -1,5 +1,3 @@
-//! [`ErrorPolicy`].
-
 use crate::error::OperationFault;
 
 use crate::{Error, Result};

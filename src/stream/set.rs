@@ -1,5 +1,3 @@
-//! [`StreamSet`].
-
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
@@ -154,7 +152,6 @@ impl core::error::Error for Failures {
 }
 
 impl From<Failures> for Error {
-    /// Returns the first error.
     fn from(failures: Failures) -> Self {
         failures.into_first()
     }

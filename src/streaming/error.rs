@@ -1,5 +1,3 @@
-//! [`Interrupted`].
-
 use std::boxed::Box;
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! [`InOrder`].
-
 use std::collections::BTreeMap;
 
 use super::Chunk;

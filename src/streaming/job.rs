@@ -1,5 +1,3 @@
-//! [`Job`].
-
 use core::ops::ControlFlow;
 
 use super::{Sink, Source};

@@ -1,5 +1,3 @@
-//! [`Persistent`].
-
 use core::fmt;
 use core::ops::Range;
 

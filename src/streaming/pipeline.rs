@@ -233,7 +233,6 @@ impl<'r, 'j> Run<'r, 'j> {
         self.finish_oldest()
     }
 
-    /// True if any chunk advanced.
     fn advance(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         for index in 0..self.flights.len() {

@@ -1,5 +1,3 @@
-//! [`Stage`].
-
 use sealed::Work;
 
 use super::{Cause, Chunk};

@@ -1,5 +1,3 @@
-//! [`Streamer`].
-
 use core::fmt;
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -1,5 +1,3 @@
-//! Errors.
-
 use crate::attach::Corrupt;
 
 /// An error of sending, with the value.

@@ -1,5 +1,3 @@
-//! `Stream` and `Sink`.
-
 mod bytes;
 
 use std::fmt;

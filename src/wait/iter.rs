@@ -1,5 +1,3 @@
-//! Iterators.
-
 use core::iter;
 
 use super::{Park, Waiting};

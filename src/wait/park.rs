@@ -1,5 +1,3 @@
-//! Sleeping and waking.
-
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;

@@ -1,5 +1,3 @@
-//! [`select`].
-
 use core::pin::Pin;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;

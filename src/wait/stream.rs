@@ -74,7 +74,6 @@ mod embedded {
         fn write(&mut self, bytes: &[u8]) -> Result<usize, ErrorKind> {
             Ok(self.write_bytes(bytes)?)
         }
-        /// Does nothing: each write publishes its bytes.
         fn flush(&mut self) -> Result<(), ErrorKind> {
             Ok(())
         }

@@ -1,5 +1,3 @@
-//! [`Waiting`].
-
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -132,7 +132,6 @@ impl<'a> Map<'a> {
         })
     }
 
-    /// Offsets, marks of omitted rows, and 64-byte lines.
     fn gutters(&self, f: &mut Formatter<'_>) -> fmt::Result {
         for row in self.rows.iter() {
             match row {

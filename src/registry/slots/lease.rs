@@ -67,7 +67,6 @@ unsafe impl<V: Send + Sync, K: Mode> Send for Held<'_, V, K> {}
 unsafe impl<V: Send + Sync, K: Mode> Sync for Held<'_, V, K> {}
 
 impl<'a, V, K: Mode> Held<'a, V, K> {
-    /// Returns a lease that the gate has counted.
     #[inline(always)]
     pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
         Self { table: Table::Borrowed(table), slot: NonNull::from(slot), index, _mode: PhantomData }

@@ -322,7 +322,6 @@ mod model {
         }
     }
 
-    /// Runs `others` on their own threads, concurrently with `here`.
     fn race<const WEAK: u8, const N: usize>(scene: &Arc<Scene<WEAK>>, others: [fn(&Scene<WEAK>); N], here: fn(&Scene<WEAK>)) {
         let threads = others.map(|other| {
             let scene = Arc::clone(scene);

@@ -1,5 +1,3 @@
-//! [`FileSink`].
-
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;

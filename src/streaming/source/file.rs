@@ -1,5 +1,3 @@
-//! [`FileSource`].
-
 use std::fs::{File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,3 @@
-//! [`Mapped`].
-
 use core::ptr::{self, NonNull};
 use core::slice;
 use std::fs::File;

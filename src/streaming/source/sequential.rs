@@ -1,5 +1,3 @@
-//! [`Sequential`].
-
 use std::io::{self, Read};
 
 use super::Source;
