@@ -8,7 +8,7 @@ use super::*;
 fn a_tenth_of_failing_calls_loses_no_message() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         for when_executed in [false, true] {
-            for seed in 0..4 {
+            for seed in 0..crate::DEPTH.min(4) {
                 let backend = backend();
                 let mut rig = rig(&backend, &options(strategy, Placement::DEVICE, 16), 2000);
                 let mut faults = Faults::new();
@@ -29,8 +29,11 @@ fn a_tenth_of_failing_calls_loses_no_message() {
 #[test]
 fn a_fault_at_any_call_loses_no_message() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
-        let mut struck = 0;
-        for nth in 1..=50 {
+        // An odd step keeps both kinds of faults.
+        let step = if crate::DEPTH == 1 { 3 } else { 1 };
+        let (mut count, mut struck) = (0, 0);
+        for nth in (1..=50).step_by(step) {
+            count += 1;
             let backend = backend();
             let mut rig = rig(&backend, &options(strategy, Placement::SPLIT, 4), 100);
             let mut faults = Faults::new();
@@ -43,7 +46,7 @@ fn a_fault_at_any_call_loses_no_message() {
             backend.set_faults(&Faults::new());
             eventually("the kernel has left", || rig.kernel.is_done());
         }
-        assert!(struck >= 25, "{strategy:?}: {struck} of 50");
+        assert!(2 * struck >= count, "{strategy:?}: {struck} of {count}");
     }
 }
 
