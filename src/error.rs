@@ -33,10 +33,10 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 ///
 /// ```
 /// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Limited};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Limited::new(Device::new(&backend, 0), 1 << 20);
 /// let error = Buffer::<u8, _>::new(memory, 2 << 20).expect_err("over the limit");
 /// assert!(matches!(error, Error::Limit { requested, limit, .. } if requested > limit));
@@ -413,11 +413,11 @@ pub enum OperationFault {
 /// An error with the passed value.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 8)?;
 /// let rejected = stream.fill(buffer, 4..9, 0).expect_err("out of range");

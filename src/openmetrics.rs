@@ -6,12 +6,12 @@
 //! Names begin with `ringmem_`. The label `name` is yours; the labels `direction` and `state` are as documented at each method.
 //!
 //! ```
+//! use ringmem::backend::host::HostBackend;
 //! use ringmem::memory::{Buffer, Device};
 //! use ringmem::openmetrics::OpenMetrics;
 //! use ringmem::pool::Pool;
 //!
-//! # use ringmem::backend::host::HostBackend;
-//! # let backend = HostBackend::builder().build()?;
+//! let backend = HostBackend::builder().build()?;
 //! let pool = Pool::builder(Device::new(&backend, 0)).build()?;
 //! let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
 //! let mut metrics = OpenMetrics::new();

@@ -49,11 +49,11 @@ use metrics::{Meter, Work};
 /// for. They are executed in any case.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// let [one, two] = [(); 2].map(|()| GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000));
 /// let one = stream.fill(one?, .., 7)?.ordered(); // queued; the next operation comes after it

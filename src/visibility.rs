@@ -15,9 +15,9 @@ use crate::trace::event;
 ///
 /// ```
 /// use ringmem::MemoryVisibility;
+/// use ringmem::backend::host::HostBackend;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let detected = MemoryVisibility::detect(&backend, 0)?;
 /// println!("{}: {}", detected.visibility, detected.why);
 /// # Ok::<(), ringmem::Error>(())

@@ -8,10 +8,10 @@ use super::MemoryLocation;
 /// Counts of completed operations, each before its waiter returns. They are not read at one instant.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let buffer = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
 /// let counters = backend.counters();
 /// assert_eq!((counters.uploads.count, counters.uploads.bytes, counters.device_live.bytes), (1, 12, buffer.size_bytes() as u64));

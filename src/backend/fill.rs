@@ -10,10 +10,10 @@ use crate::{DeviceBytes, Error, Result};
 /// A fill of `count` elements of `size` bytes.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// // Elements of 1, 2, 4 or 8 bytes take one fill; others are copied once and doubled.
 /// let mut words = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
 /// words.fill(7)?;

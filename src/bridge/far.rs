@@ -14,11 +14,11 @@ use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 /// Device addresses of a ring.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Async);
 /// let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// let [input, output] = opened.bridge.addresses()?;

@@ -6,11 +6,11 @@ use core::sync::atomic::Ordering::Relaxed;
 /// Counters of one direction of a bridge.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let Opened { mut sender, mut bridge, .. } =
 ///     RingBufferBridge::<Echo, Echo>::open(&backend, 0, &Options::new(TransferStrategy::Sync))?;
 /// (0..10).for_each(|id| sender.push(Echo { words: [id; 8] }).expect("room"));

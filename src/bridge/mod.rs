@@ -96,11 +96,11 @@ pub use strategy::TransferStrategy;
 /// Moves messages `I` from a host's ring to a kernel's, and answers `O` back.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Sync);
 /// let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// sender.push_slice(&[Echo { words: [7; 8] }; 10]).expect("a valid index");
@@ -120,11 +120,11 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
 /// ```
 /// use std::thread;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Sync);
 /// let Opened { mut sender, receiver, mut bridge } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// thread::spawn(move || sender.push(Echo { words: [7; 8] }).expect("room")).join().unwrap(); // each can move to its own thread

@@ -129,11 +129,11 @@ type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'sta
 /// The user's end of the input ring: pushes messages for the kernel.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Sync);
 /// let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// sender.push(Echo { words: [7; 8] }).expect("room"); // into the host's ring
@@ -149,12 +149,12 @@ pub struct Sender<T: RingMessage> {
 /// The user's end of the output ring: pops messages from the kernel.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem::wait::{RecvError, WaitStrategy, Waiting};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Sync);
 /// let Opened { receiver, bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// let mut receiver = <Waiting<_>>::receiver(receiver, WaitStrategy::default()); // waits for answers
@@ -171,11 +171,11 @@ pub struct Receiver<T: RingMessage> {
 /// Publishes in batches: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Sync);
 /// let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// let mut batch = sender.batch(4);
@@ -190,11 +190,11 @@ pub struct BatchSender<'s, T: RingMessage>(Either<spsc::BatchProducer<'s, 'stati
 /// Releases in batches: see [`spsc::BatchConsumer`] and [`flagged::BatchConsumer`].
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::Channel;
 /// use ringmem_kernels::echo::{ECHO, Echo};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::open(&backend, 0, ECHO)?;
 /// for id in 0..6 {
 ///     channel.send(Echo { words: [id; 8] })?;

@@ -6,11 +6,11 @@ use crate::backend::MemoryLocation;
 /// The memory of a kernel's ring.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Options, Placement, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let placement = [Placement::SPLIT, Placement::DEVICE];
 /// let options = Options { placement, ..Options::new(TransferStrategy::Sync) };
 /// let [input, output] = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?.bridge.addresses()?;
@@ -39,11 +39,11 @@ impl Placement {
 /// Settings of a bridge.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options { capacity: [256, 64], ..Options::new(TransferStrategy::Async) };
 /// let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// assert_eq!((opened.sender.capacity(), opened.receiver.capacity()), (256, 64));

@@ -23,11 +23,11 @@ use crate::{Error, Rejected, Result, RingMessage};
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Async);
 /// let Opened { mut sender, bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// let pump = bridge.pump()?; // a thread that flushes both ways
@@ -47,11 +47,11 @@ pub struct Pump<I: RingMessage, O: RingMessage> {
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::{Opened, Options, RingBufferBridge, Stopped, TransferStrategy};
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let options = Options::new(TransferStrategy::Sync);
 /// let Opened { mut sender, bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
 /// let pump = bridge.pump()?;

@@ -15,10 +15,10 @@ use crate::{Error, MemoryVisibility, Result};
 /// ```
 /// use ringmem::MemoryVisibility;
 /// use ringmem::backend::Backend;
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::bridge::TransferStrategy;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let visibility = MemoryVisibility::detect(&backend, 0)?.visibility;
 /// let strategy = TransferStrategy::for_device(visibility, &backend.capabilities(0)?);
 /// println!("{}", strategy.name());

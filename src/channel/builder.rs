@@ -14,11 +14,11 @@ use crate::{Error, Result, RingMessage};
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::Channel;
 /// use ringmem_kernels::echo::{ECHO, Echo};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::builder(ECHO)
 ///     .input_capacity(256)
 ///     .output_capacity(256)

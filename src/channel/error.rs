@@ -6,11 +6,11 @@ use crate::attach::Corrupt;
 /// An error of [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::{Channel, SendError};
 /// use ringmem_kernels::echo::{ECHO, Echo};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::builder(ECHO).input_capacity(2).output_capacity(2).open(&backend, 0)?;
 /// let refused = loop {
 ///     match channel.try_send(Echo { words: [7; 8] }) {
@@ -77,11 +77,11 @@ impl<T> fmt::Debug for SendError<T> {
 /// An error of [`try_recv`](super::Channel::try_recv).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::{Channel, ReceiveError};
 /// use ringmem_kernels::echo::ECHO;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::open(&backend, 0, ECHO)?;
 /// assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
 /// # Ok::<(), ringmem::Error>(())

@@ -17,12 +17,12 @@ use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer}
 /// The last state of an ended kernel.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::Channel;
 /// use ringmem::control::State;
 /// use ringmem_kernels::echo::{ECHO, Echo};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::open(&backend, 0, ECHO)?;
 /// channel.send(Echo { words: [7; 8] })?;
 /// let closed = channel.close()?;

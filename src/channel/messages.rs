@@ -144,11 +144,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// [`Corrupt`]; `act` was not called.
     ///
     /// ```
+    /// use ringmem::backend::host::HostBackend;
     /// use ringmem::channel::Channel;
     /// use ringmem_kernels::echo::{ECHO, Echo};
     ///
-    /// # use ringmem::backend::host::HostBackend;
-    /// # let backend = HostBackend::builder().build()?;
+    /// let backend = HostBackend::builder().build()?;
     /// let mut channel = Channel::open(&backend, 0, ECHO)?;
     /// assert_eq!(channel.try_send_slice(&[Echo { words: [7; 8] }])?, 1);
     /// channel.drain()?;

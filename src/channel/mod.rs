@@ -71,11 +71,11 @@ use published::Published;
 /// A running kernel that pops messages `I` and pushes answers `O`.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::Channel;
 /// use ringmem_kernels::echo::{ECHO, Echo};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut channel = Channel::open(&backend, 0, ECHO)?;
 /// for id in 0..3 {
 ///     channel.send(Echo { words: [id; 8] })?;

@@ -6,12 +6,12 @@ use crate::telemetry::STUCK_AFTER_NS;
 /// Settings of a channel, with the kernel of [`open_raw`](super::Channel::open_raw).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::{Channel, Options};
 /// use ringmem::stream::Module;
 /// use ringmem_kernels::echo::Echo;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// let options = Options { input_capacity: 64, batch: 16, ..Options::new("echo") };
 /// // SAFETY: `echo` takes no further arguments.

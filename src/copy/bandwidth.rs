@@ -32,11 +32,11 @@ impl Rate {
 /// Rates of copies between host and device.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::copy::bandwidth;
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let measured = bandwidth(&Stream::new(&backend, 0)?, 1 << 20)?;
 /// println!("{:?} GB/s to the device", measured.upload.gb_per_s());
 /// # Ok::<(), ringmem::Error>(())

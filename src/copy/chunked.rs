@@ -21,12 +21,12 @@ pub const MOST_DEPTH: u32 = 8;
 /// Progress of a copy, in bytes.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::copy::{Chunked, Progress};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 5000)?;
 /// let device = GpuBuffer::<u8>::new(Device::new(&backend, 0), 5000)?;
 /// let mut last = None;

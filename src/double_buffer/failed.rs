@@ -6,11 +6,11 @@ use crate::Error;
 /// use std::time::Duration;
 ///
 /// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::double_buffer::{Failed, Uploads};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut uploads = Uploads::<u32, _>::new(Pinned::new(&backend, 0), 2, Duration::from_secs(10))?;
 /// let mut target = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10)?;
 /// let refused = uploads.send(&mut target, ..11, |elements| elements.fill(7));

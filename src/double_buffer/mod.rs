@@ -78,11 +78,11 @@ use slots::Slots;
 /// The overflow policy, while all slots are in use.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::double_buffer::{self, Policy};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 3, Policy::Newest)?;
 /// let mut source = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1)?;
 /// for step in 1..=10 {

@@ -14,11 +14,11 @@ use crate::{DeviceBytes, Rejected};
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::double_buffer::{self, Policy};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 2, Policy::Every { wait: Duration::ZERO })?;
 /// let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
 /// writer.start(&mut source, ..1)?;
@@ -41,11 +41,11 @@ pub struct Reader<T, H: Memory = Pinned> {
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::double_buffer::{self, Policy};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 2, Policy::Every { wait: Duration::ZERO })?;
 /// let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3, 4])?;
 /// writer.start(&mut source, 1..3)?; // a part of the buffer

@@ -5,6 +5,7 @@ use crate::memory::{Buffer, Memory};
 /// [registered](crate::registry::LeaseMut) one.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::double_buffer::{self, Policy, Resident, Writer};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 ///
@@ -13,8 +14,7 @@ use crate::memory::{Buffer, Memory};
 ///     writer.start(source, ..)
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let (mut writer, _reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 3, Policy::Newest)?;
 /// assert_eq!(publish(&mut writer, &mut GpuBuffer::new(Device::new(&backend, 0), 100)?)?, 1);
 /// # Ok::<(), ringmem::Error>(())

@@ -14,10 +14,11 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 /// # fn main() -> ringmem::Result<()> {
 /// # use core::time::Duration;
-/// # use ringmem::backend::host::HostBackend;
 /// # use ringmem::double_buffer::Uploads;
 /// # use ringmem::memory::{Device, GpuBuffer, Pinned};
-/// # let backend = HostBackend::builder().build()?;
+/// use ringmem::backend::host::HostBackend;
+///
+/// let backend = HostBackend::builder().build()?;
 /// let mut uploads = Uploads::<u32, _>::new(Pinned::new(&backend, 0), 2, Duration::from_secs(10))?;
 /// let target = || GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000);
 /// let mut batches = [target()?, target()?];

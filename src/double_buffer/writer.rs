@@ -14,11 +14,11 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::double_buffer::{self, Policy};
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&backend, 0), 2, Policy::Every { wait: Duration::ZERO })?;
 /// let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
 /// let number = writer.start(&mut source, ..)?; // queues the copy

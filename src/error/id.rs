@@ -4,12 +4,12 @@ use ringmem_layouts::message::ReferenceError;
 ///
 /// ```
 /// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::error::IdError;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::registry::Registry;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let registry = Registry::new();
 /// let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 8)?)?;
 /// registry.release(id)?;

@@ -4,11 +4,11 @@ use crate::registry::slots::Index;
 /// A [`BufferId`] without the element type, for operations on buffers of several types.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::{BufferConfig, MemoryManager};
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// let positions = manager.create::<[f32; 3]>("positions", 100, BufferConfig::positions())?;
 /// let edges = manager.create::<[u64; 4]>("edges", 100, BufferConfig::edges())?;

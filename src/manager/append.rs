@@ -12,11 +12,11 @@ const STAGE: usize = 64 << 10;
 /// The end of a buffer, for the closure of [`LeaseMut::append`].
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::{BufferConfig, MemoryManager};
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// let id = manager.create::<u32>("counts", 0, BufferConfig::new())?;
 /// manager.lease_mut(id)?.append(|end| (0..10_000).try_for_each(|number| end.push(number)))?;

@@ -10,11 +10,11 @@ use crate::monotonic::{Clock, monotonic};
 /// A builder of a [`MemoryManager`].
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::MemoryManager;
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::builder(Device::new(&backend, 0)).limit(64 << 20).build();
 /// assert_eq!(manager.budget().limit(), 64 << 20);
 /// # Ok::<(), ringmem::Error>(())

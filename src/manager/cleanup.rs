@@ -15,11 +15,11 @@ impl<M: Memory> MemoryManager<M> {
     /// ```
     /// use std::time::Duration;
     ///
+    /// use ringmem::backend::host::HostBackend;
     /// use ringmem::manager::{BufferConfig, MemoryManager};
     /// use ringmem::memory::Device;
     ///
-    /// # use ringmem::backend::host::HostBackend;
-    /// # let backend = HostBackend::builder().build()?;
+    /// let backend = HostBackend::builder().build()?;
     /// let manager = MemoryManager::new(Device::new(&backend, 0));
     /// manager.create::<u32>("counts", 1000, BufferConfig::new())?;
     /// let freed = manager.cleanup(Duration::ZERO, |figures| figures.utilisation() < 0.99);

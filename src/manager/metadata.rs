@@ -141,11 +141,11 @@ impl Metadata {
 /// The figures of a buffer.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::{BufferConfig, MemoryManager};
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// manager.create::<f32>("weights", 100, BufferConfig::new())?;
 /// let figures = &manager.statistics().buffers[0];

@@ -91,11 +91,11 @@ pub struct MemoryManager<M: Memory> {
 /// A shared lease of a managed buffer.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::{BufferConfig, MemoryManager};
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// let id = manager.create::<u32>("counts", 4, BufferConfig::new())?;
 /// let lease = manager.lease(id)?; // not resized or freed meanwhile
@@ -107,11 +107,11 @@ pub type Lease<'a, T, M> = registry::Lease<'a, T, M, Entry<M>>;
 /// The exclusive lease of a managed buffer, for writing and resizing.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::{BufferConfig, MemoryManager};
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::new(Device::new(&backend, 0));
 /// let id = manager.create::<u32>("counts", 2, BufferConfig::new())?;
 /// let mut lease = manager.lease_mut(id)?;

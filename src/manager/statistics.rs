@@ -9,11 +9,11 @@ use super::BufferStatistics;
 /// Counters and sizes of a manager. Exact while no other thread uses it.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::manager::{BufferConfig, MemoryManager};
 /// use ringmem::memory::Device;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
 /// let id = manager.create::<f32>("weights", 1000, BufferConfig::new())?;
 /// manager.free(id)?;

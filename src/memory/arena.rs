@@ -17,10 +17,10 @@ use crate::{Error, Result};
 /// part before the first that fits; [`Pool`](crate::pool::Pool) does not.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Arena, Buffer, Device};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let arena = Arena::new(Device::new(&backend, 0), 100 * 4096, 256)?;
 /// let buffers: Vec<_> = (0..100).map(|_| Buffer::<u32, _>::new(arena.clone(), 1024)).collect::<Result<_, _>>()?;
 /// assert_eq!((backend.counters().device_allocations.count, arena.free_bytes()), (1, 0));

@@ -10,10 +10,10 @@ use super::Event;
 /// A call to a [`Logged`](super::Logged) memory. The log lists calls in order of time.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Logged};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Logged::new(Device::new(&backend, 0));
 /// let _live = Buffer::<u8, _>::new(memory.named("positions"), 100)?;
 /// let call = &memory.calls()[0];

@@ -14,10 +14,10 @@ use crate::{Error, Result};
 /// The calls that fail, numbered from 1 over all clones.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Failing, When};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Failing::new(Device::new(&backend, 0)).allocs(When::Above(1000));
 /// assert!(Buffer::<u8, _>::new(memory.clone(), 1000).is_ok());
 /// assert!(Buffer::<u8, _>::new(memory, 1001).is_err());

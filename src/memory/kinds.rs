@@ -70,10 +70,10 @@ kinds! {
     /// Device memory.
     ///
     /// ```
+    /// use ringmem::backend::host::HostBackend;
     /// use ringmem::memory::{Buffer, Device};
     ///
-    /// # use ringmem::backend::host::HostBackend;
-    /// # let backend = HostBackend::builder().build()?;
+    /// let backend = HostBackend::builder().build()?;
     /// let buffer = Buffer::<f32, _>::from_slice(Device::new(&backend, 0), &[1.0, 2.0])?;
     /// assert!(buffer.device_address().is_some()); // for a kernel
     /// assert_eq!(buffer.to_vec()?, [1.0, 2.0]); // a copy: the host cannot borrow it
@@ -83,10 +83,10 @@ kinds! {
     /// Page-locked host memory that devices can access.
     ///
     /// ```
+    /// use ringmem::backend::host::HostBackend;
     /// use ringmem::memory::{Buffer, Pinned};
     ///
-    /// # use ringmem::backend::host::HostBackend;
-    /// # let backend = HostBackend::builder().build()?;
+    /// let backend = HostBackend::builder().build()?;
     /// let mut buffer = Buffer::<u32, _>::new(Pinned::new(&backend, 0), 4)?;
     /// buffer.as_mut_slice()?.fill(7); // without a copy
     /// assert_eq!(buffer.as_slice()?, [7; 4]);
@@ -98,10 +98,10 @@ kinds! {
     /// Managed memory: one address for host and devices, with migrating pages.
     ///
     /// ```
+    /// use ringmem::backend::host::HostBackend;
     /// use ringmem::memory::{Buffer, Unified};
     ///
-    /// # use ringmem::backend::host::HostBackend;
-    /// # let backend = HostBackend::builder().build()?;
+    /// let backend = HostBackend::builder().build()?;
     /// let mut buffer = Buffer::<u32, _>::new(Unified::new(&backend, 0), 4)?;
     /// buffer.as_mut_slice()?.fill(7);
     /// let (host, device) = (buffer.as_ptr().unwrap(), buffer.device_address().unwrap());
@@ -113,10 +113,10 @@ kinds! {
     /// Pageable host memory, whose transfers are staged.
     ///
     /// ```
+    /// use ringmem::backend::host::HostBackend;
     /// use ringmem::memory::{Buffer, Host};
     ///
-    /// # use ringmem::backend::host::HostBackend;
-    /// # let backend = HostBackend::builder().build()?;
+    /// let backend = HostBackend::builder().build()?;
     /// let buffer = Buffer::<u32, _>::from_slice(Host::new(&backend, 0), &[1, 2, 3])?;
     /// assert_eq!(buffer.as_slice()?, [1, 2, 3]);
     /// assert!(!buffer.is_pinned());

@@ -119,10 +119,10 @@ pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 /// ```
 /// use std::sync::Arc;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// // Chosen at run time; the visibility stays part of the type.
 /// let memory: Arc<dyn Memory<Visibility = DeviceOnly>> = Arc::new(Limited::new(Device::new(&backend, 0), 1 << 20));
 /// assert_eq!(Buffer::<u64, _>::new(memory, 100)?.size_bytes(), 800);

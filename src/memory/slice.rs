@@ -18,10 +18,10 @@ use crate::{DeviceBytes, Result};
 /// INVARIANT: `len` elements from the view on are in its block, aligned for `T`.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let buffer = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2, 3, 4])?;
 /// let (low, high) = buffer.as_view().split_at(2)?;
 /// assert_eq!((low.to_vec()?, high.slice(1..)?.to_vec()?), (vec![1, 2], vec![4]));
@@ -39,10 +39,10 @@ pub struct Slice<'a, T, M> {
 /// INVARIANT: as [`Slice`]'s, and the elements are exclusively this value's.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 4)?;
 /// let (mut low, mut high) = buffer.as_view_mut().split_at(2)?;
 /// low.fill(7)?; // on the device

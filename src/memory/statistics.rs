@@ -52,10 +52,10 @@ struct Scopes {
 /// The figures since the start of a scope.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Statistics};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Statistics::new(Device::new(&backend, 0));
 /// memory.push();
 /// drop(Buffer::<u8, _>::new(memory.clone(), 100)?);
@@ -76,10 +76,10 @@ pub struct Scope {
 /// A quantity over time.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Statistics};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Statistics::new(Device::new(&backend, 0));
 /// let kept = Buffer::<u8, _>::new(memory.clone(), 100)?;
 /// drop(Buffer::<u8, _>::new(memory.clone(), 900)?);

@@ -6,14 +6,14 @@ pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 /// Memory with host slices.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, HostReadable, Memory, Pinned};
 ///
 /// fn sum<M: Memory<Visibility: HostReadable>>(buffer: &Buffer<u32, M>) -> ringmem::Result<u32> {
 ///     Ok(buffer.as_slice()?.iter().sum())
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// assert_eq!(sum(&Buffer::from_slice(Pinned::new(&backend, 0), &[1, 2, 3])?)?, 6);
 /// # Ok::<(), ringmem::Error>(())
 /// ```
@@ -27,6 +27,7 @@ pub trait HostReadable: Visibility {}
 /// Memory with a device address; in [`AtRunTime`] memory, not every location has one.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, DeviceReadable, Memory};
 ///
 /// /// The argument of a launch.
@@ -34,8 +35,7 @@ pub trait HostReadable: Visibility {}
 ///     buffer.device_address().map_or(0, |address| address.get())
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// assert_ne!(argument(&Buffer::new(Device::new(&backend, 0), 100)?), 0);
 /// # Ok::<(), ringmem::Error>(())
 /// ```

@@ -52,11 +52,12 @@ where
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {
-    /// # use ringmem::backend::host::HostBackend;
     /// # use ringmem::memory::{Device, Pinned};
     /// # use ringmem::mirror::{Access, MirroredBuffer};
     /// # use ringmem::stream::{Pending, Stream};
-    /// # let backend = HostBackend::builder().build()?;
+    /// use ringmem::backend::host::HostBackend;
+    ///
+    /// let backend = HostBackend::builder().build()?;
     /// # let stream = Stream::new(&backend, 0)?;
     /// # let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100)?;
     /// mirror.through(Access::Write, |device| match stream.fill(device, .., 7).map(Pending::ordered) {

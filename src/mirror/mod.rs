@@ -89,11 +89,11 @@ use queue::Flights;
 /// [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is managed memory.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::MirroredBuffer;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
 /// mirror.host_mut()?.copy_from_slice(&[1, 2, 3, 4]);
 /// mirror.device_mut()?.slice(..2)?.fill(7)?; // copies to the device first

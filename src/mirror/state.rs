@@ -3,11 +3,11 @@ use core::fmt;
 /// One of the two copies.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::{MirroredBuffer, Side, State};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
 /// mirror.fill(7)?;
 /// mirror.compact(Side::Device)?; // updates the device's copy and frees the host's
@@ -46,12 +46,12 @@ impl fmt::Display for Side {
 /// An access to the device's copy.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::{Access, MirroredBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
 /// mirror.fill(1)?;
@@ -73,11 +73,11 @@ pub enum Access {
 /// The valid copies of a [`MirroredBuffer`](super::MirroredBuffer).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::{MirroredBuffer, State};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 4)?;
 /// assert_eq!(mirror.state(), State::Uninitialized);
 /// mirror.host_mut()?[0] = 7;

@@ -11,11 +11,11 @@ use crate::{DeviceBytes, Error, Result};
 /// The transfers of a [`MirroredBuffer`].
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::MirroredBuffer;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100)?;
 /// mirror.copy_from(&[7; 100])?;
 /// mirror.device()?;
@@ -35,11 +35,11 @@ pub struct Statistics {
 /// The successful transfers in one direction.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Pinned};
 /// use ringmem::mirror::MirroredBuffer;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000)?;
 /// mirror.fill(7)?;
 /// mirror.sync_to_device()?;

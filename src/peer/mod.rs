@@ -85,11 +85,11 @@ pub struct Peers {
 /// Options of a copy.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
 /// use ringmem::peer::{Options, Peers, Strategy};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().devices(2).build()?;
+/// let backend = HostBackend::builder().devices(2).build()?;
 /// let peers = Peers::new(Pinned::new(&backend, 0))?;
 /// let from = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[7; 1000])?;
 /// let mut to = GpuBuffer::<u32>::new(Device::new(&backend, 1), 1000)?;

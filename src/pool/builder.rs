@@ -17,11 +17,11 @@ use crate::{Error, Result};
 /// [`Leave`](Self::Leave) is the default in debug builds too. Use [`Poison`](Self::Poison) in tests that look for reads of uninitialised memory.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device};
 /// use ringmem::pool::{Hygiene, Pool};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0)).hygiene(Hygiene::Zero).build()?;
 /// Buffer::<u32, _>::new(pool.clone(), 100)?.fill(7)?;
 /// assert_eq!(Buffer::<u32, _>::new(pool, 100)?.to_vec()?, [0; 100]); // the same block
@@ -44,11 +44,11 @@ pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 /// Options of a pool, with a default for each.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::Device;
 /// use ringmem::pool::{Classes, Hygiene, Pool};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0))
 ///     .limit(256 << 20)
 ///     .slab(8 << 20)

@@ -12,11 +12,11 @@ use crate::backend::DeviceAddress;
 /// In a pool that only uses slabs, of multiples of 256 bytes, they add up to `reserved_bytes`.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device};
 /// use ringmem::pool::Pool;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
 /// drop(Buffer::<u8, _>::new(pool.clone(), 5000)?);
 /// let live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
@@ -107,11 +107,11 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// The requests of a size class, on all threads.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device};
 /// use ringmem::pool::Pool;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
 /// let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
 /// for class in pool.class_statistics() {
@@ -145,11 +145,11 @@ pub enum PartState {
 /// A slab and its parts, in order of offset.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device};
 /// use ringmem::pool::Pool;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
 /// let _live = Buffer::<u8, _>::new(pool.clone(), 5000)?;
 /// let slabs = pool.snapshot();

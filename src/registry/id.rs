@@ -8,11 +8,11 @@ use super::slots::Index;
 /// [`BufferReference`](crate::message::BufferReference).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::registry::{BufferId, Registry};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let registry = Registry::new();
 /// let id: BufferId<f32> = registry.register(GpuBuffer::new(Device::new(&backend, 0), 8)?)?;
 /// assert!(registry.contains(id) && !Registry::<Device>::new().contains(id));

@@ -48,11 +48,11 @@ pub trait Leased: Send + Sync + 'static {
 /// a lease is dropped with work queued, it ends after that work.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::registry::Registry;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let registry = Registry::new();
 /// let id = registry.register(GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.0, 2.0])?)?;
 /// let (one, two) = (registry.lease(id)?, registry.lease(id)?);
@@ -72,11 +72,11 @@ pub struct Lease<'a, T, M: Memory, V: Leased<Memory = M> = Stored<M>> {
 /// The exclusive lease of a buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that work.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::registry::Registry;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let registry = Registry::new();
 /// let id = registry.register(GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[1, 2])?)?;
 /// let mut lease = registry.lease_mut(id)?;

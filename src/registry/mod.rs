@@ -72,11 +72,11 @@ pub struct Registry<M: Memory> {
 /// Counters and sizes of a registry. Exact while no other thread uses it.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::registry::Registry;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let registry = Registry::new();
 /// let id = registry.register(GpuBuffer::<u8>::new(Device::new(&backend, 0), 100)?)?;
 /// let lease = registry.lease(id)?;

@@ -15,12 +15,12 @@ use crate::{Error, Result};
 /// The result of a defragmentation.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device};
 /// use ringmem::pool::Pool;
 /// use ringmem::registry::Registry;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pool = Pool::builder(Device::new(&backend, 0)).slab(2 << 20).build()?;
 /// let registry = Registry::new();
 /// let ids = (0..8).map(|_| Ok(registry.register(Buffer::<u8, _>::new(pool.clone(), 512 << 10)?)?)).collect::<ringmem::Result<Vec<_>>>()?;

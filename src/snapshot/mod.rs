@@ -29,7 +29,7 @@
 //!
 //! let json: serde_json::Value = serde_json::from_str(&snapshot.to_json())?;
 //! assert_eq!((&json["version"], &json["traces"][0]["events"][3]["bytes"]), (&1.into(), &16_000.into()));
-//! assert_eq!(json["trackers"][0]["leaks"][0]["name"], serde_json::Value::Null); // the name belongs to the outer memory
+//! assert_eq!(json["trackers"][0]["leaks"][0]["name"], "positions");
 //! # Ok(())
 //! # }
 //! ```

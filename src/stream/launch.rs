@@ -16,11 +16,11 @@ use sealed::Shown;
 /// The operands of a launch: device-readable buffers and leases, alone or in nested pairs.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::{Module, Stream};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// let bytes = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
 /// // SAFETY: `increment` uses 3 bytes, which the launch owns.

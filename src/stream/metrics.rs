@@ -12,11 +12,11 @@ use crate::{Error, Result};
 /// Completed operations of a stream since [`Stream::measure`], failed ones included. A time is between timed events around the operation.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// stream.measure()?; // timed events around each later operation
 /// stream.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096)?, .., 1)?.wait()?;
@@ -52,11 +52,11 @@ pub struct Metrics {
 /// Operations that move or set bytes.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// stream.measure()?;
 /// let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 4096)?;
@@ -80,11 +80,11 @@ pub struct Traffic {
 /// Kernels.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::{Module, Stream};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// let stream = Stream::new(&backend, 0)?;
 /// stream.measure()?;

@@ -9,10 +9,10 @@ use crate::backend::{Backend, ModuleId};
 /// The loaded kernels of an image, shared by clones.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::stream::Module;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// assert!(module.names().any(|name| name == "vector_add"));
 /// # Ok::<(), ringmem::Error>(())

@@ -20,6 +20,7 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 /// A source: a [`Buffer`], a [`Lease`](crate::registry::Lease) or a [`LeaseMut`](crate::registry::LeaseMut).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, DeviceOnly, GpuBuffer, Memory, Pinned, PinnedBuffer};
 /// use ringmem::stream::{Source, Stream};
 ///
@@ -29,8 +30,7 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 ///     Ok(stream.copy(from, target)?.wait()?.1)
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let pinned = PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &[1, 2, 3])?;
 /// assert_eq!(upload(&Stream::new(&backend, 0)?, pinned, 3)?.to_vec()?, [1, 2, 3]);
 /// # Ok::<(), ringmem::Error>(())
@@ -45,6 +45,7 @@ pub trait Source: Operand {}
 /// A target: a [`Buffer`] or a [`LeaseMut`](crate::registry::LeaseMut).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::{Stream, Target};
 ///
@@ -53,8 +54,7 @@ pub trait Source: Operand {}
 ///     Ok(stream.fill(target, .., 1.0)?.wait()?)
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let buffer = ones(&Stream::new(&backend, 0)?, GpuBuffer::new(Device::new(&backend, 0), 3)?)?;
 /// assert_eq!(buffer.to_vec()?, [1.0; 3]);
 /// # Ok::<(), ringmem::Error>(())

@@ -18,11 +18,11 @@ use crate::{Error, Rejected, Result};
 /// ```
 /// use std::time::Duration;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 /// use ringmem::stream::Stream;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
 /// let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
 /// buffer = stream.fill(buffer, .., 1)?.ordered(); // at once; later uses are ordered after the fill

@@ -11,10 +11,10 @@ use crate::{Error, Result};
 /// The role of a stream.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::stream::{Role, StreamSet};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let streams = StreamSet::new(&backend, 0, 2)?;
 /// assert_ne!(streams.role(Role::Compute).id(), streams.role(Role::Memory).id());
 /// # Ok::<(), ringmem::Error>(())

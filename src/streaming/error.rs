@@ -10,10 +10,10 @@ use crate::attach::Corrupt;
 /// ```
 /// use std::ops::ControlFlow;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Progress, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let (mut source, mut sink) = (&[7_u8; 1 << 20][..], Vec::new());
 /// let mut stop = |progress: Progress| if progress.chunks == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -37,10 +37,10 @@ pub struct Interrupted {
 /// Why a job stopped; sizes and offsets in bytes.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Cause, Job, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let stopped = streamer.run(Job::new(&mut &[7_u8; 1000][..]).expect(0), &mut Through).unwrap_err();
 /// assert!(matches!(stopped.cause, Cause::Checksum { expected: 0, .. }));

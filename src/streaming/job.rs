@@ -5,10 +5,10 @@ use super::{Sink, Source};
 /// One run of a [`Streamer`](super::Streamer): a whole source, or a range.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let mut source = &[7_u8; 200_000][..];
 /// let streamed = streamer.run(Job::new(&mut source).from(100_000).until(150_000).checksums(), &mut Through)?;
@@ -31,10 +31,10 @@ pub struct Job<'a> {
 /// ```
 /// use std::ops::ControlFlow;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Progress, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let mut last = None;
 /// let mut report = |progress| {
@@ -58,10 +58,10 @@ pub struct Progress {
 /// The result of a job.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let mut sink = Vec::new();
 /// let streamed = streamer.run(Job::new(&mut &[7_u8; 100_000][..]).to(&mut sink).checksums(), &mut Through)?;

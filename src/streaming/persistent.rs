@@ -77,12 +77,12 @@ pub trait Dialogue {
 /// #         if answer.status == 0 { Ok(()) } else { Err(chunk.refused()) }
 /// #     }
 /// # }
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::channel::Options;
 /// use ringmem::stream::Module;
 /// use ringmem::streaming::{Job, Persistent, Streamer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(4096).build()?;
 /// let options = Options { arguments: &[streamer.address(), streamer.size()], ..Options::new("transform") };

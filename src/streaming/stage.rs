@@ -6,6 +6,7 @@ use crate::stream::{Pending, Stream};
 /// The work on a chunk: [`Through`], [`Queued`] or [`Persistent`](super::Persistent).
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Interrupted, Job, Stage, Streamer, Through};
 ///
 /// /// Streams memory through any stage.
@@ -15,8 +16,7 @@ use crate::stream::{Pending, Stream};
 ///     Ok(sink)
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// assert_eq!(run(&mut streamer, &[7; 1000], &mut Through)?, [7; 1000]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -26,10 +26,10 @@ pub trait Stage: sealed::Stage {}
 /// No work: copies to the device and back.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let mut sink = Vec::new();
 /// streamer.run(Job::new(&mut &[7_u8; 1000][..]).to(&mut sink), &mut Through)?;
@@ -43,11 +43,11 @@ pub struct Through;
 /// by themselves, and access only the chunk and their own bytes.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::stream::{Module, Stream};
 /// use ringmem::streaming::{Chunk, Job, Queued, Streamer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// let mut stage = Queued(|chunk: &Chunk, stream: &Stream| {
 ///     // SAFETY: `increment` uses the chunk's bytes only, and ends.

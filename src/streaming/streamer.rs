@@ -15,11 +15,11 @@ use crate::{Error, Result};
 /// A chunk in device memory.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::stream::{Module, Stream};
 /// use ringmem::streaming::{Chunk, Job, Queued, Streamer};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// # let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
 /// let mut chunks = Vec::new();
 /// let mut stage = Queued(|chunk: &Chunk, stream: &Stream| {
@@ -61,10 +61,10 @@ pub(super) type Slot = Buffer<u8, Arena<Device>>;
 /// Memory for the chunks in flight, and streams for upload, work and download.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).depth(3).build()?;
 /// let (mut source, mut sink) = (&[7_u8; 200_000][..], Vec::new());
 /// let streamed = streamer.run(Job::new(&mut source).to(&mut sink).checksums(), &mut Through)?;
@@ -94,10 +94,10 @@ pub struct Streamer {
 /// Settings of a [`Streamer`].
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::Streamer;
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let streamer = Streamer::builder(&backend, 0).chunk(1 << 20).depth(3).element(8).build()?;
 /// assert_eq!((streamer.chunk(), streamer.size()), (1 << 20, 3 << 20)); // device memory
 /// # Ok::<(), ringmem::Error>(())

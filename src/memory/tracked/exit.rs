@@ -16,10 +16,10 @@ use crate::memory::Memory;
 /// ```
 /// use std::sync::mpsc;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Tracked};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Tracked::new(Device::new(&backend, 0));
 /// let (sender, reported) = mpsc::channel();
 /// let at_exit = memory.at_exit(move |report| sender.send(report.bytes).unwrap());

@@ -14,10 +14,10 @@ use crate::backend::{MemoryLocation, StreamId};
 /// A live block.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Tracked};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Tracked::new(Device::new(&backend, 0));
 /// let _live = Buffer::<u8, _>::new(memory.named("positions"), 100)?;
 /// let leak = &memory.leaks()[0];
@@ -53,10 +53,10 @@ pub struct Leak {
 /// All live blocks of one name.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Device, Tracked};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let memory = Tracked::new(Device::new(&backend, 0));
 /// let frames = memory.named("frame");
 /// let live = [Buffer::<u8, _>::new(frames.clone(), 100)?, Buffer::new(frames, 300)?];

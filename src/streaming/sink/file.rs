@@ -14,10 +14,10 @@ use crate::path::named;
 /// (without a very long NAME) for the next sink in that directory to remove; live processes' files are locked.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{FileSink, FileSource, Job, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let directory = std::env::temp_dir().join(format!("ringmem-file-sink-{}", std::process::id()));
 /// std::fs::create_dir_all(&directory)?;
 /// let (from, to) = (directory.join("from"), directory.join("to"));

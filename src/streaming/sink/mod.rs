@@ -12,6 +12,7 @@ pub use file::FileSink;
 /// ```
 /// use std::io;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Sink, Streamer, Through};
 ///
 /// struct Sum(u64);
@@ -23,8 +24,7 @@ pub use file::FileSink;
 ///     }
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut sum = Sum(0);
 /// Streamer::builder(&backend, 0).chunk(4096).build()?.run(Job::new(&mut &[1_u8; 10_000][..]).to(&mut sum), &mut Through)?;
 /// assert_eq!(sum.0, 10_000);

@@ -13,10 +13,10 @@ use super::{Cause, Source};
 /// ```
 /// use std::io::Write;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Mapped, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut file = tempfile::tempfile()?;
 /// file.write_all(&[7; 100_000])?;
 /// // SAFETY: no other process has the file.

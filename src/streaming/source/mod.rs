@@ -19,6 +19,7 @@ pub use sequential::Sequential;
 /// ```
 /// use std::io;
 ///
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Source, Streamer, Through};
 ///
 /// struct Zeros(u64);
@@ -34,8 +35,7 @@ pub use sequential::Sequential;
 ///     }
 /// }
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// assert_eq!(streamer.run(Job::new(&mut Zeros(100_000)), &mut Through)?.bytes, 100_000);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -5,10 +5,10 @@ use super::Source;
 /// A [`Read`] as a source, such as a pipe or socket, read once. Offset 0 is its current position; later jobs skip bytes.
 ///
 /// ```
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::streaming::{Job, Sequential, Streamer, Through};
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).build()?;
 /// let mut pipe = Sequential::new(std::io::repeat(7).take(100_000)); // any `Read`
 /// # use std::io::Read;

@@ -10,12 +10,12 @@ use crate::DeviceBytes;
 ///
 /// ```
 /// use ringmem::backend::cuda::nccl::{Bf16, Element};
+/// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// fn takes<T: Element>(_: &GpuBuffer<T>) {}
 ///
-/// # use ringmem::backend::host::HostBackend;
-/// # let backend = HostBackend::builder().build()?;
+/// let backend = HostBackend::builder().build()?;
 /// let words = GpuBuffer::<u16>::new(Device::new(&backend, 0), 8)?; // NCCL has no `u16`
 /// takes(&words.cast::<Bf16>()?);
 /// # Ok::<(), ringmem::Error>(())
