@@ -30,9 +30,10 @@ const FILES: [(&str, &str); 6] = [
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     let folder = &arguments.folder;
-    let name = folder.file_name().and_then(|name| name.to_str()).filter(|name| is_package(name)).ok_or_else(|| {
-        Failure::Usage(format!("{} is not the name of a package: use letters, digits, - and _, and begin with a letter", shown(folder)))
-    })?;
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if let Some(reason) = refusal(name) {
+        return Err(Failure::Usage(format!("{} is not the name of a package: {reason}", shown(folder))));
+    }
     if folder.exists() {
         return Err(Failure::Fact(format!("{} exists", shown(folder))));
     }
@@ -60,8 +61,39 @@ fn escaped(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-fn is_package(name: &str) -> bool {
-    name.starts_with(|first: char| first.is_ascii_alphabetic())
-        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_')
-        && !["test", "core", "std", "alloc", "ringmem", "ringmem-kernels", "ringmem-ptx-builder"].contains(&name)
+/// The crates that the package uses, and what cargo refuses as the name of a program.
+const RESERVED: [&str; 12] = [
+    "alloc",
+    "build",
+    "core",
+    "deps",
+    "examples",
+    "incremental",
+    "proc_macro",
+    "ringmem",
+    "ringmem_kernels",
+    "ringmem_ptx_builder",
+    "std",
+    "test",
+];
+
+/// Those in lower case, of edition 2024.
+const KEYWORDS: [&str; 51] = [
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else", "enum", "extern",
+    "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv",
+    "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+    "virtual", "where", "while", "yield",
+];
+
+/// Why a package cannot have this name.
+fn refusal(name: &str) -> Option<&'static str> {
+    let is_spelled = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-' || letter == '_');
+    if !is_spelled {
+        return Some("use lower-case letters, digits, - and _, and begin with a letter");
+    }
+    if KEYWORDS.contains(&name) {
+        return Some("it is a keyword of Rust: choose another");
+    }
+    RESERVED.contains(&&*name.replace('-', "_")).then_some("it is reserved for a crate or a folder of the build: choose another")
 }

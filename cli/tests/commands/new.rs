@@ -37,8 +37,27 @@ fn the_package_is_named_after_its_folder() {
 fn invalid_names_folders_and_checkouts_are_errors() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
-    for name in ["7up", "test", "a b", "übung"] {
-        call(&IMAGE, ["new".as_ref(), path(name).as_os_str()]).refuses(2, &[name, "not the name of a package"]);
+    let spelled = "use lower-case letters, digits, - and _, and begin with a letter";
+    let keyword = "it is a keyword of Rust: choose another";
+    let reserved = "it is reserved for a crate or a folder of the build: choose another";
+    for (name, reason) in [
+        ("7up", spelled),
+        ("a b", spelled),
+        ("übung", spelled),
+        ("Step", spelled),
+        ("Self", spelled),
+        ("fn", keyword),
+        ("self", keyword),
+        ("gen", keyword),
+        ("test", reserved),
+        ("std", reserved),
+        ("core", reserved),
+        ("ringmem", reserved),
+        ("ringmem-kernels", reserved),
+        ("ringmem_kernels", reserved),
+        ("deps", reserved),
+    ] {
+        call(&IMAGE, ["new".as_ref(), path(name).as_os_str()]).refuses(2, &[name, "not the name of a package", reason]);
         assert!(!path(name).exists(), "{name}");
     }
     fs::create_dir(path("mine")).expect("a folder");
