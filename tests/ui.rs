@@ -8,6 +8,7 @@
 //!    -a line of the program, which it has once
 //!    +the line in its place
 //!    ^the line that the error with the phrase points at, if that matters
+//!    =the most lines of the error, if it must be the only one
 //!    ```
 //! 2. A case changes at most four lines, so it is rejected for this change.
 
@@ -24,6 +25,7 @@ struct Case {
     program: Vec<String>,
     phrase: Option<String>,
     line: Option<String>,
+    most_lines: Option<usize>,
 }
 
 fn repository() -> &'static Path {
@@ -37,7 +39,13 @@ fn cases() -> Vec<Case> {
         let text = fs::read_to_string(&path).unwrap();
         if path.extension().is_some_and(|extension| extension == "rs") {
             let name = path.file_stem().unwrap().to_str().unwrap();
-            cases.push(Case { name: name.to_owned(), program: text.lines().map(str::to_owned).collect(), phrase: None, line: None });
+            cases.push(Case {
+                name: name.to_owned(),
+                program: text.lines().map(str::to_owned).collect(),
+                phrase: None,
+                line: None,
+                most_lines: None,
+            });
             continue;
         }
         let program = fs::read_to_string(path.with_extension("rs")).unwrap();
@@ -51,7 +59,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
     let (head, changes) = text.split_once('\n').unwrap();
     let (name, phrase) = head.split_once(": ").unwrap_or_else(|| panic!("no phrase: {head}"));
     let mut hunks: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
-    let mut line = None;
+    let (mut line, mut most_lines) = (None, None);
     for change in changes.lines() {
         match change.split_at(1) {
             ("-", old) => match hunks.last_mut().filter(|(_, new)| new.is_empty()) {
@@ -60,7 +68,8 @@ fn changed(text: &str, program: &[&str]) -> Case {
             },
             ("+", new) => hunks.last_mut().unwrap_or_else(|| panic!("{name}: adds before it removes")).1.push(new),
             ("^", pointed) => line = Some(pointed.trim().to_owned()),
-            _ => panic!("{name}: `{change}` begins with none of -, + and ^"),
+            ("=", count) => most_lines = Some(count.parse().unwrap()),
+            _ => panic!("{name}: `{change}` begins with none of -, +, ^ and ="),
         }
     }
     assert!(hunks.iter().map(|(old, _)| old.len()).sum::<usize>() <= 4, "{name} changes more than four lines");
@@ -72,7 +81,7 @@ fn changed(text: &str, program: &[&str]) -> Case {
         lines.splice(place..place + old.len(), new.iter().copied());
     }
     let program = lines.into_iter().map(str::to_owned).collect();
-    Case { name: name.to_owned(), program, phrase: Some(phrase.to_owned()), line }
+    Case { name: name.to_owned(), program, phrase: Some(phrase.to_owned()), line, most_lines }
 }
 
 #[derive(Default)]
@@ -140,7 +149,7 @@ fn compile_failures_have_the_expected_phrase_and_line() {
     let cases = cases();
     let outcomes = check(&cases);
     let mut wrong = String::new();
-    for Case { name, phrase, line, .. } in &cases {
+    for Case { name, phrase, line, most_lines, .. } in &cases {
         let Some(Outcome { compiled, errors }) = outcomes.get(name) else {
             write!(wrong, "\n{name}: was not compiled\n").unwrap();
             continue;
@@ -158,6 +167,12 @@ fn compile_failures_have_the_expected_phrase_and_line() {
             let spans = error["spans"].as_array().unwrap().iter().filter(|span| span["is_primary"] == true);
             at_line |=
                 spans.flat_map(|span| span["text"].as_array().unwrap()).any(|text| text["text"].as_str().map(str::trim) == line.as_deref());
+        }
+        let at_places: Vec<&Value> =
+            errors.iter().filter(|error| error["spans"].as_array().is_some_and(|spans| !spans.is_empty())).collect();
+        let lines: usize = at_places.iter().map(|error| error["rendered"].as_str().unwrap().trim_end().lines().count()).sum();
+        if most_lines.is_some_and(|most| at_places.len() > 1 || lines > most) {
+            write!(wrong, "\n{name}: {} errors in {lines} lines\n{}", at_places.len(), rendered.concat()).unwrap();
         }
         match (compiled, with_phrase, at_line) {
             (true, ..) => write!(wrong, "\n{name}: compiles\n").unwrap(),

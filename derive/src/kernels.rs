@@ -9,7 +9,7 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, LitStr, Result, Token, Type, Visibility, braced, parenthesized};
+use syn::{Attribute, Error, Expr, LitStr, Result, Token, Type, Visibility, braced, parenthesized, token};
 
 mod keyword {
     syn::custom_keyword!(persistent);
@@ -112,6 +112,7 @@ impl Parse for Kernel {
         let parentheses = parenthesized!(content in input);
         let form = match rings {
             Some(rings) if content.peek2(Token![:]) && content.peek3(Token![&]) => each(rings, &content, input)?,
+            Some(_) if is_named(&content) && input.peek(token::Brace) => return Err(by_value(&content)),
             Some(rings) if !content.is_empty() && !is_named(&content) => {
                 let taken = content.parse()?;
                 if !content.is_empty() {
@@ -136,14 +137,30 @@ fn is_named(content: ParseStream<'_>) -> bool {
     content.peek2(Token![:]) && !content.peek2(Token![::])
 }
 
+/// The error of `fn step(now: Particle, ..) { .. }`.
+fn by_value(content: ParseStream<'_>) -> Error {
+    match content.parse::<Ident>().and_then(|_| content.parse::<Token![:]>()) {
+        Ok(_) => of_message(content),
+        Err(error) => error,
+    }
+}
+
+fn of_message(content: ParseStream<'_>) -> Error {
+    match content.parse::<Type>() {
+        Ok(ty) => Error::new(ty.span(), format!("a kernel borrows its message from the ring: take `&{}`", ty.to_token_stream())),
+        Err(error) => error,
+    }
+}
+
 fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Result<Form> {
     let parameter = |mutable: bool| -> Result<(Ident, Type)> {
         let name = content.parse()?;
         content.parse::<Token![:]>()?;
-        content.parse::<Token![&]>()?;
-        if mutable {
-            content.parse::<Token![mut]>().map_err(|error| Error::new(error.span(), "the answer is `&mut`"))?;
+        if !mutable && !content.peek(Token![&]) {
+            return Err(of_message(content));
         }
+        let borrowed = content.parse::<Token![&]>().and_then(|_| if mutable { content.parse::<Token![mut]>().map(drop) } else { Ok(()) });
+        borrowed.map_err(|error| Error::new(error.span(), "the answer is `&mut`"))?;
         Ok((name, content.parse()?))
     };
     let has_state = {
@@ -183,7 +200,9 @@ fn arguments(content: ParseStream<'_>) -> Result<Vec<(Ident, Type)>> {
 }
 
 fn after_equals(input: ParseStream<'_>) -> Result<TokenStream> {
-    input.parse::<Token![=]>()?;
+    let expected =
+        "expected `= EXPRESSION;`: only a kernel of a message, `now: &Particle`, and an answer, `then: &mut Particle`, has a body";
+    input.parse::<Token![=]>().map_err(|error| Error::new(error.span(), expected))?;
     let mut expression = TokenStream::new();
     while !input.peek(Token![;]) {
         expression.extend([input.parse::<TokenTree>()?]);
@@ -195,20 +214,9 @@ fn after_equals(input: ParseStream<'_>) -> Result<TokenStream> {
 pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let Kernels { layouts, abi, ptx, list } = syn::parse2(input)?;
     let path = quote!(::ringmem_kernels);
-    let mut types: Vec<String> = Vec::new();
-    let mut set = Vec::new();
-    let messages = list.iter().flat_map(|kernel| match &kernel.form {
-        Form::Each { input: (_, input), output: (_, output), .. } => vec![input, output],
-        Form::Handler { input, output, .. } => vec![input, output],
-        Form::Launched { .. } | Form::Grid { .. } => Vec::new(),
-    });
-    for layout in layouts.iter().chain(messages) {
-        let text = quote!(#layout).to_string();
-        if !types.contains(&text) {
-            types.push(text);
-            set.push(layout);
-        }
-    }
+    let messages = list.iter().flat_map(|kernel| kernel.form.messages());
+    let messages = Messages::of(messages);
+    let checks = messages.checks(&path);
     let built = || std::path::Path::new(&std::env::var_os("OUT_DIR")?).join("kernels.ptx").to_str().map(str::to_owned);
     let ptx = match ptx.map(|file| file.value()).or_else(|| built().filter(|file| std::path::Path::new(file).exists())) {
         Some(file) => quote!(include_bytes!(#file)),
@@ -217,17 +225,17 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let (abi, own) = match abi {
         Some(abi) => (quote!((#abi)), None),
         None => {
+            let set = messages.set(&layouts, &path);
             let own = quote! {
                 /// The layouts that the host and these kernels share.
-                pub const ABI: #path::__layouts::Abi =
-                    #path::__layouts::Abi::of(#path::__layouts::layout_set!(#path::__layouts::LAYOUTS; #(#set),*));
+                pub const ABI: #path::__layouts::Abi = #path::__layouts::Abi::of(#path::__layouts::layout_set!(#path::__layouts::LAYOUTS, #set;));
             };
             (quote!(ABI), Some(own))
         }
     };
     let (mut items, mut entries) = (TokenStream::new(), TokenStream::new());
     for kernel in &list {
-        let (item, entry) = kernel.expand(&path, &abi);
+        let (item, entry) = kernel.expand(&path, &abi, &messages);
         items.extend(item);
         entries.extend(entry);
     }
@@ -245,12 +253,73 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             static RINGMEM_ABI: u64 = #abi.hash;
         };
 
+        #checks
         #items
+
+        // Last, so that the last error of a second use in a module names it.
+        #[doc(hidden)]
+        mod __use_kernels_once_per_crate {}
     })
 }
 
+/// The distinct types of messages, each at its first place: errors of one type at one place are one error.
+struct Messages<'a>(Vec<&'a Type>);
+
+impl<'a> Messages<'a> {
+    fn of(types: impl Iterator<Item = &'a Type>) -> Self {
+        let mut list = Vec::<&Type>::new();
+        for ty in types {
+            if !list.iter().any(|listed| is_same(listed, ty)) {
+                list.push(ty);
+            }
+        }
+        Self(list)
+    }
+
+    fn first(&self, ty: &'a Type) -> &'a Type {
+        self.0.iter().find(|first| is_same(first, ty)).unwrap_or(&ty)
+    }
+
+    /// The kind and the layout of a message. The error of another type is the same everywhere, so the compiler prints it once.
+    fn message(&self, ty: &'a Type, path: &TokenStream) -> TokenStream {
+        let ty = self.first(ty);
+        let path = crate::spanned(path, ty.span());
+        quote_spanned!(ty.span()=> #path::__layouts::__private::message::<#ty>())
+    }
+
+    fn checks(&self, path: &TokenStream) -> TokenStream {
+        let mut others = Vec::new();
+        let checks = self.0.iter().map(|ty| {
+            let (message, path) = (self.message(ty, path), crate::spanned(path, ty.span()));
+            let check = quote_spanned!(ty.span()=> #path::__layouts::__private::another_kind(#message, &[#(#others),*]););
+            others.push(message);
+            check
+        });
+        quote!(const _: () = { #(#checks)* };)
+    }
+
+    /// The layouts of the ABI.
+    fn set(&self, layouts: &[Type], path: &TokenStream) -> TokenStream {
+        let messages = self.0.iter().filter(|ty| !layouts.iter().any(|listed| is_same(listed, ty))).map(|ty| self.message(ty, path));
+        quote!(&[#(<#layouts as #path::__layouts::Layout>::DESCRIPTOR,)* #(#messages.1),*])
+    }
+}
+
+fn is_same(a: &Type, b: &Type) -> bool {
+    a.to_token_stream().to_string() == b.to_token_stream().to_string()
+}
+
+impl Form {
+    fn messages(&self) -> Vec<&Type> {
+        match self {
+            Self::Each { input: (_, input), output: (_, output), .. } | Self::Handler { input, output, .. } => vec![input, output],
+            Self::Launched { .. } | Self::Grid { .. } => Vec::new(),
+        }
+    }
+}
+
 impl Kernel {
-    fn expand(&self, path: &TokenStream, abi: &TokenStream) -> (TokenStream, TokenStream) {
+    fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Messages<'_>) -> (TokenStream, TokenStream) {
         let Self { attributes, visibility, name, form } = self;
         let text = name.to_string();
         let constant = Ident::new(&text.to_uppercase(), name.span());
@@ -262,14 +331,18 @@ impl Kernel {
         let launch = quote!(&#path::Launch::new(#controls, #epoch, #idle_ns, #batch, #abi.hash));
 
         let (own, call) = match form {
-            Form::Each { rings, state, .. } => {
-                let run = rings.run(path);
-                let handler = if state.is_some() { quote!(Fold) } else { quote!(Each) };
-                (Vec::new(), quote!(#run(#machine, #lanes, #launch, &mut #path::#handler::new(#name))))
+            Form::Each { rings, state, input: (_, input), output: (_, output), .. } => {
+                let (input, output) = (messages.first(input), messages.first(output));
+                let run = match state {
+                    Some((_, state)) => quote!(fold::<#rings, _, _, #state, #input, #output, _>),
+                    None => quote!(each::<#rings, _, _, #input, #output, _>),
+                };
+                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #name)))
             }
             Form::Handler { rings, input, output, handler } => {
-                let run = rings.run(path);
-                (Vec::new(), quote!(#run(#machine, #lanes, #launch, &mut #path::Typed::<#input, #output, _>::new(#handler))))
+                let (input, output) = (messages.first(input), messages.first(output));
+                let run = quote!(typed::<#rings, _, _, #input, #output, _>);
+                (Vec::new(), quote!(#path::__private::#run(#machine, #lanes, #launch, #handler)))
             }
             Form::Launched { arguments, function } => {
                 let names = arguments.iter().map(|(name, _)| name);
@@ -280,20 +353,13 @@ impl Kernel {
                 (arguments.clone(), quote_spanned!(function.span()=> #function(#machine, #lanes, #(#names),*)))
             }
         };
-        let messages = match form {
-            Form::Each { input: (_, input), output: (_, output), .. } => vec![input, output],
-            Form::Handler { input, output, .. } => vec![input, output],
-            Form::Launched { .. } | Form::Grid { .. } => Vec::new(),
-        };
-        let asserted = own.iter().map(|(_, ty)| (ty, "is_argument")).chain(messages.into_iter().map(|ty| (ty, "is_message")));
-        let asserted = asserted.map(|(ty, what)| {
-            let (path, what) = (crate::spanned(path, ty.span()), Ident::new(what, ty.span()));
-            quote_spanned!(ty.span()=> #path::__layouts::__private::#what::<#ty>();)
+        let asserted = own.iter().map(|(_, ty)| {
+            let path = crate::spanned(path, ty.span());
+            quote_spanned!(ty.span()=> #path::__layouts::__private::is_argument::<#ty>();)
         });
-        let mut asserted: TokenStream = asserted.collect();
-        if let Form::Each { state: Some((_, ty)), .. } = form {
-            asserted.extend(quote_spanned!(ty.span()=> let _ = <#ty as ::core::default::Default>::default;));
-        }
+        let asserted: TokenStream = asserted.collect();
+        let checked = form.messages().into_iter().map(|ty| messages.message(ty, path));
+        let checked = quote!(const { #(let _ = #checked;)* };);
         let (mut names, mut types) = (Vec::new(), Vec::new());
         if !matches!(form, Form::Grid { .. }) {
             names = vec![controls, epoch, idle_ns, batch];
@@ -337,6 +403,7 @@ impl Kernel {
             #[doc(hidden)]
             unsafe fn #host(host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]) {
                 let Some((#(#names,)*)) = #value.arguments(#words) else { return };
+                #checked
                 let (#machine, #lanes) = (&#path::Simulated(host), &#path::Single(host));
                 // The promise of `Entry::run`'s caller.
                 unsafe { #call }
@@ -354,18 +421,17 @@ impl Kernel {
     }
 }
 
-impl Rings {
-    fn run(self, path: &TokenStream) -> TokenStream {
-        match self {
-            Self::Indexed => quote!(#path::persistent),
-            Self::Flagged => quote!(#path::persistent_flagged),
-        }
+impl ToTokens for Rings {
+    /// Whether they are flagged.
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        (*self == Self::Flagged).to_tokens(tokens);
     }
+}
 
+impl Rings {
     fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
         let ty = quote!(#kernel::Persistent<#input, #output>);
-        let is_flagged = self == Self::Flagged;
         // Safe: the image is of this list, in which the kernel of this name accesses only its rings.
-        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #is_flagged) }))
+        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #self) }))
     }
 }

@@ -3,6 +3,7 @@
 //! 1. The expansion is an `impl Layout` and constant checks: the compiler computes sizes, offsets and the ABI hash.
 //! 2. Each check has the span of its field.
 //! 3. Some types are refused here by name, the others by the trait `Layout`.
+//! 4. A refused struct still implements its traits, so that each fault has one error.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -10,12 +11,14 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Ident, LitInt, LitStr, Path, Result, Type};
 
+use crate::stub::stub;
+
 /// `#[layout(..)]` on the struct.
 #[derive(Default)]
-struct OfStruct {
+pub(crate) struct OfStruct {
     size: Option<LitInt>,
     align: Option<LitInt>,
-    message: Option<Expr>,
+    pub(crate) message: Option<Expr>,
     writer: Option<LitStr>,
     path: Option<Path>,
 }
@@ -29,21 +32,30 @@ struct OfField {
 
 pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStream> {
     let input: DeriveInput = syn::parse2(input)?;
+    let options = of_struct(&input.attrs);
+    let path = options.as_ref().ok().and_then(|options| options.path.as_ref()).map_or(path, ToTokens::to_token_stream);
+    let stub = stub(&input, options.as_ref().ok(), &path);
+    Ok(options.and_then(|options| expand(&input, &options, &path)).unwrap_or_else(|error| {
+        let error = error.into_compile_error();
+        quote!(#error #stub)
+    }))
+}
+
+fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result<TokenStream> {
     let name = &input.ident;
-    let fields = named_fields(&input)?;
-    is_repr_c(&input)?;
-    let options = of_struct(&input.attrs)?;
-    let path = options.path.as_ref().map_or(path, ToTokens::to_token_stream);
+    let fields: Vec<&Field> = named_fields(input)?.collect();
+    let refused = fields.iter().filter_map(|field| shareable(&field.ty).err());
+    if let Some(refused) = is_repr_c(input).err().into_iter().chain(refused).reduce(combined) {
+        return Err(refused);
+    }
 
     let text = unraw(name);
-    let here = crate::spanned(&path, name.span());
+    let here = crate::spanned(path, name.span());
     let (size, align) = (optional(options.size.as_ref()), optional(options.align.as_ref()));
     let whole = quote_spanned!(name.span()=> #here::__private::size_and_align::<#name>(#text, #size, #align););
     let (mut checks, mut described) = (TokenStream::new(), TokenStream::new());
-    let fields: Vec<&Field> = fields.collect();
     for (place, field) in fields.iter().enumerate() {
         let Some(ident) = &field.ident else { continue };
-        shareable(&field.ty)?;
         let OfField { at, writer } = of_field(&field.attrs)?;
         let (ty, named) = (&field.ty, unraw(ident));
         let offset = quote!(#path::__private::core::mem::offset_of!(#name, #ident));
@@ -52,12 +64,12 @@ pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStrea
             Some(next) => quote!(#path::__private::core::mem::offset_of!(#name, #next)),
             None => quote!(#path::__private::core::mem::size_of::<#name>()),
         };
-        let here = crate::spanned(&path, ident.span());
+        let here = crate::spanned(path, ident.span());
         if let Some(declared) = at {
             checks.extend(quote_spanned!(ident.span()=> #here::__private::offset(#text, #named, #offset, #declared);));
         }
         checks.extend(quote_spanned!(ident.span()=> #here::__private::no_padding(#text, #named, #offset + #size, #next);));
-        let here = crate::spanned(&path, ty.span());
+        let here = crate::spanned(path, ty.span());
         let layout = quote_spanned!(ty.span()=> <#ty as #here::Layout>::DESCRIPTOR);
         let writer = writer.or_else(|| options.writer.clone()).map_or_else(String::new, |writer| writer.value());
         described.extend(quote! {
@@ -73,8 +85,11 @@ pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStrea
         });
     }
 
-    let message = options.message.map(|kind| {
+    let message = options.message.as_ref().map(|kind| {
+        let here = crate::spanned(path, kind.span());
+        checks.extend(quote_spanned!(kind.span()=> #here::__private::number_of_message(#text, #kind);));
         quote_spanned! {name.span()=>
+            #[diagnostic::do_not_recommend]
             impl #here::RingMessage for #name {
                 const KIND: u64 = #kind;
             }
@@ -84,11 +99,17 @@ pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStrea
         const _: () = { #checks #whole };
 
         // Safe: every field has a layout, and the checks leave no padding between them or after the last.
+        #[diagnostic::do_not_recommend]
         unsafe impl #path::Layout for #name {
             const DESCRIPTOR: #path::LayoutDescriptor = #path::LayoutDescriptor::of::<#name>(#text, &[#described]);
         }
         #message
     })
+}
+
+fn combined(mut all: Error, error: Error) -> Error {
+    all.combine(error);
+    all
 }
 
 fn named_fields(input: &DeriveInput) -> Result<impl Iterator<Item = &Field>> {

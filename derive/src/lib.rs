@@ -3,6 +3,7 @@
 
 mod kernels;
 mod layout;
+mod stub;
 
 use proc_macro::TokenStream;
 use proc_macro2::{Span, TokenTree};

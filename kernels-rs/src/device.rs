@@ -50,6 +50,7 @@ unsafe impl<T> SlotCell<T> for DeviceCell<T> {
 unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
 
 // The same hash as `u64`, for the checks below. SAFETY: transparent over a word of 64 bits.
+#[diagnostic::do_not_recommend]
 unsafe impl Layout for DeviceWord {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }

@@ -107,6 +107,11 @@ pub use persistent::{
     Batch, Each, Fold, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, persistent_paired, refuse,
 };
 
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::persistent::run::{each, fold, typed};
+}
+
 pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
 #[doc(hidden)]
 pub use ringmem_layouts as __layouts;

@@ -18,6 +18,7 @@
 mod batch;
 mod each;
 mod rings;
+pub(crate) mod run;
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;

@@ -58,6 +58,7 @@ impl<T> DerefMut for CacheLineAligned<T> {
 macro_rules! whole_lines {
     ($($lines:literal),+: $number:ty) => {$(
         // SAFETY: the layout of the array, which fills the struct: checked below.
+        #[diagnostic::do_not_recommend]
         unsafe impl Layout for CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> {
             const DESCRIPTOR: LayoutDescriptor = {
                 type Array = [$number; $lines * 128 / size_of::<$number>()];

@@ -1,5 +1,7 @@
 //! Compile-time checks. `#[track_caller]` moves the compiler's error to the macro call, with the field's span.
 
+use crate::{LayoutDescriptor, Shape};
+
 struct Text {
     bytes: [u8; 512],
     length: usize,
@@ -44,7 +46,16 @@ impl Text {
 #[track_caller]
 pub const fn offset(name: &str, field: &str, at: usize, declared: usize) {
     if at != declared {
-        Text::new().text(name).text(".").text(field).text(" is at offset ").number(at).text(", declared ").number(declared).fail();
+        Text::new()
+            .text(name)
+            .text(".")
+            .text(field)
+            .text(" is at offset ")
+            .number(at)
+            .text(", declared ")
+            .number(declared)
+            .text(": change the fields before it, or the declared offset")
+            .fail();
     }
 }
 
@@ -54,7 +65,7 @@ pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
     let text = Text::new();
     if next > end {
         let text = text.bytes(next - end).text(" of padding after ").text(name).text(".").text(field);
-        text.text(": add a field _reserved: [u8; ").number(next - end).text("]").fail();
+        text.text(": add a field _reserved: [u8; ").number(next - end).text("], or reorder the fields if that leaves no padding").fail();
     }
     if next < end {
         text.text("the field after ").text(name).text(".").text(field).text(" is before it: list fields in order of offset").fail();
@@ -76,4 +87,35 @@ pub const fn size_and_align<T>(name: &str, size: Option<usize>, align: Option<us
         }
         _ => {}
     }
+}
+
+/// Checks the number of a message.
+#[track_caller]
+pub const fn number_of_message(name: &str, kind: u64) {
+    if kind == 0 {
+        Text::new().text("message = 0 means a number or an array of numbers: give ").text(name).text(" a number from 1").fail();
+    }
+}
+
+/// Checks that `message` has the kind of none of the others, except of an array of it.
+#[track_caller]
+pub const fn another_kind(message: (u64, LayoutDescriptor), others: &[(u64, LayoutDescriptor)]) {
+    let (kind, layout) = (message.0, element(&message.1));
+    let mut i = 0;
+    while i < others.len() {
+        let other = element(&others[i].1);
+        // Numbers have the kind 0.
+        if kind != 0 && others[i].0 == kind && other.hash != layout.hash {
+            let text = Text::new().text(other.name).text(" and ").text(layout.name).text(" are both message = ").number(kind as usize);
+            text.text(": give each struct another number").fail();
+        }
+        i += 1;
+    }
+}
+
+const fn element(mut layout: &LayoutDescriptor) -> &LayoutDescriptor {
+    while let Shape::Array { element, .. } = layout.shape {
+        layout = element;
+    }
+    layout
 }

@@ -64,7 +64,7 @@ impl Default for AbiHash {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a type that host and device share",
     label = "has no layout",
-    note = "derive `SharedLayout` for a struct; use `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
+    note = "derive `SharedLayout` for a struct; use an integer for an enum, `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
 )]
 pub unsafe trait Layout {
     /// Evaluating it checks the layout of a struct.
@@ -210,6 +210,7 @@ const fn precedes(set: &[LayoutDescriptor], a: usize, b: usize) -> bool {
 macro_rules! numbers {
     ($($type:ty => $name:literal),* $(,)?) => {$(
         // SAFETY: a number.
+        #[diagnostic::do_not_recommend]
         unsafe impl Layout for $type {
             const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor::number::<$type>($name);
         }

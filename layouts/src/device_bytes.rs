@@ -22,7 +22,7 @@ use crate::Layout;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain bytes that host and device share",
-    note = "derive `Clone`, `Copy` and `SharedLayout` for a struct"
+    note = "derive `Clone`, `Copy` and `SharedLayout` for a struct; use an integer for an enum, `u8` for `bool`, `u32` for `char`, `u64` for `usize`"
 )]
 pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
     /// Evaluating it checks the layout.

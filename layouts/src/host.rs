@@ -98,6 +98,7 @@ unsafe impl<T> SlotCell<T> for HostCell<T> {
 unsafe impl<T> SliceCell<T> for HostCell<T> {}
 
 // The same hash as `u64`. SAFETY: transparent over a word of 64 bits.
+#[diagnostic::do_not_recommend]
 unsafe impl Layout for HostWord {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor { align: align_of::<Self>(), ..u64::DESCRIPTOR };
 }

@@ -24,7 +24,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 use crate::image::{Entry, Image, KernelHost};
-use crate::{ControlBlock, RingMessage};
+use crate::{ControlBlock, LayoutDescriptor, RingMessage};
 
 /// The name of a kernel, with its [`Argument`] types as a tuple.
 ///
@@ -120,7 +120,7 @@ impl<I, O> Clone for Persistent<I, O> {
 
 impl<I, O> Copy for Persistent<I, O> {}
 
-impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
+impl<I, O> Persistent<I, O> {
     /// Declares the kernel of this name; `is_flagged` if its rings have a flag in each slot.
     ///
     /// # Safety
@@ -332,7 +332,9 @@ unsafe impl<T: 'static> Argument for DevicePointer<T> {
 pub const fn is_argument<T: Argument>() {}
 
 #[doc(hidden)]
-pub const fn is_message<T: RingMessage>() {}
+pub const fn message<T: RingMessage>() -> (u64, LayoutDescriptor) {
+    (T::KIND, T::DESCRIPTOR)
+}
 
 /// A tuple of up to twelve [`Argument`]s.
 ///

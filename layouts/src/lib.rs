@@ -102,7 +102,7 @@ struct Readme;
 pub mod __private {
     pub use core;
 
-    pub use crate::check::{no_padding, offset, size_and_align};
-    pub use crate::kernel::{is_argument, is_message};
+    pub use crate::check::{another_kind, no_padding, number_of_message, offset, size_and_align};
+    pub use crate::kernel::{is_argument, message};
     pub use crate::set::{join, members};
 }

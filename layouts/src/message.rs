@@ -42,7 +42,7 @@ use crate::DeviceBytes;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a message of a shared ring",
-    note = "derive `SharedLayout` with `#[layout(message = N)]`"
+    note = "a message is a struct that derives `SharedLayout` with `#[layout(message = N)]`, a number, or an array of these"
 )]
 pub trait RingMessage: DeviceBytes {
     /// Distinguishes messages of equal layout; checked on attach.
@@ -51,12 +51,14 @@ pub trait RingMessage: DeviceBytes {
 
 macro_rules! untyped {
     ($($type:ty),*) => {$(
+        #[diagnostic::do_not_recommend]
         impl RingMessage for $type { const KIND: u64 = 0; }
     )*};
 }
 untyped!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
 /// The kind of its element; the ABI hash distinguishes lengths.
+#[diagnostic::do_not_recommend]
 impl<T: RingMessage, const N: usize> RingMessage for [T; N] {
     const KIND: u64 = T::KIND;
 }

@@ -52,6 +52,7 @@ impl<W: Word> ReadOnly<W> {
 }
 
 // The same hash as the word. SAFETY: transparent over the word.
+#[diagnostic::do_not_recommend]
 unsafe impl<W: Layout> Layout for ReadOnly<W> {
     const DESCRIPTOR: LayoutDescriptor = W::DESCRIPTOR;
 }

@@ -41,6 +41,7 @@ macro_rules! __layout_table {
         $($offset:literal $field:ident : $field_type:ty, $writer:literal;)+
     ) => {
         // SAFETY: all fields have layouts, and the checks below leave no padding.
+        #[diagnostic::do_not_recommend]
         unsafe impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
                 use $crate::__private::core::mem::{offset_of, size_of};

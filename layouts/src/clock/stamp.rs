@@ -26,6 +26,7 @@ pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 pub struct Stamp(u64);
 
 // SAFETY: transparent over a `u64`.
+#[diagnostic::do_not_recommend]
 unsafe impl Layout for Stamp {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }

@@ -134,6 +134,7 @@ layout_table! {
 unsafe impl cust_core::DeviceCopy for MessageHeader {}
 
 /// A header without payload is a signal.
+#[diagnostic::do_not_recommend]
 impl RingMessage for MessageHeader {
     const KIND: u64 = u64::from_le_bytes(*b"rm.mesg\0");
 }

@@ -75,6 +75,7 @@ layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl cust_core::DeviceCopy for BufferReference {}
 
+#[diagnostic::do_not_recommend]
 impl RingMessage for BufferReference {
     const KIND: u64 = u64::from_le_bytes(*b"rm.bref\0");
 }
