@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringmem::Error;
 use ringmem::backend::Backend;
 use ringmem::backend::cuda::CudaBackend;
-use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Pinned};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Host, HostReadable, Memory, Pinned};
 use ringmem::stream::{Pending, Queued, Stream};
 
 use crate::held::Held;
@@ -178,6 +178,31 @@ fn upload(backend: &Arc<CudaBackend>, double: &Double, stream: &Stream, fails: O
     calls
 }
 
+/// Holds the first host function of an operation, and lets the backend see a broken context before the function begins.
+fn with_a_break<T: Queued, M: Memory<Visibility: HostReadable>>(
+    functions: u64,
+    queue: impl FnOnce(&Arc<CudaBackend>, &Stream) -> Pending<T>,
+    target: impl FnOnce(&T) -> &Buffer<u8, M>,
+) {
+    let (backend, double) = (rig::open(), Double::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    double.hold(Step::Function, 1);
+    let pending = queue(&backend, &stream);
+    double.reset();
+    double.fail("cuEventQuery", 1, 719);
+    let Err(rejected) = pending.wait() else { panic!("the context is broken") };
+    assert!(matches!(rejected.error, Error::Driver { call: "cuEventQuery", code: 719, .. }), "{}", rejected.error);
+    let target = target(&rejected.value);
+    let (pointer, len) = (target.as_ptr().expect("bytes"), target.len());
+    // SAFETY: the buffer's bytes, in use by no operation.
+    unsafe { pointer.write_bytes(7, len) };
+    double.hold(Step::Function, 0);
+    assert!(soon(|| double.executed(Step::Function) == functions), "{} of {functions}", double.executed(Step::Function));
+    // SAFETY: as above.
+    let bytes = unsafe { std::slice::from_raw_parts(pointer.as_ptr(), len) };
+    assert!(bytes.iter().all(|found| *found == 7), "a host function writes after the operation is complete");
+}
+
 const UPLOAD: [&str; 4] = ["cuStreamWaitEvent", "cuLaunchHostFunc", "cuEventRecord", "cuMemcpyHtoDAsync_v2"];
 
 alone! {
@@ -253,6 +278,23 @@ alone! {
         assert!(all[1] == PARTS as u64 && all[0] > all[1], "{all:?}");
         for (symbol, calls) in UPLOAD.into_iter().zip(all) {
             (1..=calls).for_each(|number| _ = upload(&backend, &double, &stream, Some((symbol, number))));
+        }
+    }
+
+    fn host_functions_write_nothing_once_a_broken_context_has_completed_their_operation() {
+        with_a_break(1, |backend, stream| stream.fill(host(backend, 100, 0), .., 1).expect("queued"), |target| target);
+        let copy = |backend: &_, stream: &Stream| {
+            let pinned = Buffer::<u8, _>::new(Pinned::new(backend, 0), 100).expect("room");
+            stream.copy(host(backend, 100, 0), pinned).expect("as many")
+        };
+        with_a_break(1, copy, |(_, target)| target);
+        for (len, functions) in [(100, 1), (LEN, PARTS as u64)] {
+            let download = |backend: &_, stream: &Stream| {
+                let mut device = gpu(backend, len);
+                device.copy_from(&vec![1; len]).expect("a copy");
+                stream.copy(device, host(backend, len, 0)).expect("as many")
+            };
+            with_a_break(functions, download, |(_, target)| target);
         }
     }
 }

@@ -9,8 +9,6 @@
 //! the host must not access counts as device memory.
 
 use core::ptr::NonNull;
-use std::boxed::Box;
-use std::ffi::c_void;
 
 use cudarc::driver::sys::CUstream;
 
@@ -174,23 +172,6 @@ impl Shared {
             made
         })?;
         Ok(Ticket { stream: on, number })
-    }
-
-    pub(super) fn host(&self, making: &mut Making<'_>, on: CUstream, job: impl FnOnce() + Send + 'static) -> Result<()> {
-        unsafe extern "C" fn run(data: *mut c_void) {
-            // SAFETY: the data of this function, taken once.
-            let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
-            job();
-            drain();
-        }
-        let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
-        // SAFETY: the function takes its data once, or never in a broken context, which leaks it.
-        let queued = making.call(|_| unsafe { self.calls().cuLaunchHostFunc(on, run, data.cast()) });
-        if queued.is_err() {
-            // SAFETY: not queued, so the data is not taken.
-            drop(unsafe { Box::from_raw(data) });
-        }
-        queued
     }
 }
 

@@ -36,6 +36,7 @@ mod event;
 mod extension;
 mod facts;
 mod fill;
+mod functions;
 mod interop;
 mod launching;
 mod memory;

@@ -198,7 +198,7 @@ impl Queue {
         while let Some((_, done)) = state.done.pop_front_if(|(after, _)| *after <= number) {
             done.count(&self.counts);
         }
-        while state.lent.pop_front_if(|(after, ..)| *after <= number).is_some() {}
+        while state.lent.pop_front_if(|(after, _)| *after <= number).is_some() {}
         // SYNC POINT: operation over. Pairs with reached.
         self.done.fetch_max(number, Release);
     }
@@ -210,7 +210,8 @@ impl Queue {
         state.events.clear();
         // Freed memory is lost with the context.
         state.done.drain(..).filter(|(_, done)| done.is_free()).for_each(|(_, done)| done.count(&self.counts));
-        state.lent.clear();
+        // The host runs their functions in a broken context too, until the owners get their memory back.
+        state.lent.drain(..).filter_map(|(_, lent)| lent.functions).for_each(|functions| functions.stop());
         self.done.fetch_max(state.last, Release);
     }
 

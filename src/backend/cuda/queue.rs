@@ -21,6 +21,7 @@ use cudarc::driver::sys::{CUstream, CUstream_st};
 use super::call::Handle;
 use super::device::{Bound, Device};
 use super::event::Event;
+use super::functions::Functions;
 use super::pieces::Piece;
 use super::process;
 use super::recent::{Recent, Remembered};
@@ -77,6 +78,14 @@ impl Drop for Owned {
     }
 }
 
+/// Of one operation; returned at completion.
+#[derive(Default)]
+pub(super) struct Lent {
+    piece: Option<Piece>,
+    stager: Option<Arc<Stager>>,
+    pub functions: Option<Arc<Functions>>,
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub last: u64,
@@ -84,8 +93,7 @@ pub(super) struct State {
     /// Reused before the device's.
     pub idle: Vec<Arc<Event>>,
     pub done: VecDeque<(u64, Done)>,
-    /// Returned at completion.
-    pub lent: VecDeque<(u64, Option<Piece>, Option<Arc<Stager>>)>,
+    pub lent: VecDeque<(u64, Lent)>,
     pub failures: Failures,
     pub failed: u64,
     /// Error that broke the context, and the last complete number.
@@ -112,8 +120,7 @@ pub(super) struct Making<'a> {
     queue: &'a Queue,
     number: u64,
     staging: Option<NonNull<u8>>,
-    word: Option<Piece>,
-    stager: Option<Arc<Stager>>,
+    lent: Lent,
     has_begun: bool,
 }
 
@@ -136,17 +143,21 @@ impl Making<'_> {
 
     /// `None` if all are in use.
     pub fn stager(&mut self) -> Option<Arc<Stager>> {
-        self.stager = self.queue.device.idle_stager();
-        self.stager.clone()
+        self.lent.stager = self.queue.device.idle_stager();
+        self.lent.stager.clone()
+    }
+
+    pub fn functions(&mut self) -> &Arc<Functions> {
+        self.lent.functions.get_or_insert_default()
     }
 
     /// The same word at each call, until the operation completes.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
-        let word = match self.word.take() {
+        let word = match self.lent.piece.take() {
             Some(word) => word,
             None => self.queue.device.words.take()?,
         };
-        Ok(self.word.insert(word).place().cast())
+        Ok(self.lent.piece.insert(word).place().cast())
     }
 }
 
@@ -200,7 +211,7 @@ impl Queue {
         }
         let staging = state.staging.as_ref().map(Piece::place);
         let number = state.last + 1;
-        let mut making = Making { queue: self, number, staging, word: None, stager: None, has_begun: false };
+        let mut making = Making { queue: self, number, staging, lent: Lent::default(), has_begun: false };
         let made = match since {
             Some(since) if state.failed > 0 && state.failed >= since.number => {
                 making.has_begun = true;
@@ -208,10 +219,13 @@ impl Queue {
             }
             _ => make(&mut making),
         };
-        let Making { word, stager, has_begun, .. } = making;
+        let Making { lent, has_begun, .. } = making;
         if let Err(error) = made {
             if !has_begun {
                 return Err(error);
+            }
+            if let Some(functions) = &lent.functions {
+                functions.stop();
             }
             state.failures.add(number, error);
             state.failed = number;
@@ -219,8 +233,8 @@ impl Queue {
             state.done.push_back((number, done));
         }
         state.last = number;
-        if word.is_some() || stager.is_some() {
-            state.lent.push_back((number, word, stager));
+        if lent.piece.is_some() || lent.stager.is_some() || lent.functions.is_some() {
+            state.lent.push_back((number, lent));
         }
         if lasts == Lasts::Kernel {
             self.launch.store(number, Release);
@@ -299,7 +313,7 @@ impl Queue {
         if let Some(staging) = state.staging.take()
             && self.done.load(Acquire) < last
         {
-            state.lent.push_back((last, Some(staging), None));
+            state.lent.push_back((last, Lent { piece: Some(staging), ..Lent::default() }));
         }
         let _ = self.cover(&mut state, last);
         true

@@ -4,11 +4,10 @@
 //! 1. If the copy has several parts, its host functions run on a second stream and its parts alternate between two stagings: the driver
 //!    copies one part while a host function copies the next.
 //! 2. Without an idle [`Stager`], both steps run on the caller's stream.
-//! 3. The operation is complete when the caller's stream has executed it. If a call failed, its host functions do nothing from then on.
+//! 3. The operation is complete when the caller's stream has executed it. The caller's stream may then not wait for the second one, if a
+//!    call failed: see `functions.rs`.
 //!
 //! Each call waits only for work that was queued before it. Thus streams may share a hardware queue.
-
-use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
@@ -63,59 +62,43 @@ impl Shared {
         };
         let up = ends.way == Way::Up;
         let (first, second) = if up { (functions, caller) } else { (caller, functions) };
-        let is_made = Arc::new(Mutex::new(true));
         let mut index = 0;
-        let mut parts = || {
-            if up {
-                record(making, FILLED, caller)?;
-                wait(making, FILLED, functions)?;
-            }
-            while index * STAGING < bytes {
-                let (staging, half) = ([own, other][index % 2], index % 2);
-                let begin = index * STAGING;
-                let len = STAGING.min(bytes - begin);
-                let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
-                // The driver's end, and the host function's.
-                let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
-                *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
-                let copy =
-                    |making: &mut Making<'_>| making.call(|_| self.issue(&Ends { to, from, way: ends.way }, len, &queue.device, caller));
-                let function = |making: &mut Making<'_>| {
-                    let is_made = Arc::clone(&is_made);
-                    self.host(making, functions, move || {
-                        let is_made = is_made.lock().unwrap_or_else(PoisonError::into_inner);
-                        if *is_made {
-                            // SAFETY: this many bytes, the caller's until the operation is complete; the staging is this part's.
-                            unsafe { moved(job[0].get(), job[1].get(), len) };
-                        }
-                    })
-                };
-                if index >= FILLED {
-                    wait(making, half, first)?;
-                }
-                if up {
-                    function(making)?
-                } else {
-                    copy(making)?
-                }
-                record(making, FILLED, first)?;
-                wait(making, FILLED, second)?;
-                if up {
-                    copy(making)?
-                } else {
-                    function(making)?
-                }
-                record(making, half, second)?;
-                index += 1;
-            }
-            if up { Ok(()) } else { wait(making, (index - 1) % 2, caller) }
-        };
-        let made = parts();
-        if made.is_err() {
-            // The caller's stream may not wait for the second one. This waits for a running host function.
-            *is_made.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        if up {
+            record(making, FILLED, caller)?;
+            wait(making, FILLED, functions)?;
         }
-        made
+        while index * STAGING < bytes {
+            let (staging, half) = ([own, other][index % 2], index % 2);
+            let begin = index * STAGING;
+            let len = STAGING.min(bytes - begin);
+            let [mut to, mut from] = [&ends.to, &ends.from].map(|end| part(end, begin));
+            // The driver's end, and the host function's.
+            let job = if up { [staging, from.place] } else { [to.place, staging] }.map(Spot::new);
+            *(if up { &mut from } else { &mut to }) = Found { place: staging, ..if up { from } else { to } };
+            let copy = |making: &mut Making<'_>| making.call(|_| self.issue(&Ends { to, from, way: ends.way }, len, &queue.device, caller));
+            let function = |making: &mut Making<'_>| {
+                // SAFETY: this many bytes, the caller's until the operation is complete; the staging is this part's.
+                self.host(making, functions, move || unsafe { moved(job[0].get(), job[1].get(), len) })
+            };
+            if index >= FILLED {
+                wait(making, half, first)?;
+            }
+            if up {
+                function(making)?
+            } else {
+                copy(making)?
+            }
+            record(making, FILLED, first)?;
+            wait(making, FILLED, second)?;
+            if up {
+                copy(making)?
+            } else {
+                function(making)?
+            }
+            record(making, half, second)?;
+            index += 1;
+        }
+        if up { Ok(()) } else { wait(making, (index - 1) % 2, caller) }
     }
 }
 
