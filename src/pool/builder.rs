@@ -134,7 +134,8 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets how long a request waits for pending frees. Default: 100 ms.
+    /// Sets how long a request waits for pending frees. Default: 100 ms. A slab that another thread is allocating when this ends is awaited
+    /// longer.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = patience;
         self

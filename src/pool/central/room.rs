@@ -10,6 +10,7 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use super::state::{Slab, UNDATED};
+use super::upstream::is_growing;
 use super::{Central, GRAIN, Wanted};
 use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
@@ -116,7 +117,7 @@ impl<M: Memory> Central<M> {
     pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let requested = layout.size() as u64;
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
-        let try_now = || self.upstream(requested, layout.align(), on, &refused);
+        let try_now = || Ok(self.upstream(requested, layout.align(), on, &refused)?.map(|(block, _)| block));
         let after_trim = |bytes| {
             self.trim(bytes, Duration::ZERO);
             try_now()
@@ -161,30 +162,35 @@ impl<M: Memory> Central<M> {
     }
 
     /// Waits, up to `patience`, for pending frees, moves of other threads, and kernels that defer the free of empty slabs. Calls `again` after
-    /// each progress. `seen` is the move count before the last search.
+    /// each progress. `seen` is the move count before the last search. Growths of other threads that began before the end of the patience are
+    /// awaited beyond it, except within a growth: others may wait for this thread.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
-        let begun = Instant::now();
+        let (begun, is_awaited) = (Instant::now(), is_growing());
+        let mut last_growths = [None; 2];
         loop {
+            let is_late = begun.elapsed() >= self.options.patience;
             let (mut is_something_left, mut has_come) = (false, false);
-            for pool in iter::once(self).chain(other) {
+            for (pool, last) in iter::once(self).chain(other).zip(&mut last_growths) {
                 let (going, is_put_off) = pool.removable();
-                is_something_left |= is_put_off || pool.is_something_left();
+                is_something_left |= match is_late {
+                    true => !is_awaited && pool.is_growing_before(*last.get_or_insert_with(|| pool.lock().growths)),
+                    false => is_put_off || pool.is_something_left(),
+                };
                 has_come |= !going.is_empty();
                 has_come |= pool.collect();
             }
             let moved = self.moved_by_others(other);
-            let is_late = begun.elapsed() >= self.options.patience;
             if has_come || moved != seen {
                 seen = moved;
                 if let Some(found) = again()? {
                     return Ok(Some(found));
                 }
-                if !is_late {
+                if is_something_left || !is_late {
                     continue;
                 }
             }
             // A failed use is reported elsewhere.
-            if is_late || !is_something_left {
+            if !is_something_left {
                 return Ok(None);
             }
             thread::sleep(GLANCE);
@@ -194,6 +200,10 @@ impl<M: Memory> Central<M> {
     fn is_something_left(&self) -> bool {
         let state = self.lock();
         !state.pending.is_empty() || !state.leaving.is_empty() || state.moving > 0
+    }
+
+    fn is_growing_before(&self, growth: u64) -> bool {
+        self.lock().growing.iter().any(|number| *number < growth)
     }
 
     fn grain(&self) -> u64 {
@@ -220,7 +230,7 @@ impl<M: Memory> Central<M> {
                 Err(Error::Align { .. }) if slab_align > UNIT => slab(bytes + slab_align, UNIT),
                 outcome => outcome,
             };
-            if let Some(block) = slab? {
+            if let Some((block, _reserved)) = slab? {
                 return self.settle_in(block, part, align);
             }
         }

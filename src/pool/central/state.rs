@@ -30,6 +30,10 @@ pub(super) struct State {
     pub leaving: Vec<(Uses, Block)>,
     /// Threads that move memory out of sight of others.
     pub moving: u32,
+    /// Numbers of the upstream allocations whose memory is not yet available, nor given up.
+    pub growing: Vec<u64>,
+    /// The number of the next one.
+    pub growths: u64,
     pub refusals: u64,
     /// Bytes of slabs and direct blocks, also during their allocation. Never above the limit.
     pub reserved: u64,

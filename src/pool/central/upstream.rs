@@ -12,6 +12,15 @@ use crate::stream::Stream;
 use crate::trace::span;
 use crate::{Error, Result};
 
+thread_local! {
+    static GROWING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// True if this thread is in an upstream allocation of a pool, which another thread may be waiting for.
+pub(super) fn is_growing() -> bool {
+    GROWING.get() > 0
+}
+
 /// Returns the free bytes and the largest contiguous ones, if the error means that frees may help.
 fn short(error: Error) -> Result<(u64, u64)> {
     match error {
@@ -26,8 +35,14 @@ fn short(error: Error) -> Result<(u64, u64)> {
 }
 
 impl<M: Memory> Central<M> {
-    /// Allocates a block; or sets `refused` to the free bytes.
-    pub(super) fn upstream(&self, bytes: u64, align: usize, on: Option<&Stream>, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
+    /// Allocates a block; or sets `refused` to the free bytes. Other threads wait for the memory while the [`Reserved`] lives.
+    pub(super) fn upstream(
+        &self,
+        bytes: u64,
+        align: usize,
+        on: Option<&Stream>,
+        refused: &Cell<(u64, u64)>,
+    ) -> Result<Option<(Block, Reserved<'_, M>)>> {
         let Some(mut reserved) = self.reserve(bytes) else {
             let left = self.options.limit - self.lock().reserved;
             refused.set((left, left));
@@ -40,7 +55,7 @@ impl<M: Memory> Central<M> {
             Ok(block) => {
                 reserved.is_had = true;
                 self.counts.allocations.fetch_add(1, Relaxed);
-                Ok(Some(block))
+                Ok(Some((block, reserved)))
             }
             Err(error) => {
                 refused.set(short(error)?);
@@ -57,7 +72,11 @@ impl<M: Memory> Central<M> {
         };
         state.reserved = sum;
         state.moving += 1;
-        Some(Reserved { bytes, sum, refusals: state.refusals, is_had: false, moving: Moving(self) })
+        let number = state.growths;
+        state.growths += 1;
+        state.growing.push(number);
+        GROWING.set(GROWING.get() + 1);
+        Some(Reserved { bytes, sum, number, refusals: state.refusals, is_had: false, moving: Moving(self) })
     }
 
     /// # Safety
@@ -123,9 +142,10 @@ impl<M: Memory> Central<M> {
 }
 
 /// A reservation for an allocation. Counts as a move, so waiters wait for it.
-struct Reserved<'a, M: Memory> {
+pub(super) struct Reserved<'a, M: Memory> {
     bytes: u64,
     sum: u64,
+    number: u64,
     refusals: u64,
     is_had: bool,
     moving: Moving<'a, M>,
@@ -133,7 +153,9 @@ struct Reserved<'a, M: Memory> {
 
 impl<M: Memory> Drop for Reserved<'_, M> {
     fn drop(&mut self) {
+        GROWING.set(GROWING.get() - 1);
         let mut state = self.moving.0.lock();
+        state.growing.retain(|number| *number != self.number);
         if self.is_had {
             state.peak = state.peak.max(self.sum);
             return;

@@ -8,6 +8,7 @@ mod teardown;
 use crate::fork;
 mod central_free_list;
 mod coalescing;
+mod growth;
 mod hygiene;
 mod limit;
 mod model;
