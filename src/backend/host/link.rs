@@ -26,6 +26,7 @@ use crate::config::ConfigError;
 /// stream.measure()?;
 /// let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 10_000)?;
 /// stream.copy(pinned, GpuBuffer::<u8>::new(Device::new(&backend, 0), 10_000)?)?.wait()?;
+/// stream.synchronize()?; // the event after the copy is complete too
 /// assert_eq!(stream.metrics().expect("measured").uploads.time.as_nanos(), 2000); // model time
 /// # Ok::<(), ringmem::Error>(())
 /// ```
