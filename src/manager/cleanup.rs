@@ -50,7 +50,7 @@ impl<M: Memory> MemoryManager<M> {
             return None;
         }
         let (entry, _) = entry.remove().ok()?;
-        shared.names.free(&named.metadata.name, named.index);
+        shared.names.free(named);
         shared.counts.freed();
         drop(entry);
         Some(figures)

@@ -207,7 +207,6 @@ impl<M: Memory> MemoryManager<M> {
     }
 
     /// Frees a buffer and its name; returns the number of leases that keep the memory. It is freed with the last of them, or at once.
-    /// Freeing a leased buffer visits all names.
     ///
     /// # Errors
     ///
@@ -215,17 +214,16 @@ impl<M: Memory> MemoryManager<M> {
     pub fn free(&self, buffer: impl Into<AnyBufferId>) -> Result<u32> {
         let AnyBufferId { manager, index } = buffer.into();
         let index = self.slots.own(manager, index)?;
+        // Another buffer may get the slot once this one is removed.
+        let named = self.shared.names.of(index);
         let removed = self.slots.remove(index)?;
         self.shared.counts.freed();
+        if let Some(named) = named {
+            self.shared.names.free(&named);
+        }
         match removed {
-            Removed::Value(entry) => {
-                self.shared.names.free(&entry.metadata.name, index);
-                entry.held.close().map(|()| 0)
-            }
-            Removed::Leased(leases) => {
-                self.shared.names.free_of(index);
-                Ok(leases)
-            }
+            Removed::Value(entry) => entry.held.close().map(|()| 0),
+            Removed::Leased(leases) => Ok(leases),
         }
     }
 

@@ -5,7 +5,7 @@
 use std::boxed::Box;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::vec::Vec;
 
 use foldhash::fast::RandomState;
@@ -29,6 +29,8 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     shards: [RwLock<Shard>; SHARDS],
+    /// By slot: a leased buffer cannot be asked for its name.
+    slots: Mutex<Vec<Option<Named>>>,
 }
 
 #[must_use]
@@ -58,19 +60,21 @@ impl Names {
         self.read(name).get(name)?.as_ref().map(look)
     }
 
-    /// Frees the name, if it is this buffer's.
-    pub fn free(&self, name: &str, index: Index) {
-        let mut shard = self.write(name);
-        if matches!(shard.get(name), Some(Some(named)) if named.index == index) {
-            shard.remove(name);
-        }
+    /// Returns the buffer of the slot, unless another one has it now.
+    pub fn of(&self, index: Index) -> Option<Named> {
+        self.slots().get(index.index as usize)?.clone().filter(|named| named.index == index)
     }
 
-    pub fn free_of(&self, index: Index) {
-        let has = |named: &Option<Named>| named.as_ref().is_some_and(|named| named.index == index);
-        for shard in &self.shards {
-            shard.write().unwrap_or_else(PoisonError::into_inner).retain(|_, named| !has(named));
+    /// Frees the name of a removed buffer.
+    pub fn free(&self, named: &Named) {
+        let is_this = |other: &Option<Named>| matches!(other, Some(other) if other.index == named.index);
+        let name = &*named.metadata.name;
+        let mut shard = self.write(name);
+        if shard.get(name).is_some_and(is_this) {
+            shard.remove(name);
         }
+        drop(shard);
+        drop(self.slots().get_mut(named.index.index as usize).filter(|other| is_this(other)).and_then(Option::take));
     }
 
     /// Returns all buffers in order of name, not of one instant.
@@ -92,6 +96,10 @@ impl Names {
         }
     }
 
+    fn slots(&self) -> MutexGuard<'_, Vec<Option<Named>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read(&self, name: &str) -> RwLockReadGuard<'_, Shard> {
         self.shard(name).read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,6 +118,14 @@ impl Names {
 impl Coming<'_> {
     pub fn give(mut self, named: Named) {
         self.is_given = true;
+        let slot = named.index.index as usize;
+        {
+            let mut slots = self.names.slots();
+            if slots.len() <= slot {
+                slots.resize_with(slot + 1, || None);
+            }
+            slots[slot] = Some(named.clone());
+        }
         self.names.write(self.name).insert(self.name.into(), Some(named));
     }
 }

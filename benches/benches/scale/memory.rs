@@ -238,7 +238,7 @@ pub fn quantities() -> Vec<Growth> {
                 Line::decades("ringmem Registry, one buffer", 6, another),
                 Line::decades("ringmem Manager, find", 5, found),
                 Line::decades("ringmem Manager, create", 5, created),
-                Line::decades("ringmem Manager, free leased", 4, freed_under_a_lease).above_log("visits all names"),
+                Line::decades("ringmem Manager, free leased", 5, freed_under_a_lease),
             ],
         },
     ]
