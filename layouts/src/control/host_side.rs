@@ -103,7 +103,7 @@ impl<'a, W: Word> HostSide<'a, W> {
         self.block.command_seen.load_acquire() == u64::from(self.sequence)
     }
 
-    /// Ends the epoch: its kernel exits without further writes.
+    /// Ends the epoch: the kernel exits when it next reads the epoch. It may write until its launch ends.
     pub fn abandon(&mut self) {
         W::publish_all([(self.block.epoch.word(), 0)]);
     }

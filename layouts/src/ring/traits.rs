@@ -24,7 +24,7 @@ pub trait End: Sized {
     /// The words of its ring.
     type Word: RmwWord;
 
-    /// Returns the two wait words of its ring.
+    /// Returns the two wait words of its ring. A caller that changes them can delay wake-ups, as a peer can, and nothing else.
     fn wait_words(&self) -> WaitWords<'_, Self::Word>;
 
     /// Returns whether the other end is closed.
