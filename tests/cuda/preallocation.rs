@@ -119,16 +119,27 @@ const LAZY: &str = "cuMemsetD8Async:1,cuMemsetD32Async:1,cuMemcpyDtoDAsync_v2:1,
                     cuStreamWriteValue64_v2:1,cuLaunchHostFunc:1,cuMemAllocFromPoolAsync:1,cuMemFreeAsync:1";
 
 fn first_uses_under_a_kernel() {
-    let backend = rig::open();
+    let (backend, double) = (rig::open(), Double::new());
     let (first, one, other) = (
         Stream::new(&backend, 0).expect("a stream"),
         Stream::new(&backend, 0).expect("a stream"),
         Stream::new(&backend, 0).expect("a stream"),
     );
     let held = crate::held::Held::on(&first);
+    let lazy = || LAZY.split(',').filter_map(|lazy| lazy.split_once(':')).map(|(symbol, _)| double.calls(symbol));
+    let before: Vec<u64> = lazy().collect();
     there_and_back(&backend, &one, &other, 1);
     words(&backend, &one);
     at_once(&backend, 1);
+    // A byte, and a word of four.
+    for pattern in [0x0101_0101, 0x0102_0304_u32] {
+        let mut words = Buffer::<u32, _>::new(Device::new(&backend, 0), 100).expect("room");
+        words.fill(pattern).expect("a fill");
+        assert_eq!(words.to_vec().expect("a copy"), [pattern; 100]);
+    }
+    for ((symbol, before), after) in LAZY.split(',').zip(before).zip(lazy()) {
+        assert!(before > 0 && after > before, "{symbol}: {before} calls before the kernel, {after} in all");
+    }
     drop(held);
 }
 

@@ -13,7 +13,7 @@ use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
 use crate::held::Held;
-use crate::rig::{self, Double, alone};
+use crate::rig::{self, Double, Step, alone};
 
 fn request(location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Request {
     Request { location, device: 0, layout: Layout::from_size_align(bytes, align).expect("a layout"), options }
@@ -72,6 +72,7 @@ alone! {
         let to = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let held = Held::on(&stream);
         let copy = stream.copy(from, to).expect("as many");
+        assert!(!copy.is_done(), "the kernel is first");
         drop(held);
         let (from, to) = copy.wait().expect("done");
         assert_eq!(to.as_slice().expect("nothing is queued"), [6; 100]);
@@ -144,11 +145,12 @@ alone! {
         let error = backend.allocate(&request(MemoryLocation::Device, 100, 8, Options::ZEROED), Some(stream.id())).expect_err("it is not zeroed");
         assert!(matches!(error, Error::Driver { call: "cuMemsetD8Async", code: 999, .. }), "{error}");
         assert_eq!(backend.counters().device_live.bytes, 0);
+        assert_eq!(["cuMemFreeAsync", "cuMemFree_v2"].map(|symbol| double.calls(symbol)), [1, 0], "behind the kernel");
         drop(held);
     }
 
     fn closing_the_backend_waits_for_work_of_closed_streams() with("RINGMEM_DOUBLE_DELAY_US" = 30_000) {
-        let backend = rig::open();
+        let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
         drop(PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room"));
@@ -156,7 +158,9 @@ alone! {
             Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[1; 100]).expect("room"),
             Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"),
         );
+        double.hold(Step::Copy, 0);
         drop((pending.expect("as many"), held, stream, backend));
+        assert_eq!(double.executed(Step::Copy), 1);
     }
 
     fn drops_in_a_fork_wait_for_no_lock_of_the_parent() with("RINGMEM_DOUBLE_DELAY_US" = 100_000) {
