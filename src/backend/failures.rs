@@ -91,6 +91,7 @@ mod tests {
         assert_eq!(told(&mut failures, 4..=8), Some(8));
         assert_eq!((failures.untold(), failures.told.as_slice()), (2, &[(5, 5), (8, 9)][..]));
         assert_eq!(told(&mut failures, 0..=9), Some(2), "and 3 with it");
+        assert_eq!(told(&mut failures, 3..=3), None);
         assert_eq!((failures.untold(), failures.told.as_slice()), (0, &[(2, 3), (5, 5), (8, 9)][..]));
         assert!((0..12).filter(|&number| failures.have(number)).eq([2, 3, 5, 8, 9]));
     }

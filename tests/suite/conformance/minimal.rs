@@ -216,7 +216,7 @@ fn defaults_reject_features_that_a_backend_lacks() {
 #[test]
 fn default_settle_waits_for_all_uses_and_returns_an_error() {
     use ringmem::backend::host::{Fault, Faults, Verb};
-    let faults = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed());
+    let faults = Faults::new().on(Verb::Fill, Fault::from(1).when_executed());
     let backend = Minimal(HostBackend::builder().device_memory(1 << 20).faults(faults).build().expect("a backend"));
     let block = words(&backend);
     let mut uses = Uses::NONE;
@@ -241,9 +241,9 @@ fn default_settle_waits_for_all_uses_and_returns_an_error() {
         });
         let outcome = uses.settle(&backend);
         assert!(uses.iter().all(|ticket| backend.reached(ticket)), "also after the first has failed");
-        assert!(matches!(outcome, Err(Error::Injected { call: "fill", number: 1 })));
+        assert!(matches!(outcome, Err(Error::Injected { call: "fill", number: 1 })), "{outcome:?}");
     });
-    uses.settle(&backend).expect("reported");
+    uses.settle(&backend).expect("both are reported");
     streams.into_iter().for_each(|stream| backend.close_stream(stream));
     // SAFETY: the uses of the block are complete.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");

@@ -1,5 +1,7 @@
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use ringmem::backend::host::Phase;
@@ -10,6 +12,7 @@ use ringmem::registry::Registry;
 
 use super::held::Held;
 use super::*;
+use crate::eventually;
 
 #[test]
 fn copies_between_four_devices_use_the_host_only_without_peers() {
@@ -225,15 +228,24 @@ fn threads_copy_concurrently() {
     let backend = build(HostBackend::builder().devices(3).device_memory(1 << 20).peer(0, 1));
     let mut peers = peers(&backend);
     peers.enable(0, 1).expect("it can");
+    let copying = AtomicU32::new(0);
     thread::scope(|scope| {
         for thread in 0..6_u32 {
-            let (backend, peers) = (&backend, &peers);
+            let (backend, peers, copying) = (&backend, &peers, &copying);
             scope.spawn(move || {
+                let mut is_first = true;
+                // A copy that excludes others would wait here for ever.
+                let mut meet = |_| {
+                    if std::mem::take(&mut is_first) {
+                        copying.fetch_add(1, Relaxed);
+                        eventually("all threads are copying", || copying.load(Relaxed) == 6);
+                    }
+                };
                 for round in 0..20 {
                     let (from, to) = (thread % 3, (thread + 1 + round % 2) % 3);
                     let (seed, strategy) = ((thread * 20 + round) as usize, STRATEGIES[(thread + round) as usize % 4]);
                     let (source, mut target) = (gpu(backend, from, &pattern(seed)), gpu(backend, to, &pattern(999)));
-                    peers.copy_with(&source, &mut target, with(strategy), |_| {}).expect("a copy");
+                    peers.copy_with(&source, &mut target, with(strategy), &mut meet).expect("a copy");
                     assert!(target.to_vec().expect("a download") == pattern(seed), "{from} to {to}, {strategy:?}");
                 }
             });

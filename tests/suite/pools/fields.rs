@@ -186,17 +186,26 @@ fn a_buffer_has_all_operations_in_every_location() {
 fn a_launch_accepts_any_buffer_except_pageable_ones() {
     let backend = backend();
     let (stream, pools) = (Stream::new(&backend, 0).expect("a stream"), pools(&backend, &Config::host().with_managed(true)));
-    // SAFETY: it accesses nothing.
-    unsafe fn idle(_: &dyn KernelHost, _: &[u64]) {}
-    let kernels = &[Entry { name: "idle", arguments: 1, run: idle }];
+    /// Adds 1 to a number.
+    unsafe fn add(host: &dyn KernelHost, arguments: &[u64]) {
+        let Some(number) = host.translate(arguments[0], 8) else { return };
+        // SAFETY: translated, and the launch's.
+        unsafe { *number.cast::<u64>().as_mut() += 1 };
+    }
+    let kernels = &[Entry { name: "add", arguments: 1, run: add }];
     let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi: Abi::of(LAYOUTS) }, &Abi::of(LAYOUTS)).expect("a module");
     for location in LOCATIONS {
-        let buffer = pools.buffer_in::<u64>(location, 10).expect("room");
-        // SAFETY: as above.
-        match unsafe { stream.launch_with(&module, "idle", buffer, &[]) } {
-            Ok(pending) => assert!(pending.wait().expect("it ends").len() == 10 && location != MemoryLocation::Host),
-            Err(refused) => assert!(matches!(refused.error, Error::Unsupported { .. }) && location == MemoryLocation::Host, "{location:?}"),
-        }
+        let mut buffer = pools.buffer_in::<u64>(location, 10).expect("room");
+        buffer.fill(6).expect("live");
+        // SAFETY: it accesses the first number, which the launch owns.
+        let (buffer, first) = match unsafe { stream.launch_with(&module, "add", buffer, &[]) } {
+            Ok(pending) => (pending.wait().expect("it ends"), 7),
+            Err(refused) => {
+                assert!(matches!(refused.error, Error::Unsupported { .. }) && location == MemoryLocation::Host, "{location:?}: {refused}");
+                (refused.value, 6)
+            }
+        };
+        assert_eq!((buffer.to_vec().expect("live")[..2].to_vec(), first == 6), (vec![first, 6], location == MemoryLocation::Host));
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Pending, Stream};
@@ -63,10 +64,18 @@ fn a_failed_build_leaks_nothing() {
         for number in 1.. {
             let backend = faulty();
             backend.set_faults(&Faults::new().on(verb, Fault::nth(number)));
-            if Streamer::builder(&backend, 0).chunk(100).depth(2).build().is_ok() {
-                assert!(number > 3, "{verb:?}: three at least");
-                break;
+            let built = Streamer::builder(&backend, 0).chunk(100).depth(2).build();
+            let counters = backend.counters();
+            let live = [counters.device_live, counters.pinned_live, counters.unified_live, counters.host_live].map(|live| live.bytes);
+            match built {
+                Ok(_) => {
+                    assert!(number > 3 && live != [0; 4], "{verb:?}: three at least");
+                    break;
+                }
+                Err(Error::Injected { number: failed, .. }) => assert_eq!(failed, number, "{verb:?}"),
+                Err(error) => assert!(verb == Verb::Allocate && matches!(error, Error::OutOfMemory { .. } | Error::Map { .. }), "{error}"),
             }
+            assert_eq!(live, [0; 4], "{verb:?} {number}");
         }
     }
 }
