@@ -185,7 +185,7 @@ impl<M: Memory> Central<M> {
                 if let Some(found) = again()? {
                     return Ok(Some(found));
                 }
-                if is_something_left || !is_late {
+                if !is_late {
                     continue;
                 }
             }
