@@ -33,9 +33,10 @@ impl Drop for Local {
         forget();
         for (_, cache, home) in self.caches.drain(..) {
             if let Some(home) = home.upgrade() {
-                // A panic in a thread-local destructor would abort the process.
+                // A panic in a thread-local destructor would abort the process. `move`: the last handle may have been dropped meanwhile, so
+                // the pool may be dropped in here.
                 // SAFETY: the calling thread's cache, which is dropped here.
-                caught(|| unsafe { home.retire(&cache) });
+                caught(move || unsafe { home.retire(&cache) });
             }
         }
     }

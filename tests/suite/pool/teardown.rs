@@ -1,7 +1,7 @@
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 
@@ -149,6 +149,59 @@ fn a_panicking_clock_does_not_abort_a_thread_exit() {
     let statistics = pool.statistics();
     assert_eq!((statistics.acquires(), statistics.live, statistics.held_bytes, pool.trim_to(0)), (1, 0, 0, 32 * MIB));
     drop(pool);
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+/// Panics in each free. The first call of `backend` after arming waits for the test.
+struct Interrupted {
+    memory: Device,
+    is_armed: Arc<AtomicBool>,
+    asked: mpsc::Sender<mpsc::Sender<()>>,
+}
+
+// SAFETY: the device's blocks.
+unsafe impl Memory for Interrupted {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> ringmem::Result<Block> {
+        self.memory.alloc(layout, on)
+    }
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> ringmem::Result<()> {
+        // SAFETY: caller's promise.
+        unsafe { self.memory.free(block, uses) }.expect("a live block");
+        panic!("a free that the test asked for");
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        if self.is_armed.swap(false, Relaxed) {
+            let (answer, answered) = mpsc::channel();
+            self.asked.send(answer).expect("the test receives");
+            answered.recv_timeout(LIMIT).expect("in time");
+        }
+        self.memory.backend()
+    }
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+}
+
+#[test]
+fn a_pool_dropped_by_an_ending_thread_may_panic() {
+    let backend = backend(64 * MIB);
+    let (is_armed, (asked, asks)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let memory = Interrupted { memory: Device::new(&backend, 0), is_armed: Arc::clone(&is_armed), asked };
+    let pool = Pool::builder(memory).build().unwrap();
+    let theirs = pool.clone();
+    let ending = thread::spawn(move || {
+        drop(Buffer::<u8, _>::new(theirs.clone(), 1000).unwrap());
+        drop(theirs);
+        is_armed.store(true, Relaxed);
+    });
+    // The thread returns its cached block.
+    let answer = asks.recv_timeout(LIMIT).expect("a block is cached");
+    drop(pool);
+    assert!(backend.counters().device_live.bytes > 0, "the thread has the pool");
+    answer.send(()).expect("it waits");
+    ending.join().expect("the panic does not abort the process");
     assert_eq!(backend.counters().device_live.bytes, 0);
 }
 
