@@ -99,7 +99,7 @@ macro_rules! rings {
             ///
             /// # Panics
             ///
-            /// If the slots exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+            /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes, as in `Vec::with_capacity`.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             #[must_use]
             pub fn bounded<T: Send + 'static>(capacity: usize) -> (OwnedProducer<T>, OwnedConsumer<T>) {

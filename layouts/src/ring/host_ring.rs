@@ -233,12 +233,12 @@ impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> 
     ///
     /// # Panics
     ///
-    /// If the slots exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+    /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes, as in `Vec::with_capacity`.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         match Self::over(alloc::boxed::Box::new_uninit_slice(super::power_of_two(capacity, 1))) {
             Ok(ring) => ring,
-            Err(_) => unreachable!("the capacity is a power of two"),
+            Err(_) => panic!("capacity overflow: {capacity} slots"),
         }
     }
 }

@@ -263,3 +263,9 @@ fn a_boxed_ring_is_shared_between_threads() {
     writer.join().unwrap();
     assert!(reader.join().unwrap());
 }
+
+#[test]
+#[should_panic(expected = "capacity overflow: ")]
+fn slots_without_bytes_may_not_exceed_the_greatest_power_of_two() {
+    spsc::bounded::<()>(usize::MAX);
+}
