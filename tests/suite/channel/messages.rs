@@ -108,8 +108,11 @@ fn input_waiting_polls_once_per_interval() {
         if poll_interval_us == 1 {
             eventually("a hundred intervals are over", || copies() >= 100);
         } else {
-            let polled = (0..1000).map(|_| copies()).max();
-            assert!(polled <= Some(2), "{polled:?} in one interval");
+            for _ in 0..30 {
+                // Long enough for a poll to complete.
+                thread::sleep(Duration::from_millis(1));
+                assert!(copies() <= 2, "in one interval");
+            }
         }
     }
 }
