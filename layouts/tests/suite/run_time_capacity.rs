@@ -267,5 +267,5 @@ fn a_boxed_ring_is_shared_between_threads() {
 #[test]
 #[should_panic(expected = "capacity overflow: ")]
 fn slots_without_bytes_may_not_exceed_the_greatest_power_of_two() {
-    spsc::bounded::<()>(usize::MAX);
+    let _ = spsc::bounded::<()>(usize::MAX);
 }
