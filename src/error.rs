@@ -24,7 +24,7 @@ use ringmem_layouts::ring::LayoutError;
 use crate::backend::MemoryLocation;
 pub use config::ConfigError;
 pub use id::IdError;
-use text::{Bounds, Bytes, Differing, Known, Log, Stopped, SystemCall, Unknown};
+use text::{Bounds, Bytes, Cause, Differing, Known, Log, Stopped, SystemCall, Unknown};
 
 /// A result with [`Error`] as the default error type.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -81,7 +81,7 @@ pub enum Error {
         resident: u64,
     },
     /// Not enough free memory now.
-    #[error("out of memory: requested {}, free {}, largest free block at that alignment {}", Bytes(*requested), Bytes(*free), Bytes(*largest))]
+    #[error("out of memory: requested {}, free {}, largest free block at that alignment {}{}", Bytes(*requested), Bytes(*free), Bytes(*largest), Cause(*limit))]
     OutOfMemory {
         /// Requested bytes.
         requested: u64,
@@ -89,6 +89,8 @@ pub enum Error {
         free: u64,
         /// Largest possible allocation at that alignment.
         largest: u64,
+        /// If the limit of a pool is the cause: bytes in use then, and the limit.
+        limit: Option<[u64; 2]>,
     },
     /// A limit on memory would be exceeded.
     #[error("{of} limit reached: requested {}, {} of {} in use", Bytes(*requested), Bytes(*used), Bytes(*limit))]

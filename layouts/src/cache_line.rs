@@ -4,7 +4,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// A `T` in 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
+/// A `T` aligned to 128 bytes, and padded to a multiple of them, so that it shares no cache line: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -35,6 +35,8 @@ use crate::DeviceBytes;
 /// assert_eq!(Tick::KIND, 7);
 /// ```
 ///
+/// A type with invalid byte patterns is refused:
+///
 /// ```compile_fail
 /// # use ringmem_layouts as ringmem;
 /// # use ringmem::RingMessage;
@@ -45,7 +47,7 @@ use crate::DeviceBytes;
     note = "a message is a struct that derives `SharedLayout` with `#[layout(message = N)]`, a number, or an array of these"
 )]
 pub trait RingMessage: DeviceBytes {
-    /// Distinguishes messages of equal layout; checked on attach.
+    /// Distinguishes messages of equal layout: unique and stable among the messages of a program. 0 is for plain numbers. Checked on attach.
     const KIND: u64;
 }
 

@@ -30,7 +30,7 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// Written by the device; the host resets it before a launch. [`Shared`] is the shared form.
+/// Counters of a running kernel, in 64 bytes. The device writes them; the host resets them before a launch. [`Shared`] is the shared form.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -42,6 +42,15 @@ impl Display for Bytes {
     }
 }
 
+pub struct Cause(pub Option<[u64; 2]>);
+
+impl Display for Cause {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let Some([used, limit]) = self.0 else { return Ok(()) };
+        write!(f, "; limit of the pool reached: {} of {} in use", Bytes(used), Bytes(limit))
+    }
+}
+
 pub struct Unknown<'a> {
     pub address: &'a u64,
     pub layouts: &'a Option<Box<[(MemoryLocation, Layout); 2]>>,

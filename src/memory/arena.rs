@@ -109,7 +109,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             self.backend().extension().free_deferred();
             take()
         });
-        let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest })?;
+        let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest, limit: None })?;
         Ok(Block {
             device_address: whole.device_address.and_then(|address| address.offset(offset)),
             // SAFETY: `FreeList` returns offsets within the block.

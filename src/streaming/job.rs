@@ -113,7 +113,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Fails for another CRC-32C, after all writes: commit later.
+    /// Sets the expected CRC-32C of the bytes read. Another one is an error, found after all writes: use the output only afterwards.
     pub const fn expect(mut self, checksum: u32) -> Self {
         self.checksums = true;
         self.expected = Some(checksum);

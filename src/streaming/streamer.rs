@@ -58,7 +58,7 @@ pub(super) type Staging = PinnedBuffer<u8>;
 
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
-/// Memory for the chunks in flight, and streams for upload, work and download.
+/// Moves data through a device in chunks: uploads, work and downloads overlap. Holds the memory and the streams for it.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

@@ -186,8 +186,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.end.is_disconnected()
     }
 
-    /// Runs `act` on the end, then wakes both sides' sleepers: a dropped grant makes room for this side's other handles. All wake even
-    /// after a panic.
+    /// Runs `act` on the end, then wakes the sleepers of both sides, also after a panic. Those of this side too, since an
+    /// abandoned grant frees slots for its other handles.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }

@@ -258,7 +258,7 @@ impl Shared {
             MemoryLocation::Host | MemoryLocation::Pinned => Error::Map { bytes: requested, source: io::ErrorKind::OutOfMemory.into() },
             MemoryLocation::Device | MemoryLocation::Unified => {
                 let free = self.memory(home).map_or(0, |(free, _)| free);
-                Error::OutOfMemory { requested, free, largest: free.min(requested.saturating_sub(1)) }
+                Error::OutOfMemory { requested, free, largest: free.min(requested.saturating_sub(1)), limit: None }
             }
         }
     }

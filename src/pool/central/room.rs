@@ -109,7 +109,9 @@ impl<M: Memory> Central<M> {
             }
             let left = whole_units(self.options.limit - state.reserved);
             let largest = state.heap.largest_at(align).max(whole_units(largest).min(left));
-            Error::OutOfMemory { requested, free: state.heap.free() + whole_units(free).min(left), largest }
+            let (idle, limit) = (state.heap.free(), self.options.limit);
+            let limit = (requested > left).then(|| [state.reserved - idle, limit]);
+            Error::OutOfMemory { requested, free: idle + whole_units(free).min(left), largest, limit }
         })
     }
 
@@ -141,7 +143,7 @@ impl<M: Memory> Central<M> {
             event!(warn, requested, reserved = used, limit, "out of memory");
             match requested > limit {
                 true => Error::Limit { of: LimitOf::Memory, requested, used, limit },
-                false => Error::OutOfMemory { requested, free, largest },
+                false => Error::OutOfMemory { requested, free, largest, limit: (requested > limit - used).then_some([used, limit]) },
             }
         })?;
         self.lock().direct.insert(block.address(), block.tag);

@@ -14,7 +14,10 @@ fn devices_have_memories_of_their_own_size() {
         assert_eq!(backend.memory_info(device).expect("a device"), Some(MemoryInfo { total: bytes, free: bytes }));
         let block = give(&backend, MemoryLocation::Device, device, bytes as usize).expect("all of it");
         assert_eq!(block.device, device);
-        assert!(matches!(give(&backend, MemoryLocation::Device, device, 1), Err(Error::OutOfMemory { requested: 1, free: 0, largest: 0 })));
+        assert!(matches!(
+            give(&backend, MemoryLocation::Device, device, 1),
+            Err(Error::OutOfMemory { requested: 1, free: 0, largest: 0, limit: None })
+        ));
     }
     assert!(matches!(backend.memory_info(3), Err(Error::NoDevice { asked: 3, devices: 3 })));
     assert!(matches!(HostBackend::builder().devices(2).peer(0, 2).build(), Err(Error::NoDevice { asked: 2, devices: 2 })));

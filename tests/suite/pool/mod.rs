@@ -65,7 +65,7 @@ fn allocations(backend: &HostBackend) -> u64 {
 
 fn shortage<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
-        Err(Error::OutOfMemory { requested, free, largest }) => (requested, free, largest),
+        Err(Error::OutOfMemory { requested, free, largest, .. }) => (requested, free, largest),
         other => panic!("out of memory was expected, not {other:?}"),
     }
 }

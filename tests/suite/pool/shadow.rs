@@ -87,7 +87,7 @@ impl Shadow {
         };
         let mut buffer = match taken {
             Ok(buffer) => buffer,
-            Err(Error::OutOfMemory { requested, free, largest }) => {
+            Err(Error::OutOfMemory { requested, free, largest, .. }) => {
                 assert!(requested == u64::from(bytes) && largest < requested && largest <= free, "{requested} {free} {largest}");
                 self.refused += 1;
                 return;

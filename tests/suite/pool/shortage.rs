@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::Device;
 use ringmem::pool::Builder;
@@ -218,5 +219,28 @@ fn out_of_memory_reports_the_rest_of_the_limit() {
     assert_eq!((requested, free, largest), (4 * MIB, left, left));
     let rest = give(&pool, largest);
     assert_eq!(pool.statistics().reserved_bytes, 8 * MIB);
+    let error = Bytes::new(pool.clone(), 64 << 10).expect_err("the limit is reached").to_string();
+    assert!(error.starts_with("out of memory: requested 64 KiB, free 0 bytes, "), "{error}");
+    assert!(error.ends_with("; limit of the pool reached: 8 MiB of 8 MiB in use"), "{error}");
     drop((kept, rest));
+}
+
+#[test]
+fn out_of_memory_of_the_device_names_no_limit() {
+    let backend = backend(2 * MIB);
+    for is_enabled in [true, false] {
+        let pool = builder(&backend).enabled(is_enabled).limit(64 * MIB).slab(MIB).build().unwrap();
+        let error = Bytes::new(pool, 4 << 20).expect_err("a small device");
+        assert!(matches!(error, Error::OutOfMemory { limit: None, .. }), "{error}");
+    }
+}
+
+#[test]
+fn out_of_memory_of_a_disabled_pool_names_its_limit() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).enabled(false).limit(4 * MIB).patience(Duration::ZERO).build().unwrap();
+    let kept = give(&pool, 3 * MIB);
+    let error = Bytes::new(pool, 2 << 20).expect_err("the limit is reached").to_string();
+    assert!(error.ends_with("; limit of the pool reached: 3 MiB of 4 MiB in use"), "{error}");
+    drop(kept);
 }
