@@ -105,7 +105,7 @@ impl<S: Service, P: Payload + ?Sized> Publish<S, P> {
         })
     }
 
-    /// Returns what was moved since this publisher was made.
+    /// Returns the number of messages and bytes moved so far.
     #[must_use]
     pub const fn total(&self) -> Moved {
         self.total

@@ -39,7 +39,7 @@ const YIELDING: Duration = Duration::from_micros(100);
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Calls `pump` until `stop` is true and nothing moved; returns what was moved.
+/// Calls `pump` until `stop` is true and a call moves nothing; returns the sum.
 ///
 /// While nothing moves, the thread yields for 100 us, then sleeps between calls, up to 1 ms each.
 ///

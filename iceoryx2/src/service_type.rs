@@ -1,4 +1,4 @@
-//! [`ServiceType`]: what a service carries, as it is compared and shown.
+//! [`ServiceType`]: the message type of a service, compared when it is opened.
 
 use core::fmt::{self, Write};
 
@@ -11,7 +11,7 @@ use ringmem::RingMessage;
 /// Most characters of an attribute.
 const LONGEST: usize = 256;
 
-/// What a service carries, and how.
+/// The type of messages of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceType {
     /// iceoryx2's name of the payload type.

@@ -13,7 +13,7 @@ pub(crate) fn check(stat: &Stat) -> io::Result<()> {
     match (stat.st_uid == geteuid().as_raw(), Mode::from_raw_mode(stat.st_mode).intersects(Mode::RWXG | Mode::RWXO)) {
         (true, false) => Ok(()),
         (false, _) => Err(io::Error::other("it belongs to another user")),
-        (true, true) => Err(io::Error::other("other users have access to it: a shared ring or channel is accessible to its owner alone")),
+        (true, true) => Err(io::Error::other("other users have access to it: only its owner may have it")),
     }
 }
 

@@ -474,16 +474,16 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// [`TryRecvError`].
     #[inline]
     pub fn try_recv(&mut self) -> Result<E::Item, TryRecvError> {
-        self.attempt(|end| {
-            let popped = match end.pop() {
-                // All of the other side's messages are visible now.
-                Err(PopError::Empty) if end.is_disconnected() => end.pop().map_err(|error| (error, TryRecvError::Disconnected)),
-                popped => popped.map_err(|error| (error, TryRecvError::Empty)),
-            };
-            popped.map_err(|(error, empty)| match error {
+        let outcome = |popped: Result<_, _>, empty| {
+            popped.map_err(|error| match error {
                 PopError::Empty => empty,
                 PopError::Corrupt(corrupt) => TryRecvError::Corrupt(corrupt),
             })
+        };
+        self.attempt(|end| match end.pop() {
+            // All of the other side's messages are visible now.
+            Err(PopError::Empty) if end.is_disconnected() => outcome(end.pop(), TryRecvError::Disconnected),
+            popped => outcome(popped, TryRecvError::Empty),
         })
     }
 

@@ -17,7 +17,7 @@ pub struct Host {
     folder: TempDir,
 }
 
-/// What the names of iceoryx2's shared memory begin with.
+/// The prefix of the names of iceoryx2's shared memory.
 fn prefix(folder: &str) -> String {
     format!("{}_", folder.rsplit('/').next().unwrap())
 }

@@ -154,7 +154,8 @@ fn calls() -> Result<&'static Calls> {
         Some(library) => library,
         // Never closed: cudarc opens the same library.
         None => {
-            let found = open().map_err(missing)?;
+            let [first, others @ ..] = NAMES;
+            let found = open(first, others).map_err(missing)?;
             LIBRARY.get_or_init(|| found)
         }
     };
@@ -167,9 +168,9 @@ pub(super) fn text(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
-fn open() -> core::result::Result<Library, libloading::Error> {
-    let [first, others @ ..] = NAMES;
-    // SAFETY: a CUDA driver's initialisers have no preconditions.
+/// Opens the first library that can be opened, of the driver or NCCL.
+pub(super) fn open(first: &str, others: &[&str]) -> core::result::Result<Library, libloading::Error> {
+    // SAFETY: the initialisers of a CUDA driver and of NCCL have no preconditions.
     let load = |name: &str| unsafe { Library::new(name) };
     others.iter().fold(load(first), |found, name| found.or_else(|_| load(name)))
 }

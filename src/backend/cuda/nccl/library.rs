@@ -11,7 +11,7 @@ use cudarc::driver::sys::CUstream;
 use libloading::Library;
 
 use super::super::call::functions;
-use super::super::driver::text;
+use super::super::driver::{open, text};
 use super::super::process;
 use crate::{Error, Result};
 
@@ -123,9 +123,8 @@ pub(super) fn library() -> Result<&'static Calls> {
         Some(library) => library,
         // Never closed: NCCL has threads.
         None => {
-            // SAFETY: NCCL's initialisers have no preconditions.
-            let open = |name| unsafe { Library::new(name) };
-            let found = open(NAMES[0]).or_else(|_| open(NAMES[1])).map_err(missing)?;
+            let [first, others @ ..] = NAMES;
+            let found = open(first, others).map_err(missing)?;
             LIBRARY.get_or_init(|| found)
         }
     };
