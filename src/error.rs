@@ -24,7 +24,7 @@ use ringmem_layouts::ring::LayoutError;
 use crate::backend::MemoryLocation;
 pub use config::ConfigError;
 pub use id::IdError;
-use text::{Bounds, Bytes, Cause, Differing, Known, Log, Stopped, SystemCall, Unknown};
+use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, Stopped, SystemCall, Unknown};
 
 /// A result with [`Error`] as the default error type.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -104,15 +104,17 @@ pub enum Error {
         /// Limit.
         limit: u64,
     },
-    /// A range beyond a buffer's end.
-    #[error("invalid range: {len} bytes at offset {offset} are not within {size} bytes")]
+    /// A range beyond a buffer's end, in elements.
+    #[error("invalid range: {len} {0} at offset {offset} are not within {size} {0}", Elements(*element_bytes))]
     Range {
         /// Start of the range.
         offset: u64,
         /// Length of the range.
         len: u64,
-        /// Size of the buffer.
+        /// Length of the buffer.
         size: u64,
+        /// Size of an element; 1 for bytes.
+        element_bytes: u64,
     },
     /// A copy between overlapping ranges of a buffer.
     #[error("cannot copy {len} bytes from offset {from} to offset {to} of the same buffer: the ranges overlap")]

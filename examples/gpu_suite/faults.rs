@@ -93,9 +93,9 @@ fn arguments(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 fn ranges(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let mut buffer = Buffer::<u8, _>::new(Device::new(backend, 0), 100)?;
     let error = error_of("a range outside", buffer.slice(50..101).map(drop))?;
-    demand(matches!(error, Error::Range { offset: 50, len: 51, size: 100 }), || error.to_string())?;
+    demand(matches!(error, Error::Range { offset: 50, len: 51, size: 100, .. }), || error.to_string())?;
     let error = error_of("bytes for which there is no room", buffer.copy_from(&[0; 101]))?;
-    demand(matches!(error, Error::Size { what: "length in bytes", least: 100, asked: 101, .. }), || error.to_string())?;
+    demand(matches!(error, Error::Size { what: "length in elements", least: 100, asked: 101, .. }), || error.to_string())?;
     let error = error_of("elements that are misaligned", buffer.slice(1..9)?.cast::<u64>().map(drop))?;
     demand(matches!(error, Error::Cast { .. }), || error.to_string())?;
     let most = backend.capabilities(0)?.largest_align;

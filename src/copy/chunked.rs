@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use super::Chunks;
 use crate::backend::{Backend, Ticket, Uses};
-use crate::memory::{Both, Buffer, Memory, Reservation, same_size};
+use crate::memory::{Both, Buffer, Memory, Reservation, same_len};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
@@ -143,7 +143,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {
             let (target, source) = (to.elements().len(), from.elements().len());
-            same_size::<A::Element>(target, source)?;
+            same_len(target, source)?;
             let chunks = Chunks::new(source as u64, size_of::<A::Element>() as u64, chunk)?;
             Ok(Plan { way: Way::Direct(stream.clone()), chunks, depth: check_depth(depth)?, place: None })
         })();

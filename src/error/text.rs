@@ -42,6 +42,17 @@ impl Display for Bytes {
     }
 }
 
+pub struct Elements(pub u64);
+
+impl Display for Elements {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self.0 {
+            1 => f.write_str("bytes"),
+            bytes => write!(f, "elements of {bytes} bytes"),
+        }
+    }
+}
+
 pub struct Cause(pub Option<[u64; 2]>);
 
 impl Display for Cause {

@@ -10,7 +10,7 @@ use crate::{DeviceBytes, Error, Result};
 
 /// Returns an error without memory, not an abort.
 pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
-    let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
+    let short = || Error::Map { bytes: (len as u64).saturating_mul(size_of::<T>() as u64), source: std::io::ErrorKind::OutOfMemory.into() };
     let layout = Layout::array::<T>(len).map_err(|_| short())?;
     if layout.size() == 0 {
         return Ok(std::vec![T::zeroed(); len]);
@@ -21,11 +21,11 @@ pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     Ok(unsafe { Vec::from_raw_parts(first.cast::<T>().as_ptr(), len, len) })
 }
 
-pub(crate) fn same_size<T>(expected: usize, got: usize) -> Result<()> {
+pub(crate) fn same_len(expected: usize, got: usize) -> Result<()> {
     if expected == got {
         return Ok(());
     }
-    Err(Error::Size { what: "length in bytes", asked: bytes::<T>(got), least: bytes::<T>(expected), most: bytes::<T>(expected) })
+    Err(Error::Size { what: "length in elements", asked: got as u64, least: expected as u64, most: expected as u64 })
 }
 
 pub(crate) fn end<T>(at: usize, len: usize, size: usize) -> Result<usize> {
@@ -50,7 +50,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
         // Without an end, the start is out of range instead.
         (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
-            Err(Error::Size { what: "range end in bytes", asked: bytes::<T>(end), least: bytes::<T>(start), most: bytes::<T>(size) })
+            Err(Error::Size { what: "range end", asked: end as u64, least: start as u64, most: size as u64 })
         }
         (start, end) => {
             let start = start.unwrap_or(usize::MAX);
@@ -60,12 +60,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
 }
 
 fn outside<T>(at: usize, len: usize, size: usize) -> Error {
-    Error::Range { offset: bytes::<T>(at), len: bytes::<T>(len), size: bytes::<T>(size) }
-}
-
-/// For errors: zero-sized elements count as one byte.
-fn bytes<T>(elements: usize) -> u64 {
-    (elements as u64).saturating_mul(size_of::<T>().max(1) as u64)
+    Error::Range { offset: at as u64, len: len as u64, size: size as u64, element_bytes: size_of::<T>() as u64 }
 }
 
 pub(crate) fn recount<U>(bytes: usize, align: usize) -> Result<usize> {

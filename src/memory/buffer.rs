@@ -52,7 +52,8 @@ pub struct Buffer<T, M: Memory> {
     _elements: PhantomData<T>,
 }
 
-impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
+// Bounds of the functions, not of the block: the compiler then reports the remedy for a `T` that is not `DeviceBytes`.
+impl<T, M: Memory> Buffer<T, M> {
     /// Allocates `len` elements: unspecified in device memory; zeroed in host-readable memory, unless the memory reuses its bytes, as an
     /// [`Arena`](super::Arena) does.
     ///
@@ -61,7 +62,10 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// [`Size`](Error::Size) for more bytes than an address can span; the memory's error.
     #[track_caller]
     #[inline(always)]
-    pub fn new(memory: M, len: usize) -> Result<Self> {
+    pub fn new(memory: M, len: usize) -> Result<Self>
+    where
+        T: DeviceBytes,
+    {
         Self::allocate(memory, len, None)
     }
 
@@ -71,7 +75,10 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// As [`new`](Self::new).
     #[track_caller]
-    pub fn new_on(memory: M, len: usize, stream: &Stream) -> Result<Self> {
+    pub fn new_on(memory: M, len: usize, stream: &Stream) -> Result<Self>
+    where
+        T: DeviceBytes,
+    {
         Self::allocate(memory, len, Some(stream))
     }
 
@@ -81,12 +88,17 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// As [`new`](Self::new) and [`copy_from`](Self::copy_from).
     #[track_caller]
-    pub fn from_slice(memory: M, elements: &[T]) -> Result<Self> {
+    pub fn from_slice(memory: M, elements: &[T]) -> Result<Self>
+    where
+        T: DeviceBytes,
+    {
         let mut buffer = Self::new(memory, elements.len())?;
         buffer.copy_from(elements)?;
         Ok(buffer)
     }
+}
 
+impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     #[track_caller]
     // Inlined, so that buffers are built in place, not moved out of results.
     #[inline(always)]

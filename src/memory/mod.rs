@@ -63,7 +63,7 @@ use crate::stream::Stream;
 
 pub use aligned::Aligned;
 pub use arena::Arena;
-pub(crate) use bounds::{end, on_the_host, range, same_size};
+pub(crate) use bounds::{end, on_the_host, range, same_len};
 pub use budget::{Budget, Reservation};
 pub use buffer::Buffer;
 pub(crate) use buffer::layout;

@@ -61,7 +61,7 @@ impl Pages {
         let address = self.address()?;
         match address.offset(offset) {
             Some(address) if offset < size => Ok(Place::Device(address)),
-            _ => Err(Error::Range { offset, len: 1, size }),
+            _ => Err(Error::Range { offset, len: 1, size, element_bytes: 1 }),
         }
     }
 

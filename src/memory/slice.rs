@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::slice;
 use std::vec::Vec;
 
-use super::bounds::{on_the_host, range, recount, same_size};
+use super::bounds::{on_the_host, range, recount, same_len};
 use super::view::{Contents, View};
 use super::{DeviceReadable, HostReadable, Memory};
 use crate::backend::{Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
@@ -141,7 +141,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// [`Size`](crate::Error::Size) before any copy; the error of an earlier use.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
-        same_size::<T>(self.len, elements.len())?;
+        same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
         let Some(from) = self.place() else { return Ok(()) };
         if bytes == 0 {
@@ -257,7 +257,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// As [`Slice::copy_to`].
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
-        same_size::<T>(self.len, elements.len())?;
+        same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
         // SAFETY: the invariant.
         let Some(to) = (unsafe { self.view.place() }) else { return Ok(()) };
@@ -284,7 +284,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// [`OtherBackend`](crate::Error::OtherBackend) before any copy; as [`copy_from`](Self::copy_from).
     pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
-        same_size::<T>(self.len, from.len)?;
+        same_len(self.len, from.len)?;
         // SAFETY: that many bytes on both sides; the exclusive target does not overlap the source.
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }

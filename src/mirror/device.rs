@@ -1,7 +1,7 @@
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::same_backend;
 use crate::error::MirrorFault;
-use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory, Slice, SliceMut, View};
+use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory, Slice, SliceMut, View, same_len};
 use crate::{DeviceBytes, Error, Result};
 
 impl<T, H, D> MirroredBuffer<T, H, D>
@@ -91,14 +91,7 @@ where
         }
         let lent = (device.device_address(), device.memory().device());
         let (device, result) = queue(device);
-        if device.len() != self.len {
-            return Err(Error::Size {
-                what: "length in bytes",
-                asked: device.size_bytes() as u64,
-                least: self.size_bytes() as u64,
-                most: self.size_bytes() as u64,
-            });
-        }
+        same_len(self.len, device.len())?;
         same_backend(&**self.device_memory.backend(), &**device.memory().backend())?;
         if (device.device_address(), device.memory().device()) != lent {
             return Err(Error::Unsupported { what: "a buffer other than the borrowed one" });

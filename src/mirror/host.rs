@@ -1,8 +1,8 @@
 use std::vec::Vec;
 
 use super::{MirroredBuffer, Side, State};
-use crate::memory::{DeviceReadable, HostReadable, Memory, on_the_host};
-use crate::{DeviceBytes, Error, Result};
+use crate::memory::{DeviceReadable, HostReadable, Memory, on_the_host, same_len};
+use crate::{DeviceBytes, Result};
 
 impl<T, H, D> MirroredBuffer<T, H, D>
 where
@@ -20,7 +20,7 @@ where
     ///
     /// # Errors
     ///
-    /// The error of the memory, the copy or earlier work; [`Busy`](Error::Busy) while a kernel excludes the host from managed memory.
+    /// The error of the memory, the copy or earlier work; [`Busy`](crate::Error::Busy) while a kernel excludes the host from managed memory.
     #[inline]
     pub fn host(&mut self) -> Result<&[T]> {
         if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
@@ -48,9 +48,9 @@ where
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for another number of elements, before any change; as [`host`](Self::host).
+    /// [`Size`](crate::Error::Size) for another number of elements, before any change; as [`host`](Self::host).
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
-        self.same_len(elements)?;
+        same_len(self.len, elements.len())?;
         self.overwrite(|host| host.copy_from_slice(elements))
     }
 
@@ -76,7 +76,7 @@ where
     ///
     /// As [`copy_from`](Self::copy_from).
     pub fn copy_to(&mut self, elements: &mut [T]) -> Result<()> {
-        self.same_len(elements)?;
+        same_len(self.len, elements.len())?;
         elements.copy_from_slice(self.host()?);
         Ok(())
     }
@@ -85,7 +85,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`host`](Self::host); [`Map`](Error::Map) if the host has no memory for them.
+    /// As [`host`](Self::host); [`Map`](crate::Error::Map) if the host has no memory for them.
     pub fn to_vec(&mut self) -> Result<Vec<T>> {
         let mut elements = on_the_host(self.len)?;
         elements.copy_from_slice(self.host()?);
@@ -107,17 +107,5 @@ where
             (self.state, self.is_torn) = (State::HostDirty, false);
         }
         Ok(())
-    }
-
-    fn same_len(&self, elements: &[T]) -> Result<()> {
-        if elements.len() == self.len {
-            return Ok(());
-        }
-        Err(Error::Size {
-            what: "length in bytes",
-            asked: size_of_val(elements) as u64,
-            least: self.size_bytes() as u64,
-            most: self.size_bytes() as u64,
-        })
     }
 }

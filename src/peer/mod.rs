@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, same_backend};
 use crate::copy::{Chunked, Chunks, Ended, Lent, Plan, Progress, Way};
-use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_size};
+use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_len};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
@@ -290,7 +290,7 @@ impl Peers {
         to: Slice<'_, T, B>,
         strategy: Option<Strategy>,
     ) -> Result<Plan<T>> {
-        same_size::<T>(to.len(), from.len())?;
+        same_len(to.len(), from.len())?;
         same_backend(&*self.backend, &**from.memory().backend())?;
         same_backend(&*self.backend, &**to.memory().backend())?;
         let [source, target] = [from.memory().device(), to.memory().device()];

@@ -1,5 +1,5 @@
 use super::Peers;
-use crate::memory::{Buffer, DeviceOnly, Memory, end, same_size};
+use crate::memory::{Buffer, DeviceOnly, Memory, end, same_len};
 use crate::{DeviceBytes, Result};
 
 impl Peers {
@@ -15,7 +15,7 @@ impl Peers {
         A: Memory<Visibility = DeviceOnly>,
         B: Memory<Visibility = DeviceOnly>,
     {
-        same_size::<T>(together(to), from.len())?;
+        same_len(together(to), from.len())?;
         let mut at = 0;
         for part in to {
             let end = end::<T>(at, part.len(), from.len())?;
@@ -36,7 +36,7 @@ impl Peers {
         A: Memory<Visibility = DeviceOnly>,
         B: Memory<Visibility = DeviceOnly>,
     {
-        same_size::<T>(to.len(), together(from))?;
+        same_len(to.len(), together(from))?;
         let mut at = 0;
         for part in from {
             let end = end::<T>(at, part.len(), to.len())?;

@@ -3,7 +3,7 @@ use ringmem_layouts::message::crc32c;
 use super::Peers;
 use crate::backend::same_backend;
 use crate::copy::Chunks;
-use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_size};
+use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_len};
 use crate::{DeviceBytes, Error, Result};
 
 const CHUNK: u64 = 4 << 20;
@@ -22,7 +22,7 @@ impl Peers {
         A: Memory<Visibility = DeviceOnly>,
         B: Memory<Visibility = DeviceOnly>,
     {
-        same_size::<T>(to.len(), from.len())?;
+        same_len(to.len(), from.len())?;
         same_backend(&*self.backend, &**from.memory().backend())?;
         same_backend(&*self.backend, &**to.memory().backend())?;
         let (from, to) = (from.as_view().cast::<u8>()?, to.as_view().cast::<u8>()?);

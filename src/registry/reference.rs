@@ -34,7 +34,12 @@ impl<M: Memory> Registry<M> {
         // SAFETY: the type was checked above.
         let lease = unsafe { Lease::new(stored) };
         if part.end > lease.len() as u64 {
-            return Err(Error::Range { offset: reference.offset, len: reference.length, size: lease.size_bytes() as u64 });
+            return Err(Error::Range {
+                offset: reference.offset,
+                len: reference.length,
+                size: lease.size_bytes() as u64,
+                element_bytes: 1,
+            });
         }
         if reference.is_handed_over() {
             // Fails if another call resolved it before.

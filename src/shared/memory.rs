@@ -93,7 +93,15 @@ impl Memory {
             .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {
                 // Without reserved blocks, a full disk raises SIGBUS.
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-                Err(errno) => Err(failed(errno)),
+                Err(errno) => {
+                    let answer = io::Error::from(errno);
+                    let wanted = planned.plan.size();
+                    Err(Error::of_file(
+                        "create",
+                        path,
+                        io::Error::new(answer.kind(), std::format!("{answer}: the ring takes {wanted} bytes")),
+                    ))
+                }
             })
             .and_then(|()| planned.lay_out::<T>(fd));
         if made.is_err() {

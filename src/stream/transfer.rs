@@ -7,23 +7,18 @@ use std::boxed::Box;
 use super::metrics::Work;
 use super::{Pending, Queue, Source, Stream, Target};
 use crate::backend::{Copy, Fill, Place, Prefetch, Ticket, Uses, same_backend};
-use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end};
-use crate::{DeviceBytes, Error, Rejected, Result};
+use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end, same_len};
+use crate::{DeviceBytes, Rejected, Result};
 
 impl Stream {
     /// Queues a copy of all of `from` to all of `to`.
     ///
     /// # Errors
     ///
-    /// The buffers, with [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or the backend's error.
+    /// The buffers, with [`Size`](crate::Error::Size), [`OtherBackend`](crate::Error::OtherBackend) or the backend's error.
     pub fn copy<A: Source, B: Target<Element = A::Element>>(&self, from: A, to: B) -> Queue<(A, B)> {
-        let lengths = [to.elements().len(), from.elements().len()];
-        if lengths[0] != lengths[1] {
-            let [expected, got] = lengths.map(|len| (len * size_of::<A::Element>()) as u64);
-            return Err(Rejected {
-                error: Error::Size { what: "length in bytes", asked: got, least: expected, most: expected },
-                value: (from, to),
-            });
+        if let Err(error) = same_len(to.elements().len(), from.elements().len()) {
+            return Err(Rejected { error, value: (from, to) });
         }
         self.copy_range(from, .., to, 0)
     }
@@ -32,7 +27,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As [`copy`](Self::copy), and [`Range`](Error::Range).
+    /// As [`copy`](Self::copy), and [`Range`](crate::Error::Range).
     pub fn copy_range<A: Source, B: Target<Element = A::Element>>(
         &self,
         from: A,
@@ -146,7 +141,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for other memory or no
+    /// The buffer, with [`OtherBackend`](crate::Error::OtherBackend), or [`Unsupported`](crate::Error::Unsupported) for other memory or no
     /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,

@@ -51,7 +51,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         }
     }
 
-    /// Returns the result of `end` bytes, unless some are missing or doubled.
+    /// Returns the folded value; `None` if a chunk of the first `end` bytes is missing or was added twice.
     pub fn finish(self, end: u64) -> Option<A> {
         (self.next == end && self.waiting.is_empty() && !self.came_again).then_some(self.folded)
     }

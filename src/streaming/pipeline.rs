@@ -107,7 +107,7 @@ impl<'r, 'j> Run<'r, 'j> {
             return Err(Error::Size { what: "range end in bytes", asked: end, least: begin, most: u64::MAX }.into());
         }
         if let Some(size) = self.job.source.length().filter(|length| *length < end) {
-            return Err(Error::Range { offset: begin, len: end - begin, size }.into());
+            return Err(Error::Range { offset: begin, len: end - begin, size, element_bytes: 1 }.into());
         }
         self.check_elements(end - begin)
     }

@@ -25,7 +25,7 @@ pub type Sender<T> = Waiting<spsc::OwnedProducer<T>>;
 /// ```
 pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 
-/// Allocates an SPSC ring of at least `capacity` slots, a power of two, whose ends wait.
+/// Allocates an SPSC ring of at least `capacity` slots (the next power of two, at least 1) whose ends wait.
 ///
 /// ```
 /// use ringmem::wait;

@@ -264,7 +264,7 @@ alone! {
         let (ranks, nccl) = (Ranks::new(2), Nccl::new());
         let one = |rank| ranks.on(rank, ranks.buffer(rank, &[1_u32; 4]));
         nccl.fail("none", 0);
-        assert_eq!(message(one(0).all_reduce(Reduce::Sum, 2..5).queue()), "invalid range: 12 bytes at offset 8 are not within 16 bytes");
+        assert_eq!(message(one(0).all_reduce(Reduce::Sum, 2..5).queue()), "invalid range: 3 elements of 4 bytes at offset 2 are not within 4 elements of 4 bytes");
         let refused = one(0).send(2, ..).queue().expect_err("no such rank");
         assert_eq!((refused.error.to_string().as_str(), refused.value.len()), ("invalid rank of the peer: got 2, expected 0 to 1", 4));
         assert_eq!(message(one(1).broadcast(7, ..).queue()), "invalid rank of the root: got 7, expected 0 to 1");

@@ -172,8 +172,8 @@ fn follows_the_model<M: Memory + Clone>(backend: &Arc<HostBackend>, memory: &M, 
                 matches!(
                     error,
                     Error::Range { .. }
-                        | Error::Size { what: "range end in bytes", .. }
-                        | Error::Size { what: "length in bytes", .. }
+                        | Error::Size { what: "range end", .. }
+                        | Error::Size { what: "length in elements", .. }
                         | Error::Overlap { .. }
                 ),
                 "{op:?}: {error}"

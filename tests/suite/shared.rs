@@ -713,6 +713,24 @@ fn create_at_does_not_overwrite_an_existing_file() {
 }
 
 #[test]
+fn create_at_without_space_names_the_bytes_and_removes_the_file() {
+    // A tmpfs of limited size compares before it reserves.
+    let Ok(system) = rustix::fs::statvfs("/dev/shm") else { return };
+    if system.f_blocks == 0 {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("ring");
+    let capacity = (system.f_blocks * system.f_frsize).next_power_of_two();
+    let error = Memory::create_at::<u64>(&path, capacity).expect_err("eight times the file system").to_string();
+    let bytes =
+        error.strip_suffix(" bytes").and_then(|error| error.rsplit_once(": the ring takes ")).map(|(_, bytes)| bytes.parse::<u64>());
+    assert!(matches!(bytes, Some(Ok(bytes)) if bytes > capacity * 8), "{error}");
+    assert!(error.contains("No space left on device"), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
 fn from_fd_rejects_an_o_path_descriptor() {
     use std::os::unix::fs::OpenOptionsExt;
     let descriptor = File::options().read(true).custom_flags(libc::O_PATH).open("/dev/null").unwrap();

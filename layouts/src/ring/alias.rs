@@ -87,7 +87,7 @@ macro_rules! rings {
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
 
-            /// Allocates a ring of at least `capacity` slots (the next power of two); its ends share ownership.
+            /// Allocates a ring of at least `capacity` slots (the next power of two, at least 1); its ends share ownership.
             ///
             /// ```
             /// # use ringmem_layouts as ringmem;

@@ -44,7 +44,9 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Counts `messages`, `refused` of them refused, that took `latency_ns` each from poll to answer.
+    /// Adds a batch of `messages`, each with a latency of `latency_ns` from poll to answer.
+    ///
+    /// `refused` of them got no answer and add to [`dropped`](TelemetryBuffer::dropped). No effect if `messages` is 0.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;

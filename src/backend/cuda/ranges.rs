@@ -117,7 +117,7 @@ mod tests {
         ranges.insert(START, range(100));
         for _ in 0..3 {
             assert!(matches!(found(&ranges, 60, 40), Ok(60)));
-            assert!(matches!(found(&ranges, 60, 41), Err(Error::Range { offset: 60, len: 41, size: 100 })));
+            assert!(matches!(found(&ranges, 60, 41), Err(Error::Range { offset: 60, len: 41, size: 100, .. })));
             assert!(matches!(found(&ranges, 100, 1), Err(Error::Foreign { .. })));
         }
         std::thread::scope(|scope| {

@@ -163,7 +163,7 @@ fn addresses_outside_live_memory_are_errors_at_the_call() {
     for (at, bytes) in [(freed, 1), (past, 1), (DeviceAddress::new(0), 8), (live, 101), (live.offset(99).expect("within"), 2)] {
         let is_outside = |error: &Error, call: &str| match error {
             Error::Foreign { call: c, address, layouts: None } => *c == call && *address == at.get(),
-            Error::Range { offset, len, size: 100 } => (*offset, *len) == (at.get() - live.get(), bytes),
+            Error::Range { offset, len, size: 100, .. } => (*offset, *len) == (at.get() - live.get(), bytes),
             _ => false,
         };
         let copies = [Copy { to: Place::Device(at), from: place, bytes }, Copy { to: place, from: Place::Device(at), bytes }];

@@ -91,7 +91,7 @@ fn an_invalid_peer_copy_returns_the_buffers_without_calls() {
     let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("watched"));
     let before = calls();
     let is_mismatch =
-        |error: &Error| matches!(error, Error::Size { what: "length in bytes", least: 7, asked: got, .. } if *got == BYTES as u64);
+        |error: &Error| matches!(error, Error::Size { what: "length in elements", least: 7, asked: got, .. } if *got == BYTES as u64);
     let error = peers.copy(&source, &mut short).expect_err("another length");
     assert!(is_mismatch(&error), "{error}");
     let error = peers.copy(&source, &mut theirs).expect_err("another backend's");

@@ -63,7 +63,7 @@ fn verify_reads_back_every_byte_of_both_buffers() {
         assert!(matches!(peers.verify(&source, &target), Err(Error::Corrupted { .. })), "{copy}");
     }
     backend.set_faults(&Faults::new());
-    assert!(matches!(peers.verify(&source, &gpu(&backend, 1, &[1; 7])), Err(Error::Size { what: "length in bytes", least: 7, .. })));
+    assert!(matches!(peers.verify(&source, &gpu(&backend, 1, &[1; 7])), Err(Error::Size { what: "length in elements", least: 7, .. })));
 }
 
 #[test]

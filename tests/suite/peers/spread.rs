@@ -43,11 +43,11 @@ fn parts_of_a_wrong_total_length_are_errors_without_calls() {
     for lengths in [vec![], vec![9], vec![4, 7]] {
         let mut parts: Vec<_> = lengths.iter().map(|&len| zeroes(&backend, 1, len)).collect();
         let before = calls();
-        let expected = lengths.iter().sum::<usize>() as u64 * 2;
+        let expected = lengths.iter().sum::<usize>() as u64;
         let error = peers.scatter(&whole, &mut parts).expect_err("another length");
-        assert!(matches!(error, Error::Size { what: "length in bytes", least: e, asked: 20, .. } if e == expected), "{error}");
+        assert!(matches!(error, Error::Size { what: "length in elements", least: e, asked: 10, .. } if e == expected), "{error}");
         let error = peers.gather(&parts, &mut whole).expect_err("another length");
-        assert!(matches!(error, Error::Size { what: "length in bytes", least: 20, asked: got, .. } if got == expected), "{error}");
+        assert!(matches!(error, Error::Size { what: "length in elements", least: 10, asked: got, .. } if got == expected), "{error}");
         assert_eq!(calls(), before);
     }
 }

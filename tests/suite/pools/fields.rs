@@ -163,7 +163,7 @@ fn a_buffer_has_all_operations_in_every_location() {
         part.update(|seen| seen[0] += 1).expect("live");
         assert_eq!(part.as_view().to_vec().expect("live"), [10, 0]);
         assert!(matches!(buffer.slice(5..11), Err(Error::Range { .. })) && matches!(buffer.slice_mut(5..11), Err(Error::Range { .. })));
-        assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::Size { what: "length in bytes", .. })));
+        assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::Size { what: "length in elements", .. })));
         for other in LOCATIONS {
             let mut target = pools.buffer_in::<u32>(other, 3).expect("room");
             target.as_view_mut().copy_from_view(buffer.slice(2..5).expect("within")).expect("as many");

@@ -26,13 +26,13 @@ fn a_reference_names_elements_and_copies_nothing() {
 fn references_are_checked_at_both_ends() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[0_u32; 10])).expect("room");
-    assert!(matches!(registry.reference(id, 5..11), Err(Error::Range { offset: 20, len: 24, size: 40 })));
+    assert!(matches!(registry.reference(id, 5..11), Err(Error::Range { offset: 5, len: 6, size: 10, element_bytes: 4 })));
     assert!(matches!(registry.reference(id, 11..), Err(Error::Range { .. })));
     let message = registry.reference(id, 2..10).expect("within");
     for (offset, length) in [(8, 36), (40, 4), (0, 44), (u64::MAX - 7, 4)] {
         let outcome = registry.resolve::<u32>(&BufferReference { offset, length, ..message });
         assert!(
-            matches!(outcome, Err(Error::Range { offset: at, len, size: 40 }) if (at, len) == (offset, length)),
+            matches!(outcome, Err(Error::Range { offset: at, len, size: 40, element_bytes: 1 }) if (at, len) == (offset, length)),
             "{offset} {length}: {outcome:?}"
         );
     }

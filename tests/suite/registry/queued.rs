@@ -33,7 +33,7 @@ fn a_rejected_copy_returns_its_leases() {
     let ids = [3, 4].map(|len| registry.register(buffer(&backend, &vec![1_u32; len])).expect("room"));
     let (from, to) = (registry.lease(ids[0]).expect("live").into_owned(), registry.lease_mut(ids[1]).expect("live").into_owned());
     let rejected = stream.copy(from, to).expect_err("another length");
-    assert!(matches!(rejected.error, Error::Size { what: "length in bytes", least: 16, asked: 12, .. }));
+    assert!(matches!(rejected.error, Error::Size { what: "length in elements", least: 4, asked: 3, .. }));
     let (from, to) = rejected.value;
     assert_eq!((from.len(), to.len(), registry.statistics().leases), (3, 4, 2));
 }

@@ -88,7 +88,7 @@ fn from_and_until_stream_a_part_of_the_source() {
     }
     assert!(sink == bytes);
     let stopped = streamer.run(Job::new(&mut &bytes[..]).from(900).until(1001), &mut Through).expect_err("one too many");
-    assert!(matches!(stopped.cause, Cause::Device(Error::Range { offset: 900, len: 101, size: 1000 })), "{stopped:?}");
+    assert!(matches!(stopped.cause, Cause::Device(Error::Range { offset: 900, len: 101, size: 1000, .. })), "{stopped:?}");
     let stopped = streamer.run(Job::new(&mut &bytes[..]).from(1001), &mut Through).expect_err("beyond the end");
     assert!(
         matches!(stopped.cause, Cause::Device(Error::Size { what: "range end in bytes", least: 1001, asked: 1000, .. })),

@@ -222,7 +222,7 @@ impl Boxed {
     }
 }
 
-/// Allocates a ring of at least `bytes` bytes (the next power of two); its ends share ownership.
+/// Allocates a ring of at least `bytes` bytes (the next power of two, at least 16); its ends share ownership.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -243,7 +243,7 @@ impl<T: RingMessage> Boxed<T> {
     }
 }
 
-/// Allocates a ring of at least `capacity` messages (the next power of two); its writer and its cloneable reader share ownership.
+/// Allocates a ring of at least `capacity` messages (the next power of two, at least 1); its writer and its cloneable reader share ownership.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
