@@ -216,7 +216,6 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     let path = quote!(::ringmem_kernels);
     let messages = list.iter().flat_map(|kernel| kernel.form.messages());
     let messages = Messages::of(messages);
-    let checks = messages.checks(&path);
     let built = || std::path::Path::new(&std::env::var_os("OUT_DIR")?).join("kernels.ptx").to_str().map(str::to_owned);
     let ptx = match ptx.map(|file| file.value()).or_else(|| built().filter(|file| std::path::Path::new(file).exists())) {
         Some(file) => quote!(include_bytes!(#file)),
@@ -233,12 +232,14 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             (quote!(ABI), Some(own))
         }
     };
-    let (mut items, mut entries) = (TokenStream::new(), TokenStream::new());
-    for kernel in &list {
-        let (item, entry) = kernel.expand(&path, &abi, &messages);
+    let (mut items, mut entries, mut hosts) = (TokenStream::new(), TokenStream::new(), Vec::new());
+    for (index, kernel) in list.iter().enumerate() {
+        let (item, value, host) = kernel.expand(&path, &abi, &messages);
         items.extend(item);
-        entries.extend(entry);
+        entries.extend(quote!(#value.entry(__RINGMEM.1[#index]),));
+        hosts.push(host);
     }
+    let table = messages.table(&path, &hosts);
     Ok(quote! {
         #own
 
@@ -253,7 +254,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
             static RINGMEM_ABI: u64 = #abi.hash;
         };
 
-        #checks
+        #table
         #items
 
         // Last, so that the last error of a second use in a module names it.
@@ -262,7 +263,7 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
     })
 }
 
-/// The distinct types of messages, each at its first place: errors of one type at one place are one error.
+/// The distinct types of messages, each at its first place.
 struct Messages<'a>(Vec<&'a Type>);
 
 impl<'a> Messages<'a> {
@@ -280,28 +281,37 @@ impl<'a> Messages<'a> {
         self.0.iter().find(|first| is_same(first, ty)).unwrap_or(&ty)
     }
 
-    /// The kind and the layout of a message. The error of another type is the same everywhere, so the compiler prints it once.
-    fn message(&self, ty: &'a Type, path: &TokenStream) -> TokenStream {
-        let ty = self.first(ty);
-        let path = crate::spanned(path, ty.span());
-        quote_spanned!(ty.span()=> #path::__layouts::__private::message::<#ty>())
-    }
-
-    fn checks(&self, path: &TokenStream) -> TokenStream {
-        let mut others = Vec::new();
-        let checks = self.0.iter().map(|ty| {
-            let (message, path) = (self.message(ty, path), crate::spanned(path, ty.span()));
-            let check = quote_spanned!(ty.span()=> #path::__layouts::__private::another_kind(#message, &[#(#others),*]););
-            others.push(message);
-            check
+    /// The kinds and layouts of the messages, and the host's functions, in one body: there, another type is one error.
+    fn table(&self, path: &TokenStream, hosts: &[TokenStream]) -> TokenStream {
+        let messages: Vec<_> = self
+            .0
+            .iter()
+            .map(|ty| {
+                let path = crate::spanned(path, ty.span());
+                quote_spanned!(ty.span()=> #path::__layouts::__private::message::<#ty>())
+            })
+            .collect();
+        let checks = self.0.iter().enumerate().map(|(index, ty)| {
+            let (path, others) = (crate::spanned(path, ty.span()), 0..index);
+            quote_spanned!(ty.span()=> #path::__layouts::__private::another_kind(__RINGMEM.0[#index], &[#(__RINGMEM.0[#others]),*]);)
         });
-        quote!(const _: () = { #(#checks)* };)
+        let (count, kernels) = (messages.len(), hosts.len());
+        let message = quote!(#path::__layouts::LayoutDescriptor);
+        quote! {
+            #[cfg(not(target_os = "cuda"))]
+            #[doc(hidden)]
+            const __RINGMEM: ([(u64, #message); #count], [unsafe fn(&dyn #path::__layouts::image::KernelHost, &[u64]); #kernels]) =
+                ([#(#messages),*], [#(#hosts),*]);
+            #[cfg(target_os = "cuda")]
+            const __RINGMEM: ([(u64, #message); #count],) = ([#(#messages),*],);
+            const _: () = { #(#checks)* };
+        }
     }
 
     /// The layouts of the ABI.
     fn set(&self, layouts: &[Type], path: &TokenStream) -> TokenStream {
-        let messages = self.0.iter().filter(|ty| !layouts.iter().any(|listed| is_same(listed, ty))).map(|ty| self.message(ty, path));
-        quote!(&[#(<#layouts as #path::__layouts::Layout>::DESCRIPTOR,)* #(#messages.1),*])
+        let more = (0..self.0.len()).filter(|&index| !layouts.iter().any(|listed| is_same(listed, self.0[index])));
+        quote!(&[#(<#layouts as #path::__layouts::Layout>::DESCRIPTOR,)* #(__RINGMEM.0[#more].1),*])
     }
 }
 
@@ -319,11 +329,11 @@ impl Form {
 }
 
 impl Kernel {
-    fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Messages<'_>) -> (TokenStream, TokenStream) {
+    fn expand(&self, path: &TokenStream, abi: &TokenStream, messages: &Messages<'_>) -> (TokenStream, TokenStream, TokenStream) {
         let Self { attributes, visibility, name, form } = self;
         let text = name.to_string();
         let constant = Ident::new(&text.to_uppercase(), name.span());
-        let (entry, host) = (format_ident!("__{name}_on_the_device"), format_ident!("__{name}_on_the_host"));
+        let entry = format_ident!("__{name}_on_the_device");
         // Hygienic: the user's expressions cannot meet them.
         let [machine, lanes, words, controls, epoch, idle_ns, batch] =
             ["machine", "lanes", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
@@ -358,8 +368,6 @@ impl Kernel {
             quote_spanned!(ty.span()=> #path::__layouts::__private::is_argument::<#ty>();)
         });
         let asserted: TokenStream = asserted.collect();
-        let checked = form.messages().into_iter().map(|ty| messages.message(ty, path));
-        let checked = quote!(const { #(let _ = #checked;)* };);
         let (mut names, mut types) = (Vec::new(), Vec::new());
         if !matches!(form, Form::Grid { .. }) {
             names = vec![controls, epoch, idle_ns, batch];
@@ -399,16 +407,6 @@ impl Kernel {
             #[cfg(not(target_os = "cuda"))]
             #visibility const #constant: #constant_type = #constant_value;
 
-            #[cfg(not(target_os = "cuda"))]
-            #[doc(hidden)]
-            unsafe fn #host(host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]) {
-                let Some((#(#names,)*)) = #value.arguments(#words) else { return };
-                #checked
-                let (#machine, #lanes) = (&#path::Simulated(host), &#path::Single(host));
-                // The promise of `Entry::run`'s caller.
-                unsafe { #call }
-            }
-
             #[cfg(target_os = "cuda")]
             #[unsafe(export_name = #text)]
             unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
@@ -417,7 +415,15 @@ impl Kernel {
                 unsafe { #call }
             }
         });
-        (items, quote!(#value.entry(#host),))
+        let host = quote! {
+            |host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]| {
+                let Some((#(#names,)*)) = #value.arguments(#words) else { return };
+                let (#machine, #lanes) = (&#path::Simulated(host), &#path::Single(host));
+                // The promise of `Entry::run`'s caller.
+                unsafe { #call }
+            }
+        };
+        (items, value, host)
     }
 }
 
