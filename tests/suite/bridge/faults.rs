@@ -96,7 +96,7 @@ fn a_fault_at_any_call_is_reported_for_its_direction() {
                 assert!(calls > 0 || !matches!(verb, Verb::Copy | Verb::Publish) || strategy == TransferStrategy::Unified);
                 let is_queued = strategy != TransferStrategy::Sync && matches!(verb, Verb::Copy | Verb::Publish);
                 for when_executed in [false, true].into_iter().take(1 + usize::from(is_queued)) {
-                    for nth in 1..=calls {
+                    for nth in 1..=calls.min(crate::MOST_FAULTS) {
                         let (backend, rig) = begin();
                         let fault = Fault::nth(nth);
                         backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
