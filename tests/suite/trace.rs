@@ -1,5 +1,6 @@
+use std::cell::RefCell;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Once;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
@@ -12,9 +13,22 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// The lines `LEVEL message field=value ..` of one thread; of spans `SPAN name field=value ..`.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
+thread_local! {
+    /// The lines `LEVEL message field=value ..` of this thread, if it collects them; of spans `SPAN name field=value ..`.
+    static LINES: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
+}
+
+/// The subscriber of all threads: tracing caches that nobody listens to an event if the first thread with it has no subscriber.
+struct Collector;
+
+fn collect(first: &str, fields: impl FnOnce(&mut Line)) {
+    LINES.with_borrow_mut(|lines| {
+        let Some(lines) = lines else { return };
+        let mut line = Line(first.to_owned());
+        fields(&mut line);
+        lines.push(line.0);
+    });
+}
 
 struct Line(String);
 
@@ -29,15 +43,13 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Lines {
+impl Subscriber for Collector {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target().starts_with("ringmem")
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut line = Line(format!("SPAN {}", span.metadata().name()));
-        span.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        collect(&format!("SPAN {}", span.metadata().name()), |line| span.record(line));
         Id::from_u64(1)
     }
 
@@ -46,9 +58,7 @@ impl Subscriber for Lines {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut line = Line(event.metadata().level().to_string());
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        collect(event.metadata().level().as_str(), |line| event.record(line));
     }
 
     fn enter(&self, _: &Id) {}
@@ -57,9 +67,15 @@ impl Subscriber for Lines {
 }
 
 fn lines(work: impl FnOnce()) -> Vec<String> {
-    let lines = Lines::default();
-    tracing::subscriber::with_default(lines.clone(), work);
-    std::mem::take(&mut *lines.0.lock().unwrap())
+    static SUBSCRIBED: Once = Once::new();
+    SUBSCRIBED.call_once(|| {
+        tracing::subscriber::set_global_default(Collector).unwrap();
+        // Of events that another thread registered meanwhile.
+        tracing::callsite::rebuild_interest_cache();
+    });
+    LINES.set(Some(Vec::new()));
+    work();
+    LINES.take().unwrap()
 }
 
 #[test]
