@@ -2,17 +2,23 @@
 
 #![no_main]
 
+#[path = "../../layouts/tests/suite/lossy.rs"]
+mod lossy;
 #[path = "../memory/mod.rs"]
 mod memory;
+#[path = "../../layouts/tests/suite/ring_memory.rs"]
+mod ring_memory;
 
 use std::mem::forget;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use memory::{Memory, Message, Number, Numbered, Start, store};
+use lossy::{Value, follows_the_model};
+use memory::{Message, Number, Start, store};
+use ring_memory::Memory;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::RingFlags;
-use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
+use ringmem_layouts::ring::lossy::{ReadError, Reader, Writer};
 use ringmem_layouts::{Host, RingLayout, RingMessage};
 
 #[derive(Arbitrary, Debug)]
@@ -50,139 +56,36 @@ fn open_reader<T: RingMessage>(memory: &Memory) -> Result<Reader<'_, T, Host>, A
     memory.attach(Reader::from_raw)
 }
 
-fn run<T: Numbered>(input: &Input) {
-    let layout = RingLayout::of_kind::<T>(RingFlags::LOSSY, 1 << (input.doublings % 4)).unwrap();
-    let start = input.start.index();
-    let memory = Memory::formatted::<T>(&layout, start, input.before);
+fn run<T: Value>(input: &Input) {
+    let (capacity, start) = (1 << (input.doublings % 4), input.start.index());
     if input.hostile {
-        hostile::<T>(&memory, &input.operations);
+        let layout = RingLayout::of_kind::<T>(RingFlags::LOSSY, capacity).unwrap();
+        hostile::<T>(&Memory::formatted_over::<T>(input.before, layout, start), &input.operations);
     } else {
-        honest::<T>(&memory, layout.capacity() as usize, start, &input.operations);
+        let operations: Vec<_> = input.operations.iter().copied().filter_map(honest).collect();
+        follows_the_model::<T>(capacity, start, input.before, &operations);
     }
 }
 
-struct Model<T> {
-    messages: Vec<T>,
-    published: usize,
-    claimed: usize,
-    capacity: usize,
-    made: u64,
+fn honest(op: Op) -> Option<lossy::Op> {
+    let (of, most) = (usize::from, |count: u8| u64::from(count % 32));
+    Some(match op {
+        Op::Push => lossy::Op::Push,
+        Op::PushSlice(count) => lossy::Op::PushSlice(most(count)),
+        Op::Batch { every, count, forget } => lossy::Op::Batch { every: every.into(), count: most(count), forget },
+        Op::AttachWriter => lossy::Op::AttachWriter,
+        Op::Pop { reader } => lossy::Op::Pop(of(reader)),
+        Op::Peek { reader } => lossy::Op::Peek(of(reader)),
+        Op::PopSlice { reader, count } => lossy::Op::PopSlice(of(reader), of(count % 16)),
+        Op::Latest { reader } => lossy::Op::Latest(of(reader)),
+        Op::Skip { reader, keep } => lossy::Op::Skip(of(reader), keep.into()),
+        Op::Clone { reader } => lossy::Op::CloneReader(of(reader)),
+        Op::AttachReader => lossy::Op::AttachReader,
+        Op::Store { .. } | Op::StoreTail(_) => return None,
+    })
 }
 
-impl<T: Numbered> Model<T> {
-    fn write(&mut self) -> T {
-        self.made += 1;
-        let value = T::numbered(self.made);
-        self.messages.push(value);
-        self.claimed = self.claimed.max(self.messages.len());
-        value
-    }
-    fn publish(&mut self) {
-        self.published = self.messages.len();
-    }
-    fn waiting(&self, next: usize) -> usize {
-        (self.published - next).min(self.capacity)
-    }
-    fn find(&self, next: &mut usize) -> Result<T, ReadError> {
-        if *next == self.published {
-            return Err(ReadError::Empty);
-        }
-        if self.claimed - *next > self.capacity {
-            let lost = (self.published - *next).saturating_sub(self.capacity).max(1);
-            *next += lost;
-            return Err(ReadError::Overrun { lost: lost as u64 });
-        }
-        Ok(self.messages[*next])
-    }
-}
-
-fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations: &[Op]) {
-    let mut model = Model { messages: Vec::new(), published: 0, claimed: 0, capacity, made: 0 };
-    let mut writer = open_writer::<T>(memory).unwrap();
-    let mut readers = vec![(open_reader::<T>(memory).unwrap(), 0)];
-    for op in operations {
-        let count = readers.len();
-        let at = |reader: u8| usize::from(reader) % count;
-        match *op {
-            Op::Push => {
-                writer.push(model.write());
-                model.publish();
-            }
-            Op::PushSlice(count) => {
-                let values: Vec<T> = (0..count % 32).map(|_| model.write()).collect();
-                writer.push_slice(&values);
-                model.publish();
-            }
-            Op::Batch { every, count, forget: forgets } => {
-                let mut batch = writer.batch(every.into());
-                model.publish();
-                for _ in 0..count % 32 {
-                    batch.push(model.write());
-                    if model.messages.len() - model.published == usize::from(every).clamp(1, capacity) {
-                        model.publish();
-                    }
-                }
-                if forgets {
-                    forget(batch);
-                } else {
-                    drop(batch);
-                    model.publish();
-                }
-            }
-            Op::AttachWriter => {
-                writer = open_writer(memory).unwrap();
-                model.messages.truncate(model.published);
-            }
-            Op::Pop { reader } => {
-                let (reader, next) = &mut readers[at(reader)];
-                let expected = model.find(next);
-                *next += usize::from(expected.is_ok());
-                assert_eq!(reader.pop(), expected);
-            }
-            Op::Peek { reader } => {
-                let (reader, next) = &mut readers[at(reader)];
-                assert_eq!(reader.peek(), model.find(next));
-            }
-            Op::PopSlice { reader, count } => {
-                let (reader, next) = &mut readers[at(reader)];
-                let mut values = vec![T::numbered(0); usize::from(count % 16)];
-                let found = reader.pop_slice(&mut values);
-                match if values.is_empty() { Err(ReadError::Empty) } else { model.find(next) } {
-                    Ok(_) => {
-                        let count = values.len().min(model.waiting(*next));
-                        assert_eq!(found, Ok(count));
-                        assert_eq!(values[..count], model.messages[*next..][..count]);
-                        *next += count;
-                    }
-                    Err(ReadError::Empty) => assert_eq!(found, Ok(0)),
-                    Err(refused) => assert_eq!(found, Err(refused)),
-                }
-            }
-            Op::Latest { reader } => {
-                let expected = model.published.checked_sub(1).ok_or(LatestError::Empty);
-                assert_eq!(readers[at(reader)].0.latest(), expected.map(|last| (last as u64 + 1, model.messages[last])));
-            }
-            Op::Skip { reader, keep } => {
-                let (reader, next) = &mut readers[at(reader)];
-                let passed = (model.published - *next) - model.waiting(*next).min(keep.into());
-                assert_eq!(reader.skip(keep.into()), passed as u64);
-                *next += passed;
-            }
-            Op::Clone { reader } if count < 8 => {
-                let clone = readers[at(reader)].clone();
-                readers.push(clone);
-            }
-            Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), model.published.saturating_sub(capacity))),
-            Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
-        }
-        assert_eq!(writer.written(), model.messages.len() as u64);
-        for (reader, next) in &readers {
-            assert_eq!((reader.len(), reader.head().wrapping_sub(start)), (model.waiting(*next) as u64, *next as u64));
-        }
-    }
-}
-
-fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
+fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
     let (first, operations) = operations.split_at(operations.len().min(3));
     for op in first {
         if let Op::Store { word, number } = op {
@@ -194,7 +97,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
     let mut numbers = 0;
     let mut fresh = || {
         numbers += 1;
-        T::numbered(numbers)
+        T::of(numbers)
     };
     for op in operations {
         let (head, lost) = (reader.head(), reader.lost());
@@ -270,6 +173,6 @@ fuzz_target!(|input: Input| {
         Message::Byte => run::<u8>(&input),
         Message::Word => run::<u64>(&input),
         Message::Odd => run::<[u8; 5]>(&input),
-        Message::Words => run::<[u64; 9]>(&input),
+        Message::Words => run::<[u64; 19]>(&input),
     }
 });

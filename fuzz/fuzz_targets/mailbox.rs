@@ -2,12 +2,19 @@
 
 #![no_main]
 
+#[path = "../../layouts/tests/suite/lossy.rs"]
+#[allow(dead_code, reason = "the values alone are used")]
+mod lossy;
 #[path = "../memory/mod.rs"]
 mod memory;
+#[path = "../../layouts/tests/suite/ring_memory.rs"]
+mod ring_memory;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use memory::{Memory, Message, Number, Numbered, Start, store};
+use lossy::Value;
+use memory::{Message, Number, Start, store};
+use ring_memory::Memory;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::mailbox::{LatestError, New, Reader, Writer};
@@ -43,12 +50,12 @@ fn open_reader<T: RingMessage>(memory: &Memory) -> Result<Reader<'_, T, Host>, A
     memory.attach(Reader::from_raw)
 }
 
-fn run<T: Numbered>(input: &Input) {
+fn run<T: Value>(input: &Input) {
     let layout = RingLayout::of_kind::<T>(RingFlags::MAILBOX, 1 << (input.doublings % 4)).unwrap();
-    let memory = Memory::formatted::<T>(&layout, input.start.index(), input.before);
+    let memory = Memory::formatted_over::<T>(input.before, layout, input.start.index());
     if input.hostile {
         hostile::<T>(&memory, &input.operations);
-    } else if layout.capacity() == 1 {
+    } else if memory.layout.capacity() == 1 {
         let refused = Some(AttachError::Capacity { got: 1 });
         assert_eq!((open_writer::<T>(&memory).err(), open_reader::<T>(&memory).err()), (refused, refused));
     } else {
@@ -56,9 +63,9 @@ fn run<T: Numbered>(input: &Input) {
     }
 }
 
-fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
+fn honest<T: Value>(memory: &Memory, operations: &[Op]) {
     let mut version = 0_u64;
-    let latest = |version: u64| if version == 0 { Err(LatestError::Empty) } else { Ok((version, T::numbered(version))) };
+    let latest = |version: u64| if version == 0 { Err(LatestError::Empty) } else { Ok((version, T::of(version))) };
     let mut writer = open_writer::<T>(memory).unwrap();
     let mut readers = vec![(open_reader::<T>(memory).unwrap(), 0)];
     for op in operations {
@@ -68,7 +75,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
             Op::Publish { times } => {
                 for _ in 0..times % 32 {
                     version += 1;
-                    writer.publish(T::numbered(version));
+                    writer.publish(T::of(version));
                 }
             }
             Op::AttachWriter => writer = open_writer(memory).unwrap(),
@@ -78,7 +85,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
                 let expected = if version == *seen {
                     Err(LatestError::Empty)
                 } else {
-                    Ok(New { version, value: T::numbered(version), skipped: version - *seen - 1 })
+                    Ok(New { version, value: T::of(version), skipped: version - *seen - 1 })
                 };
                 assert_eq!(reader.take_new(), expected);
                 *seen = version;
@@ -97,7 +104,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
     }
 }
 
-fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
+fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
     let (first, operations) = operations.split_at(operations.len().min(3));
     for op in first {
         if let Op::Store { word, number } = op {
@@ -107,7 +114,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
     let (Ok(mut writer), Ok(mut reader)) = (open_writer::<T>(memory), open_reader::<T>(memory)) else { return };
     for op in operations {
         match *op {
-            Op::Publish { times } => (0..times % 32).for_each(|number| writer.publish(T::numbered(number.into()))),
+            Op::Publish { times } => (0..times % 32).for_each(|number| writer.publish(T::of(number.into()))),
             Op::AttachWriter => match open_writer(memory) {
                 Ok(another) => writer = another,
                 Err(_) => return,
@@ -137,6 +144,6 @@ fuzz_target!(|input: Input| {
         Message::Byte => run::<u8>(&input),
         Message::Word => run::<u64>(&input),
         Message::Odd => run::<[u8; 5]>(&input),
-        Message::Words => run::<[u64; 9]>(&input),
+        Message::Words => run::<[u64; 19]>(&input),
     }
 });

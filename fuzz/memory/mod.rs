@@ -1,10 +1,8 @@
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fmt::Debug;
-use std::ptr::NonNull;
+//! Parts of inputs.
+#![allow(dead_code, reason = "each target uses a part")]
 
 use arbitrary::Arbitrary;
-use ringmem_layouts::attach::AttachError;
-use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage, Word};
+use ringmem_layouts::{HostWord, Word};
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 pub enum Message {
@@ -35,73 +33,6 @@ impl Start {
 pub enum Number {
     Near(i8),
     Any(u64),
-}
-
-pub trait Numbered: RingMessage + PartialEq + Debug {
-    fn numbered(number: u64) -> Self;
-}
-
-impl Numbered for u8 {
-    fn numbered(number: u64) -> Self {
-        number as u8
-    }
-}
-
-impl Numbered for u64 {
-    fn numbered(number: u64) -> Self {
-        number
-    }
-}
-
-impl Numbered for [u8; 5] {
-    fn numbered(number: u64) -> Self {
-        let byte = number as u8;
-        [byte, !byte, byte ^ 0x55, byte.wrapping_mul(3), byte.rotate_left(1)]
-    }
-}
-
-impl Numbered for [u64; 9] {
-    fn numbered(number: u64) -> Self {
-        std::array::from_fn(|place| number << 8 | place as u64)
-    }
-}
-
-pub struct Memory {
-    base: NonNull<u8>,
-    allocation: Layout,
-}
-
-impl Memory {
-    pub fn formatted<T: RingMessage>(layout: &RingLayout, start: u64, before: u8) -> Self {
-        let allocation = Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap();
-        // SAFETY: not empty: there is a header.
-        let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
-        // SAFETY: that many bytes live there.
-        unsafe { base.write_bytes(before, allocation.size()) };
-        let memory = Self { base, allocation };
-        // SAFETY: nothing is attached yet.
-        unsafe { memory.header().format::<T>(layout, start) };
-        memory
-    }
-    pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, atomic words.
-        unsafe { self.base.cast().as_ref() }
-    }
-    pub fn words(&self) -> &[HostWord] {
-        // SAFETY: header and slots are words.
-        unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.allocation.size() / 8).as_ref() }
-    }
-    pub fn attach<E>(&self, end: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
-        // SAFETY: that many initialised bytes live there; one thread, which writes words.
-        unsafe { end(self.base, self.allocation.size() as u64) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base.as_ptr(), self.allocation) }
-    }
 }
 
 pub fn store(word: &HostWord, number: Number) {

@@ -19,13 +19,11 @@ fn formatted(words: u64, start: u64) -> Memory {
 }
 
 fn producer(memory: &Memory) -> Result<Producer<'_, Host>, AttachError> {
-    // SAFETY: that many initialised bytes live there; one thread, whose peers write between operations.
-    unsafe { Producer::from_raw(memory.base, memory.len()) }
+    memory.attach(Producer::from_raw)
 }
 
 fn consumer(memory: &Memory) -> Result<Consumer<'_, Host>, AttachError> {
-    // SAFETY: as above.
-    unsafe { Consumer::from_raw(memory.base, memory.len()) }
+    memory.attach(Consumer::from_raw)
 }
 
 fn ends(memory: &Memory) -> (Producer<'_, Host>, Consumer<'_, Host>) {
@@ -33,9 +31,7 @@ fn ends(memory: &Memory) -> (Producer<'_, Host>, Consumer<'_, Host>) {
 }
 
 fn write(memory: &Memory, index: u64, value: u64) {
-    let place = (index % memory.layout.capacity()) as usize;
-    // SAFETY: within the slots; one thread, and no reference to them.
-    unsafe { memory.base.add(memory.layout.slots_offset() as usize).cast::<u64>().add(place).write(value) };
+    Word::store(&memory.slot(index)[0], value);
 }
 
 fn holds(memory: &Memory, bytes: &[u8]) -> bool {

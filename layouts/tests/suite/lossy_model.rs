@@ -1,8 +1,8 @@
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fmt::Debug;
 use std::mem::forget;
 use std::ptr::NonNull;
 
+use crate::lossy::{Op, Value, follows_the_model, reader, writer};
+use crate::ring_memory::Memory;
 use proptest::prelude::*;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Ring, Writer};
@@ -19,108 +19,8 @@ assert_impl_all!(Writer<'static, u64, Host>: Send);
 assert_not_impl_any!(Writer<'static, u64, Host>: Clone, Sync);
 assert_not_impl_any!(mailbox::Writer<'static, u64, Host>: Clone, Sync);
 
-struct Memory {
-    base: NonNull<u8>,
-    layout: RingLayout,
-}
-
-impl Memory {
-    fn new<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64, before: u8) -> Self {
-        let layout = RingLayout::of_kind::<T>(kind, capacity).unwrap();
-        // SAFETY: not empty: there is a header.
-        let base = NonNull::new(unsafe { alloc_zeroed(Self::allocation(&layout)) }).expect("some memory");
-        // SAFETY: that many bytes live there.
-        unsafe { base.write_bytes(before, layout.size() as usize) };
-        let memory = Self { base, layout };
-        // SAFETY: nothing is attached yet.
-        unsafe { memory.header().format::<T>(&layout, start) };
-        memory
-    }
-    fn lossy<T: RingMessage>(capacity: u64, start: u64) -> Self {
-        Self::new::<T>(RingFlags::LOSSY, capacity, start, 0)
-    }
-    fn allocation(layout: &RingLayout) -> Layout {
-        Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap()
-    }
-    fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, atomic words.
-        unsafe { self.base.cast().as_ref() }
-    }
-    fn words(&self) -> &[HostWord] {
-        // SAFETY: all words by its layout.
-        unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.layout.size() as usize / 8).as_ref() }
-    }
-    fn slot(&self, index: u64) -> &[HostWord] {
-        let size = self.layout.slot_size() as usize / 8;
-        let first = (index & (self.layout.capacity() - 1)) as usize * size + self.layout.slots_offset() as usize / 8;
-        &self.words()[first..][..size]
-    }
-    fn writer<T: RingMessage>(&self) -> Writer<'_, T, Host> {
-        self.attach(Writer::<T, Host>::from_raw).unwrap()
-    }
-    fn reader<T: RingMessage>(&self) -> Reader<'_, T, Host> {
-        self.attach(Reader::<T, Host>::from_raw).unwrap()
-    }
-    fn attach<E>(&self, from_raw: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
-        // SAFETY: that many initialised bytes live there; one thread, which writes words.
-        unsafe { from_raw(self.base, self.layout.size()) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base.as_ptr(), Self::allocation(&self.layout)) }
-    }
-}
-
-trait Value: RingMessage + PartialEq + Debug {
-    fn of(number: u64) -> Self;
-}
-
-impl Value for u8 {
-    fn of(number: u64) -> Self {
-        number as u8
-    }
-}
-
-impl Value for u64 {
-    fn of(number: u64) -> Self {
-        !number
-    }
-}
-
-impl Value for [u8; 5] {
-    fn of(number: u64) -> Self {
-        [number as u8, 1, 2, 3, !number as u8]
-    }
-}
-
-impl Value for [u64; 3] {
-    fn of(number: u64) -> Self {
-        [number, !number, number.rotate_left(32)]
-    }
-}
-
-impl Value for [u64; 19] {
-    fn of(number: u64) -> Self {
-        std::array::from_fn(|place| number << 8 | place as u64)
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Op {
-    Push,
-    PushSlice(u64),
-    Batch { every: u64, count: u64, forget: bool },
-    AttachWriter,
-    Pop(usize),
-    PopSlice(usize, usize),
-    Peek(usize),
-    Latest(usize),
-    Skip(usize, u64),
-    CloneReader(usize),
-    AttachReader,
+fn lossy<T: RingMessage>(capacity: u64, start: u64) -> Memory {
+    Memory::formatted::<T>(RingFlags::LOSSY, capacity, start)
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -142,142 +42,6 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn start() -> impl Strategy<Value = u64> {
     prop_oneof![0..3_u64, (0..40_u64).prop_map(|back| u64::MAX - back), any::<u64>()]
-}
-
-struct Model<T> {
-    messages: Vec<T>,
-    published: usize,
-    claimed: usize,
-    capacity: usize,
-    made: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Place {
-    next: usize,
-    lost: u64,
-}
-
-impl<T: Value> Model<T> {
-    fn write(&mut self) -> T {
-        self.made += 1;
-        let value = T::of(self.made);
-        self.messages.push(value);
-        self.claimed = self.claimed.max(self.messages.len());
-        value
-    }
-    fn publish(&mut self) {
-        self.published = self.messages.len();
-    }
-    fn next(&self, place: &mut Place) -> Result<T, ReadError> {
-        if place.next == self.published {
-            return Err(ReadError::Empty);
-        }
-        if self.claimed - place.next > self.capacity {
-            let lost = (self.published - place.next).saturating_sub(self.capacity).max(1);
-            place.next += lost;
-            place.lost += lost as u64;
-            return Err(ReadError::Overrun { lost: lost as u64 });
-        }
-        Ok(self.messages[place.next])
-    }
-    fn waiting(&self, place: Place) -> usize {
-        (self.published - place.next).min(self.capacity)
-    }
-}
-
-fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &[Op]) {
-    let memory = Memory::new::<T>(RingFlags::LOSSY, capacity, start, before);
-    let mut model = Model::<T> { messages: Vec::new(), published: 0, claimed: 0, capacity: capacity as usize, made: 0 };
-    let mut writer = memory.writer::<T>();
-    let mut readers = vec![(memory.reader::<T>(), Place { next: 0, lost: 0 })];
-    for op in ops {
-        let at = |reader: usize| reader % readers.len();
-        match *op {
-            Op::Push => {
-                writer.push(model.write());
-                model.publish();
-            }
-            Op::PushSlice(count) => {
-                let values: Vec<T> = (0..count).map(|_| model.write()).collect();
-                writer.push_slice(&values);
-                model.publish();
-            }
-            Op::Batch { every, count, forget: forgets } => {
-                let mut batch = writer.batch(every);
-                model.publish();
-                for _ in 0..count {
-                    batch.push(model.write());
-                    if model.messages.len() - model.published == every.clamp(1, capacity) as usize {
-                        model.publish();
-                    }
-                }
-                if forgets {
-                    forget(batch);
-                } else {
-                    drop(batch);
-                    model.publish();
-                }
-            }
-            Op::AttachWriter => {
-                writer = memory.writer();
-                model.messages.truncate(model.published);
-            }
-            Op::Pop(reader) => {
-                let reader = at(reader);
-                let (reader, place) = &mut readers[reader];
-                let expected = model.next(place);
-                place.next += usize::from(expected.is_ok());
-                assert_eq!(reader.pop(), expected);
-            }
-            Op::Peek(reader) => {
-                let reader = at(reader);
-                let (reader, place) = &mut readers[reader];
-                assert_eq!(reader.peek(), model.next(place));
-            }
-            Op::PopSlice(reader, count) => {
-                let reader = at(reader);
-                let (reader, place) = &mut readers[reader];
-                let mut values = vec![T::of(0); count];
-                let found = reader.pop_slice(&mut values);
-                match if count == 0 { Err(ReadError::Empty) } else { model.next(place) } {
-                    Ok(_) => {
-                        let count = count.min(model.waiting(*place));
-                        assert_eq!(found, Ok(count));
-                        assert_eq!(values[..count], model.messages[place.next..][..count]);
-                        place.next += count;
-                    }
-                    Err(ReadError::Empty) => assert_eq!(found, Ok(0)),
-                    Err(refused) => assert_eq!(found, Err(refused)),
-                }
-            }
-            Op::Latest(reader) => {
-                let expected = model.published.checked_sub(1).ok_or(LatestError::Empty);
-                assert_eq!(readers[at(reader)].0.latest(), expected.map(|last| (last as u64 + 1, model.messages[last])));
-            }
-            Op::Skip(reader, keep) => {
-                let reader = at(reader);
-                let (reader, place) = &mut readers[reader];
-                let passed = (model.published - place.next) - model.waiting(*place).min(usize::try_from(keep).unwrap());
-                assert_eq!(reader.skip(keep), passed as u64);
-                place.next += passed;
-            }
-            Op::CloneReader(reader) => {
-                let clone = readers[at(reader)].clone();
-                readers.push(clone);
-            }
-            Op::AttachReader => {
-                readers.push((memory.reader(), Place { next: model.published.saturating_sub(model.capacity), lost: 0 }));
-            }
-        }
-        assert_eq!(writer.written(), model.messages.len() as u64);
-        for (reader, place) in &readers {
-            assert_eq!((reader.len(), reader.lost()), (model.waiting(*place) as u64, place.lost));
-            assert_eq!(reader.head().wrapping_sub(start), place.next as u64);
-        }
-    }
-    assert!(memory.header().consumer.owner.load(std::sync::atomic::Ordering::Relaxed) == 0, "the consumer's line is nobody's");
-    assert_eq!(Word::load(&memory.header().consumer.head), start, "the consumer's line is nobody's");
 }
 
 proptest! {
@@ -310,7 +74,7 @@ proptest! {
 
     #[test]
     fn a_mailbox_returns_each_new_version_once(start in start(), publishes in prop::collection::vec((0..4_u64, 0..3_u8), 1..40)) {
-        let memory = Memory::new::<[u64; 3]>(RingFlags::MAILBOX, 2, start, 0xa5);
+        let memory = Memory::formatted_over::<[u64; 3]>(0xa5, RingLayout::of_kind::<[u64; 3]>(RingFlags::MAILBOX, 2).unwrap(), start);
         let mut writer = memory.attach(mailbox::Writer::<[u64; 3], Host>::from_raw).unwrap();
         let mut reader = memory.attach(mailbox::Reader::<[u64; 3], Host>::from_raw).unwrap();
         let (mut version, mut seen) = (0_u64, 0);
@@ -343,9 +107,9 @@ proptest! {
         start in start(),
         lies in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![-9..9_i64, any::<i64>()], 0..6_u8), 1..60),
     ) {
-        let memory = Memory::lossy::<[u8; 5]>(1 << shift, start);
+        let memory = lossy::<[u8; 5]>(1 << shift, start);
         let capacity = memory.layout.capacity();
-        let mut reader = memory.reader::<[u8; 5]>();
+        let mut reader = reader::<[u8; 5]>(&memory);
         for (place, lie, how) in lies {
             let slots = &memory.words()[memory.layout.slots_offset() as usize / 8..];
             let word = if lie & 1 == 0 { &memory.header().producer.tail } else { &slots[place.index(slots.len())] };
@@ -394,8 +158,8 @@ proptest! {
 fn overrun_has_the_exact_lost_message_count() {
     for capacity in [1_u64, 2, 4, 8] {
         for behind in (0..=5 * capacity).chain((3..13).map(|laps| capacity << laps)) {
-            let memory = Memory::lossy::<[u64; 3]>(capacity, u64::MAX - behind / 2);
-            let (mut writer, mut reader) = (memory.writer(), memory.reader());
+            let memory = lossy::<[u64; 3]>(capacity, u64::MAX - behind / 2);
+            let (mut writer, mut reader) = (writer(&memory), reader(&memory));
             for number in 0..behind {
                 writer.push(<[u64; 3]>::of(number));
             }
@@ -413,8 +177,8 @@ fn overrun_has_the_exact_lost_message_count() {
 
 #[test]
 fn overwriting_known_messages_returns_overrun() {
-    let memory = Memory::lossy::<u64>(4, u64::MAX - 5);
-    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    let memory = lossy::<u64>(4, u64::MAX - 5);
+    let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
     writer.push_slice(&[1, 2, 3, 4]);
     assert_eq!(reader.pop(), Ok(1));
     writer.push_slice(&[5, 6, 7, 8]);
@@ -430,8 +194,8 @@ fn overwriting_known_messages_returns_overrun() {
 fn every_bit_of_the_lap_is_compared() {
     for capacity in [1, 4] {
         for bit in capacity..64 {
-            let memory = Memory::lossy::<u64>(capacity, 0);
-            let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+            let memory = lossy::<u64>(capacity, 0);
+            let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
             writer.push(7);
             assert_eq!(reader.peek(), Ok(7));
             Word::store(&memory.slot(0)[0], (1 << bit) + 1);
@@ -442,8 +206,8 @@ fn every_bit_of_the_lap_is_compared() {
 
 #[test]
 fn an_interrupted_push_loses_only_the_overwritten_message() {
-    let memory = Memory::lossy::<[u64; 3]>(4, 6);
-    let (mut writer, mut reader) = (memory.writer(), memory.reader());
+    let memory = lossy::<[u64; 3]>(4, 6);
+    let (mut writer, mut reader) = (writer(&memory), reader(&memory));
     (1..=4).for_each(|number| writer.push(<[u64; 3]>::of(number)));
     drop(writer);
     Word::store(&memory.slot(10)[0], 11);
@@ -455,15 +219,15 @@ fn an_interrupted_push_loses_only_the_overwritten_message() {
     }
     assert_eq!(reader.pop(), Err(ReadError::Empty));
     assert_eq!(reader.latest(), Ok((4, <[u64; 3]>::of(4))));
-    memory.writer().push(<[u64; 3]>::of(9));
+    crate::lossy::writer(&memory).push(<[u64; 3]>::of(9));
     assert_eq!((reader.pop(), reader.pop()), (Ok(<[u64; 3]>::of(9)), Err(ReadError::Empty)));
     assert_eq!((other.pop(), other.pop()), (Err(ReadError::Overrun { lost: 1 }), Ok(<[u64; 3]>::of(2))));
 }
 
 #[test]
 fn latest_of_an_interrupted_single_slot_is_busy() {
-    let memory = Memory::lossy::<u64>(1, 0);
-    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    let memory = lossy::<u64>(1, 0);
+    let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
     writer.push(1);
     assert_eq!((reader.peek(), reader.latest()), (Ok(1), Ok((1, 1))));
     Word::store(&memory.slot(1)[0], 2);
@@ -473,7 +237,7 @@ fn latest_of_an_interrupted_single_slot_is_busy() {
 
 #[test]
 fn a_mailbox_survives_an_interrupted_writer() {
-    let memory = Memory::new::<u64>(RingFlags::MAILBOX, 2, u64::MAX, 0);
+    let memory = Memory::formatted::<u64>(RingFlags::MAILBOX, 2, u64::MAX);
     let mut writer = memory.attach(mailbox::Writer::<u64, Host>::from_raw).unwrap();
     let mut reader = memory.attach(mailbox::Reader::<u64, Host>::from_raw).unwrap();
     for value in 1..=3 {
@@ -487,8 +251,8 @@ fn a_mailbox_survives_an_interrupted_writer() {
 
 #[test]
 fn a_decreased_tail_is_corrupt_until_skip() {
-    let memory = Memory::lossy::<u64>(4, 0);
-    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    let memory = lossy::<u64>(4, 0);
+    let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
     writer.push_slice(&[1, 2, 3]);
     assert_eq!(reader.pop(), Ok(1));
     assert_eq!(reader.skip(0), 2);
@@ -503,8 +267,8 @@ fn a_decreased_tail_is_corrupt_until_skip() {
 
 #[test]
 fn push_slice_beyond_capacity_keeps_the_newest() {
-    let memory = Memory::lossy::<u64>(4, u64::MAX - 2);
-    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    let memory = lossy::<u64>(4, u64::MAX - 2);
+    let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
     writer.push_slice(&(0..1000).collect::<Vec<u64>>());
     assert_eq!(writer.written(), 1000);
     assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 996 }));
@@ -516,8 +280,8 @@ fn push_slice_beyond_capacity_keeps_the_newest() {
 
 #[test]
 fn a_batch_publishes_at_capacity_and_survives_forget() {
-    let memory = Memory::lossy::<u64>(2, 0);
-    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    let memory = lossy::<u64>(2, 0);
+    let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
     let mut batch = writer.batch(u64::MAX);
     batch.push(1);
     assert_eq!(reader.pop(), Err(ReadError::Empty));
@@ -541,8 +305,8 @@ fn a_batch_publishes_at_capacity_and_survives_forget() {
 
 #[test]
 fn the_last_word_is_zero_padded() {
-    let memory = Memory::new::<[u8; 5]>(RingFlags::LOSSY, 1, 0, 0xa5);
-    memory.writer().push([0xff_u8; 5]);
+    let memory = Memory::formatted_over::<[u8; 5]>(0xa5, RingLayout::of_kind::<[u8; 5]>(RingFlags::LOSSY, 1).unwrap(), 0);
+    writer(&memory).push([0xff_u8; 5]);
     assert_eq!(Word::load(&memory.slot(0)[1]).to_ne_bytes(), [0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
 }
 
@@ -566,7 +330,7 @@ fn a_moved_ring_keeps_its_messages() {
 }
 
 fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -> Option<AttachError> {
-    let memory = Memory::lossy::<u64>(4, 0);
+    let memory = lossy::<u64>(4, 0);
     Word::store(word(memory.header()), value);
     let writer = memory.attach(Writer::<u64, Host>::from_raw).err();
     assert_eq!(memory.attach(Reader::<u64, Host>::from_raw).err(), writer);
@@ -596,7 +360,7 @@ fn attach_errors_identify_the_wrong_field() {
         assert_eq!(objection_to(|header| &header.constants.slot_size, got), Some(AttachError::SlotSize { expected: 16, got }));
     }
     assert_eq!(objection_to(|header| &header.constants.slots_offset, 392), Some(AttachError::Offset { got: 392 }));
-    let memory = Memory::lossy::<u64>(4, 0);
+    let memory = lossy::<u64>(4, 0);
     // SAFETY: within the memory.
     let inside = unsafe { memory.base.add(8) };
     // SAFETY: that many bytes live there.
@@ -608,9 +372,9 @@ fn attach_errors_identify_the_wrong_field() {
 
 #[test]
 fn attaching_to_another_ring_kind_is_an_error() {
-    let lossy = Memory::lossy::<u64>(4, 0);
-    let letters = Memory::new::<u64>(RingFlags::MAILBOX, 4, 0, 0);
-    let queue = Memory::new::<u64>(RingFlags::SPSC, 4, 0, 0);
+    let lossy = lossy::<u64>(4, 0);
+    let letters = Memory::formatted::<u64>(RingFlags::MAILBOX, 4, 0);
+    let queue = Memory::formatted::<u64>(RingFlags::SPSC, 4, 0);
     let kind = |expected: RingFlags, got: RingFlags| Some(AttachError::Kind { expected: expected.bits(), got: got.bits() });
     assert_eq!(queue.attach(Writer::<u64, Host>::from_raw).err(), kind(RingFlags::LOSSY, RingFlags::SPSC));
     assert_eq!(lossy.attach(spsc::Consumer::<u64, Host>::from_raw).err(), kind(RingFlags::SPSC, RingFlags::LOSSY));
@@ -621,7 +385,7 @@ fn attaching_to_another_ring_kind_is_an_error() {
 
 #[test]
 fn a_mailbox_of_one_slot_is_an_error() {
-    let memory = Memory::new::<u64>(RingFlags::MAILBOX, 1, 0, 0);
+    let memory = Memory::formatted::<u64>(RingFlags::MAILBOX, 1, 0);
     let expected = Some(AttachError::Capacity { got: 1 });
     assert_eq!(memory.attach(mailbox::Writer::<u64, Host>::from_raw).err(), expected);
     assert_eq!(memory.attach(mailbox::Reader::<u64, Host>::from_raw).err(), expected);

@@ -1,6 +1,8 @@
 //! The crate's tests in one program, which links once.
 
+mod frames;
 mod loom_machine;
+mod lossy;
 mod patience;
 mod queue;
 mod ring_memory;

@@ -1,8 +1,10 @@
-//! Memory of exactly one ring, accessed through pointers.
+//! Memory of exactly one ring, also for the fuzz targets: a sanitizer detects an access outside.
+#![allow(dead_code, reason = "each program uses a part")]
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
+use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage};
 
@@ -12,7 +14,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    #[allow(dead_code, reason = "for those who format it themselves")]
     pub fn used(kind: RingFlags, capacity: u64, byte: u8) -> Self {
         Self::full_of(byte, RingLayout::of_kind::<u64>(kind, capacity).unwrap())
     }
@@ -24,7 +25,10 @@ impl Memory {
         Self { base, layout }
     }
     pub fn formatted<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64) -> Self {
-        let memory = Self::full_of(0, RingLayout::of_kind::<T>(kind, capacity).unwrap());
+        Self::formatted_over::<T>(0, RingLayout::of_kind::<T>(kind, capacity).unwrap(), start)
+    }
+    pub fn formatted_over<T: RingMessage>(byte: u8, layout: RingLayout, start: u64) -> Self {
+        let memory = Self::full_of(byte, layout);
         // SAFETY: nothing is attached yet.
         unsafe { memory.header().format::<T>(&memory.layout, start) };
         memory
@@ -38,6 +42,20 @@ impl Memory {
     pub fn header(&self) -> &RingHeader<HostWord> {
         // SAFETY: aligned and long enough by its layout, initialised, atomic words.
         unsafe { self.base.cast().as_ref() }
+    }
+    pub fn words(&self) -> &[HostWord] {
+        // SAFETY: that many initialised words live there, accessed atomically while ends exist.
+        unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.len().div_ceil(8) as usize).as_ref() }
+    }
+    /// The words of a slot.
+    pub fn slot(&self, index: u64) -> &[HostWord] {
+        let size = self.layout.slot_size() as usize / 8;
+        let first = (index & (self.layout.capacity() - 1)) as usize * size + self.layout.slots_offset() as usize / 8;
+        &self.words()[first..][..size]
+    }
+    pub fn attach<E>(&self, from_raw: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
+        // SAFETY: that many initialised bytes live there; tests write words only between the operations of an end.
+        unsafe { from_raw(self.base, self.len()) }
     }
 }
 

@@ -23,16 +23,13 @@ impl Memory {
         self.0.header()
     }
     fn words(&self) -> &[HostWord] {
-        // SAFETY: that many zeroed words live there; one thread, and no reference to the payload.
-        unsafe { std::slice::from_raw_parts(self.0.base.cast().as_ptr(), self.0.len().div_ceil(8) as usize) }
+        self.0.words()
     }
     fn producer<T: RingMessage>(&self) -> Result<untrusted::Producer<'_, T>, AttachError> {
-        // SAFETY: that many initialised bytes live there, accessed only atomically.
-        unsafe { untrusted::Producer::attach(self.0.base, self.0.len()) }
+        self.0.attach(untrusted::Producer::attach)
     }
     fn consumer<T: RingMessage>(&self) -> Result<untrusted::Consumer<'_, T>, AttachError> {
-        // SAFETY: as above.
-        unsafe { untrusted::Consumer::attach(self.0.base, self.0.len()) }
+        self.0.attach(untrusted::Consumer::attach)
     }
     fn index(&self, producer: bool) -> &HostWord {
         let header = self.header();
