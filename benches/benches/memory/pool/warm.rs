@@ -24,6 +24,20 @@ fn warm<K: Blocks, const BYTES: usize>(times: u64) -> f64 {
     each(times, || pairs(&blocks, BYTES, times))
 }
 
+/// Buffers that are not moved: a move of words stored one by one costs as much as the rest.
+fn in_place<const BYTES: usize>(times: u64) -> f64 {
+    let OurBuffers(pool) = OurBuffers::new(BYTES, 1);
+    each(times, || {
+        for mark in 0..times {
+            let mut buffer = Buffer::<u64, _>::new(pool.clone(), black_box(BYTES / 8)).expect("room");
+            // SAFETY: the first of at least 32 words.
+            unsafe { buffer.as_mut_slice().expect("idle").as_mut_ptr().write_volatile(mark) };
+            // SAFETY: as above.
+            assert_eq!(unsafe { buffer.as_mut_slice().expect("idle").as_ptr().read_volatile() }, mark, "another's block");
+        }
+    })
+}
+
 fn two<K: Blocks>(times: u64) -> f64 {
     let blocks = &K::new(BYTES, 4);
     let half = || job(move || pairs(blocks, BYTES, times.div_ceil(2)));
@@ -103,15 +117,16 @@ macro_rules! subjects {
 
 pub fn workloads() -> Vec<Workload> {
     const RINGKERNEL: &str = "ringkernel-core";
+    const IN_PLACE: &str = "ringmem Buffer, in place";
     let warm_ns = |name, subjects| Workload { unit: "ns/block", aim_ns: Some(10.0), ..Workload::one(name, 1.15, subjects) };
     let both = subjects!(two;
         (RINGKERNEL, two::<Ringkernel>), ("ringmem Buffer, a handle each", two_handles), ("twin: one thread", warm::<Ours, BYTES>));
     vec![
-        warm_ns("pool-warm-256", subjects!(warm, 256; (RINGKERNEL, warm::<Ringkernel, 256>))),
-        warm_ns("pool-warm-4K", subjects!(warm, 4096; (RINGKERNEL, warm::<Ringkernel, 4096>))),
-        warm_ns("pool-warm-64K", subjects!(warm, 65_536; (RINGKERNEL, warm::<Ringkernel, 65_536>))),
-        warm_ns("pool-warm-1M", subjects!(warm, 1_048_576;)),
-        warm_ns("pool-warm-100MB", subjects!(warm, 100_000_000;)),
+        warm_ns("pool-warm-256", subjects!(warm, 256; (IN_PLACE, in_place::<256>), (RINGKERNEL, warm::<Ringkernel, 256>))),
+        warm_ns("pool-warm-4K", subjects!(warm, 4096; (IN_PLACE, in_place::<4096>), (RINGKERNEL, warm::<Ringkernel, 4096>))),
+        warm_ns("pool-warm-64K", subjects!(warm, 65_536; (IN_PLACE, in_place::<65_536>), (RINGKERNEL, warm::<Ringkernel, 65_536>))),
+        warm_ns("pool-warm-1M", subjects!(warm, 1_048_576; (IN_PLACE, in_place::<1_048_576>))),
+        warm_ns("pool-warm-100MB", subjects!(warm, 100_000_000; (IN_PLACE, in_place::<100_000_000>))),
         Workload { unit: "ns/block", ..Workload::one("pool-2t", 1.15, both) },
         Workload {
             unit: "ns/block",
