@@ -1,115 +1,21 @@
+use std::ops::Range;
+
 use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::{Launch, Simulated, persistent_flagged};
 use ringmem_layouts::Host;
 use ringmem_layouts::control::{Command, Fault, State};
-use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::flagged::{Consumer, Producer};
+use ringmem_layouts::ring::{PopError, RingFlags};
 
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
 use crate::rig::{OwnRings, Rig, Shape, until};
+use crate::slots::suite;
 use crate::warp::{Lane, with_a_warp};
 
-pub struct Rings<'a> {
-    pub sender: Producer<'a, Echo, Host>,
-    pub receiver: Consumer<'a, Echo, Host>,
+fn send(sender: &mut Producer<'_, Echo, Host>, ids: Range<u64>) -> u64 {
+    let values: Vec<Echo> = ids.map(message).collect();
+    sender.push_slice(&values).expect("an index that can be") as u64
 }
 
-const fn own(shape: Shape) -> OwnRings {
-    OwnRings { kind: RingFlags::FLAGGED, shape }
-}
-
-pub fn memory(shape: Shape) -> Bytes {
-    own(shape).memory()
-}
-
-impl<'a> Rings<'a> {
-    pub fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
-        let [(input, input_len), (output, output_len)] = own(shape).format(memory, rig);
-        // SAFETY: as long as its layout; the kernel is the peer.
-        let sender = unsafe { Producer::from_raw(input, input_len) }.expect("just formatted");
-        // SAFETY: as above.
-        let receiver = unsafe { Consumer::from_raw(output, output_len) }.expect("just formatted");
-        Self { sender, receiver }
-    }
-
-    fn converse(&mut self, count: u64, slice: usize) {
-        let (mut sent, mut answered) = (0, 0);
-        while answered < count {
-            // The host may see an answer before the release of the message's slot.
-            until("there is an answer", || {
-                let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
-                sent += self.sender.push_slice(&values).expect("an index that can be") as u64;
-                self.receiver.pop().is_ok_and(|answer| answer == message(answered))
-            });
-            answered += 1;
-        }
-    }
-}
-
-#[test]
-fn each_batch_size_answers_messages_in_order() {
-    for batch in [1, 8, 128] {
-        for (capacity, start) in [(1, 0), (2, u64::MAX), (64, 0), (256, u64::MAX - 100)] {
-            let shape = Shape { batch, input: capacity, output: capacity, start };
-            let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
-            let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
-            let mut rings = Rings::new(&of_rings, shape, &rig);
-            let device = Device::new([of_rig.range(), of_rings.range()]);
-            rig.run_image("echo_flagged", &[], &device, |rig| {
-                rig.command(Command::ACTIVATE);
-                rings.converse(300, 5);
-                rig.command(Command::DRAIN);
-            });
-            assert_eq!(rig.end(), (State::Terminated, 0, None));
-            assert_eq!((rig.snapshot().processed, rings.receiver.len()), (300, 0));
-        }
-    }
-}
-
-#[test]
-fn a_warp_answers_flagged_messages_in_order() {
-    for (batch, capacity, slice) in [(32, 64, 40), (128, 256, 100), (40, 16, 3)] {
-        let shape = Shape { batch, input: capacity, output: capacity, start: u64::MAX - 9 };
-        let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
-        let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
-        let mut rings = Rings::new(&of_rings, shape, &rig);
-        let device = Device::new([of_rig.range(), of_rings.range()]);
-        // SAFETY: rig and rings outlive it; this test is the only peer.
-        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe {
-            persistent_flagged(machine, lanes, launch, &mut echo::Handle::<true>)
-        };
-        let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
-            rig.command(Command::ACTIVATE);
-            rings.converse(200, slice);
-            rig.command(Command::DRAIN);
-            rig.until_state(State::Terminated);
-        });
-        assert_eq!((panicked, rig.end(), rings.receiver.len()), (0, (State::Terminated, 0, None), 0));
-    }
-}
-
-#[test]
-fn a_drain_completes_with_a_small_output_ring() {
-    let shape = Shape { batch: 8, input: 64, output: 2, start: 0 };
-    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
-    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
-    let mut rings = Rings::new(&of_rings, shape, &rig);
-    let device = Device::new([of_rig.range(), of_rings.range()]);
-    (0..20).for_each(|id| rings.sender.push(message(id)).expect("room for twenty"));
-    rig.run_image("echo_flagged", &[], &device, |rig| {
-        rig.command(Command::DRAIN);
-        rig.until_beats(50);
-        (0..20).for_each(|id| until("there is an answer", || rings.receiver.pop().is_ok_and(|answer| answer == message(id))));
-    });
-    assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), 20));
-}
-
-#[test]
-fn another_ring_kind_is_a_ring_fault() {
-    let shape = Shape::default();
-    let memory = shape.memory::<Echo, Echo>();
-    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    rig.run_image("echo_flagged", &[], &Device::new([memory.range()]), |_| {});
-    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Ring)));
-}
+suite! { FLAGGED, "echo_flagged", persistent_flagged, send, batches [1, 8, 128], warps [(32, 64, 40), (128, 256, 100), (40, 16, 3)] }

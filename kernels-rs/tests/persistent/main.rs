@@ -13,6 +13,7 @@ mod memory;
 mod paired;
 mod reduce;
 mod rig;
+mod slots;
 mod split;
 mod telemetry;
 mod traced;

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -7,95 +8,23 @@ use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::{Lanes, Launch, Simulated, persistent_paired};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
-use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::paired::{Consumer, Producer};
+use ringmem_layouts::ring::{PopError, RingFlags};
 use ringmem_layouts::{Host, HostWord};
 
 use crate::echo::message;
 use crate::memory::{Bytes, Device};
 use crate::rig::{OwnRings, Rig, Shape, until};
+use crate::slots::suite;
 use crate::warp::{Lane, with_a_warp};
 
 const WORDS: u64 = 16;
 
-pub struct Rings<'a> {
-    pub sender: Producer<'a, Echo, Host>,
-    pub receiver: Consumer<'a, Echo, Host>,
+fn send(sender: &mut Producer<'_, Echo, Host>, ids: Range<u64>) -> u64 {
+    ids.take_while(|&id| sender.push(message(id)).is_ok()).count() as u64
 }
 
-const fn own(shape: Shape) -> OwnRings {
-    OwnRings { kind: RingFlags::PAIRED, shape }
-}
-
-pub fn memory(shape: Shape) -> Bytes {
-    own(shape).memory()
-}
-
-impl<'a> Rings<'a> {
-    pub fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
-        let [(input, input_len), (output, output_len)] = own(shape).format(memory, rig);
-        // SAFETY: as long as its layout; the kernel is the peer.
-        let sender = unsafe { Producer::from_raw(input, input_len) }.expect("just formatted");
-        // SAFETY: as above.
-        let receiver = unsafe { Consumer::from_raw(output, output_len) }.expect("just formatted");
-        Self { sender, receiver }
-    }
-
-    fn converse(&mut self, count: u64, burst: u64) {
-        let mut sent = 0;
-        for answered in 0..count {
-            // The host may see an answer before the release of the message's slot.
-            until("there is an answer", || {
-                while sent < count.min(answered + burst) && self.sender.push(message(sent)).is_ok() {
-                    sent += 1;
-                }
-                self.receiver.pop().is_ok_and(|answer| answer == message(answered))
-            });
-        }
-    }
-}
-
-#[test]
-fn each_batch_size_answers_messages_in_order() {
-    for batch in [1, 3, 128] {
-        for (capacity, start) in [(1, 0), (2, u64::MAX), (64, 0), (256, u64::MAX - 100)] {
-            let shape = Shape { batch, input: capacity, output: capacity, start };
-            let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
-            let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
-            let mut rings = Rings::new(&of_rings, shape, &rig);
-            let device = Device::new([of_rig.range(), of_rings.range()]);
-            rig.run_image("echo_paired", &[], &device, |rig| {
-                rig.command(Command::ACTIVATE);
-                rings.converse(300, 7);
-                rig.command(Command::DRAIN);
-            });
-            assert_eq!(rig.end(), (State::Terminated, 0, None));
-            assert_eq!((rig.snapshot().processed, rings.receiver.pop().is_err()), (300, true));
-        }
-    }
-}
-
-#[test]
-fn a_warp_answers_paired_messages_in_order() {
-    for (batch, capacity, burst) in [(32, 64, 40), (2, 256, 100), (40, 16, 3)] {
-        let shape = Shape { batch, input: capacity, output: capacity, start: u64::MAX - 9 };
-        let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
-        let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
-        let mut rings = Rings::new(&of_rings, shape, &rig);
-        let device = Device::new([of_rig.range(), of_rings.range()]);
-        // SAFETY: rig and rings outlive it; this test is the only peer.
-        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe {
-            persistent_paired(machine, lanes, launch, &mut echo::Handle::<true>)
-        };
-        let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
-            rig.command(Command::ACTIVATE);
-            rings.converse(200, burst);
-            rig.command(Command::DRAIN);
-            rig.until_state(State::Terminated);
-        });
-        assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
-    }
-}
+suite! { PAIRED, "echo_paired", persistent_paired, send, batches [1, 3, 128], warps [(32, 64, 40), (2, 256, 100), (40, 16, 3)] }
 
 #[test]
 fn a_message_is_consumed_after_all_its_words() {
@@ -128,22 +57,6 @@ fn a_message_is_consumed_after_all_its_words() {
 }
 
 #[test]
-fn a_drain_completes_with_a_small_output_ring() {
-    let shape = Shape { batch: 8, input: 64, output: 2, start: 0 };
-    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
-    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
-    let mut rings = Rings::new(&of_rings, shape, &rig);
-    let device = Device::new([of_rig.range(), of_rings.range()]);
-    (0..20).for_each(|id| rings.sender.push(message(id)).expect("room for twenty"));
-    rig.run_image("echo_paired", &[], &device, |rig| {
-        rig.command(Command::DRAIN);
-        rig.until_beats(50);
-        (0..20).for_each(|id| until("there is an answer", || rings.receiver.pop().is_ok_and(|answer| answer == message(id))));
-    });
-    assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), 20));
-}
-
-#[test]
 fn a_second_launch_continues_where_the_first_ended() {
     let shape = Shape { batch: 8, input: 8, output: 16, start: u64::MAX - 3 };
     let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
@@ -160,15 +73,6 @@ fn a_second_launch_continues_where_the_first_ended() {
     }
     assert_eq!(rig.snapshot().processed, 5);
     (0..10).for_each(|id| assert_eq!(rings.receiver.pop(), Ok(message(id))));
-}
-
-#[test]
-fn another_ring_kind_is_a_ring_fault() {
-    let shape = Shape::default();
-    let memory = shape.memory::<Echo, Echo>();
-    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    rig.run_image("echo_paired", &[], &Device::new([memory.range()]), |_| {});
-    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Ring)));
 }
 
 /// Half of the lanes attach after the host has popped an answer.

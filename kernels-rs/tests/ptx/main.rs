@@ -25,6 +25,8 @@ mod probes;
 mod reduce;
 #[path = "../persistent/rig.rs"]
 mod rig;
+#[path = "../persistent/slots.rs"]
+mod slots;
 #[path = "../persistent/split.rs"]
 mod split;
 #[path = "../persistent/telemetry.rs"]
