@@ -308,8 +308,12 @@ impl<M: Memory + Clone> Shared<M> {
     fn try_block(&self, bytes: u64, origin: &Origin) -> Result<()> {
         let reservation = self.reserve(bytes)?;
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align_of::<u64>()).ok());
-        let layout =
-            layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: most_bytes(align_of::<u64>()) as u64 })?;
+        let layout = layout.ok_or_else(|| Error::Size {
+            what: "size in bytes",
+            asked: bytes,
+            least: 0,
+            most: most_bytes(align_of::<u64>()) as u64,
+        })?;
         drop(Held::new(origin.around(|| Buffer::bytes(self.memory.clone(), layout, None))?, reservation));
         Ok(())
     }

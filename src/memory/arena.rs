@@ -48,7 +48,8 @@ impl<M: Memory> Arena<M> {
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
         check_align(align)?;
         let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0);
-        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
+        let layout =
+            layout.ok_or_else(|| Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
         let block = memory.alloc(layout, None)?;
         Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
     }

@@ -313,7 +313,7 @@ impl Peers {
 
     fn streams_of(&self, device: u32) -> Result<&[Stream; 2]> {
         self.matrix.check(device)?;
-        self.streams.get(device as usize).ok_or(Error::NoDevice { asked: device, devices: self.matrix.devices() })
+        self.streams.get(device as usize).ok_or_else(|| Error::NoDevice { asked: device, devices: self.matrix.devices() })
     }
 }
 

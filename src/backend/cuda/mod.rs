@@ -243,7 +243,7 @@ impl Shared {
         if place.get().is_none() {
             let _ = place.set(Device::open(&self.driver, ordinal, &self.settings)?);
         }
-        place.get().ok_or(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 })
+        place.get().ok_or_else(|| Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 })
     }
 
     fn is_open(&self, ordinal: u32) -> bool {

@@ -14,7 +14,7 @@ use crate::{Error, Result};
 
 impl HostBackend {
     pub(super) fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
-        self.shared.stream(id).ok_or(Error::Closed { what: "stream" })
+        self.shared.stream(id).ok_or_else(|| Error::Closed { what: "stream" })
     }
 
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {

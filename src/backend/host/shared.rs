@@ -93,7 +93,7 @@ impl Shared {
     }
 
     pub fn arena(&self, device: u32) -> Result<&Arena> {
-        self.arenas.get(device as usize).ok_or(Error::NoDevice { asked: device, devices: self.arenas.len() as u32 })
+        self.arenas.get(device as usize).ok_or_else(|| Error::NoDevice { asked: device, devices: self.arenas.len() as u32 })
     }
 
     pub fn stream(&self, id: StreamId) -> Option<Arc<Queue>> {

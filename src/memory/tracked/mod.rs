@@ -238,7 +238,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let shared = &*self.shared;
-        let slot = shared.slots.claim().ok_or(Error::Unsupported { what: "tracking more than 2^31 blocks at once" })?;
+        let Some(slot) = shared.slots.claim() else { return Err(Error::Unsupported { what: "tracking more than 2^31 blocks at once" }) };
         let since = (shared.clock)();
         let mut block = shared.memory.alloc(layout, on)?;
         let number = shared.counts.add(layout.size() as u64);
