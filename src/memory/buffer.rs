@@ -5,7 +5,7 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{ManuallyDrop, replace};
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use ringmem_layouts::kernel::DevicePointer;
 
@@ -44,7 +44,7 @@ use crate::{Error, Rejected, Result};
 /// ```
 #[doc(alias = "PooledBuffer")]
 pub struct Buffer<T, M: Memory> {
-    memory: M,
+    memory: ManuallyDrop<M>,
     // INVARIANT: allocated from `memory`, not freed, and as long as `len` elements; or empty, and `len` elements have no bytes.
     block: Compact,
     len: usize,
@@ -112,7 +112,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
         if layout.size() == 0 {
             let block = Compact::of(&Block::empty(MemoryLocation::Host, layout.align()));
-            return Ok(Self { memory, block, len, uses: Listed::NONE, _elements: PhantomData });
+            return Ok(Self { memory: ManuallyDrop::new(memory), block, len, uses: Listed::NONE, _elements: PhantomData });
         }
         let block = memory.alloc(layout, on)?;
         if !Taints::are_none() || block.ready.is_some() {
@@ -120,7 +120,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
             Self::reuse(&memory, unsafe { block.place(0) }, block.layout.size() as u64, block.ready);
         }
         let uses = block.ready.map_or(Listed::NONE, |ticket| Listed::new(Uses::of(ticket)));
-        Ok(Self { memory, block: Compact::of(&block), len, uses, _elements: PhantomData })
+        Ok(Self { memory: ManuallyDrop::new(memory), block: Compact::of(&block), len, uses, _elements: PhantomData })
     }
 
     /// Forgets failed operations on a new block's previous contents.
@@ -193,7 +193,7 @@ impl<T, M: Memory> Buffer<T, M> {
 
     /// Returns the memory that allocated it.
     #[must_use]
-    pub const fn memory(&self) -> &M {
+    pub fn memory(&self) -> &M {
         &self.memory
     }
 
@@ -288,13 +288,13 @@ impl<T, M: Memory> Buffer<T, M> {
         let empty = Compact::of(&Block::empty(self.block.location(), 1));
         let block = replace(&mut self.block, empty);
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
-        unsafe { give_back(&self.memory, &block, &self.uses) }
+        unsafe { give_back(&*self.memory, &block, &self.uses) }
     }
 
     fn into_parts(self) -> (M, Compact, Listed) {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its memory is not used again.
-        let memory = unsafe { ptr::read(&raw const this.memory) };
+        let memory = ManuallyDrop::into_inner(unsafe { ptr::read(&raw const this.memory) });
         // SAFETY: as above, for the uses.
         let uses = unsafe { ptr::read(&raw const this.uses) };
         (memory, this.block, uses)
@@ -306,7 +306,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
         let len = self.size_bytes() / size_of::<U>();
         let (memory, block, uses) = self.into_parts();
-        Buffer { memory, block, len, uses, _elements: PhantomData }
+        Buffer { memory: ManuallyDrop::new(memory), block, len, uses, _elements: PhantomData }
     }
 
     pub(crate) fn block(&self) -> Block {
@@ -371,10 +371,24 @@ impl<T, M: Memory> Buffer<T, M> {
 impl<T, M: Memory> Drop for Buffer<T, M> {
     #[inline(always)]
     fn drop(&mut self) {
+        // SAFETY: not used again.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
+        let Compact { host, device_address, bytes, tag, facts } = self.block;
+        // Whole words, so that this is short enough to be inlined. The buffer is then read where it was written: a wide move of words stored one
+        // by one blocks store forwarding.
         // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
-        if let Err(error) = unsafe { give_back(&self.memory, &self.block, &self.uses) } {
-            self.memory.backend().unreported(error);
-        }
+        unsafe { dispose(memory, host, device_address, bytes, tag, facts, replace(&mut self.uses, Listed::NONE)) };
+    }
+}
+
+/// # Safety
+///
+/// As [`Memory::free`], for a block of these fields.
+#[inline(never)]
+unsafe fn dispose<M: Memory>(memory: M, host: Option<NonNull<u8>>, device_address: u64, bytes: usize, tag: u64, facts: u64, uses: Listed) {
+    // SAFETY: the caller's promise.
+    if let Err(error) = unsafe { give_back(&memory, &Compact { host, device_address, bytes, tag, facts }, &uses) } {
+        memory.backend().unreported(error);
     }
 }
 

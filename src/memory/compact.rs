@@ -10,12 +10,12 @@ use crate::backend::{Block, DeviceAddress, MemoryLocation, Place};
 pub(crate) struct Compact {
     pub host: Option<NonNull<u8>>,
     /// 0 unless `facts` has `ON_DEVICE`.
-    device_address: u64,
+    pub device_address: u64,
     pub bytes: usize,
     pub tag: u64,
     /// From the low bits: the device (32 bits), the location (2), the flags, and the alignment's logarithm (8).
     // INVARIANT: with `bytes`, the alignment of a layout.
-    facts: u64,
+    pub facts: u64,
 }
 
 // SAFETY: as for `Block`.

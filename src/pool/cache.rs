@@ -177,8 +177,8 @@ impl Cache {
     /// The cache belongs to the calling thread.
     #[inline(always)]
     pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
-        while !self.lock.try_lock::<System>() {
-            self.wait();
+        if !self.lock.try_lock::<System>() {
+            self.wait_and_lock();
         }
         let unlock = Unlock(&self.lock);
         // SAFETY: the lock is held.
@@ -188,8 +188,14 @@ impl Cache {
     }
 
     #[cold]
-    fn wait(&self) {
-        drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
+    #[inline(never)]
+    fn wait_and_lock(&self) {
+        loop {
+            drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
+            if self.lock.try_lock::<System>() {
+                return;
+            }
+        }
     }
 
     /// Runs `f` with the contents on another thread. `None` if the bias cannot be revoked.

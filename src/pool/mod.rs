@@ -168,7 +168,16 @@ impl<M: Memory> Pool<M> {
         local::lately(self.shared.id, |cache| unsafe { cache.own(|kept| kept.handles.add(more)) }) == Some(true)
     }
 
+    /// Returns whether no handle is left.
     #[cold]
+    #[inline(never)]
+    fn first_leaves(&self) -> bool {
+        // Two calls: another thread may drop the state that a single method would still borrow.
+        self.shared.close_shares().is_some_and(|others| self.shared.handles.first_leaves(others))
+    }
+
+    #[cold]
+    #[inline(never)]
     fn let_go(&mut self) {
         // SAFETY: no other handle exists, and this one is not used again.
         unsafe { ManuallyDrop::drop(&mut self.shared) };
@@ -233,8 +242,7 @@ impl<M: Memory> Drop for Pool<M> {
     #[inline(always)]
     fn drop(&mut self) {
         let is_last = match self.handle {
-            // Two calls: another thread may drop the state that a single method would still borrow.
-            Handle::First => self.shared.close_shares().is_some_and(|others| self.shared.handles.first_leaves(others)),
+            Handle::First => self.first_leaves(),
             Handle::Other => !self.counts_here(1_u64.wrapping_neg()) && self.shared.handles.leave(),
         };
         if is_last {
