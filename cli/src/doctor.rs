@@ -72,9 +72,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     if let (Some(said), Some(warning)) = (&detected.overruled, detected.warning) {
         writeln!(out, "            {}={}: {warning}", visibility::VARIABLE, plain(said))?;
     }
-    writeln!(out, "strategy    {}", strategy.name())?;
+    writeln!(out, "strategy    {}: a bridge {}", strategy.name(), action(strategy))?;
     let simulated = if backend.is_simulated() { " simulated" } else { "" };
-    writeln!(out, "backend     {}, {}{simulated}: {}", backend.name(), counted(devices.len() as u64, "device"), place.why)?;
+    // The next line has the cause.
+    let why = if driver.is_string() { place.why.split(':').next().unwrap_or_default() } else { &place.why };
+    writeln!(out, "backend     {}, {}{simulated}: {why}", backend.name(), counted(devices.len() as u64, "device"))?;
     match &driver {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,
         driver => writeln!(out, "CUDA        {driver}")?,
@@ -102,6 +104,15 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         }
     }
     Ok(())
+}
+
+const fn action(strategy: TransferStrategy) -> &'static str {
+    match strategy {
+        TransferStrategy::Unified | TransferStrategy::Flagged => "copies nothing, host and kernel map one ring",
+        TransferStrategy::Async => "queues copies between a ring on each side",
+        TransferStrategy::DmaPolling { .. } => "queues copies between a ring on each side, with an interval between polls",
+        TransferStrategy::Sync => "copies between a ring on each side, and waits",
+    }
 }
 
 const BYTES: usize = 8 << 20;

@@ -25,11 +25,13 @@ fn the_doctor_reports_devices_limits_and_bandwidth() {
         assert_eq!(way["advice"].as_array().expect("a list").is_empty(), figure("gb_per_s") >= 2.0, "{way}");
     }
 
+    let lines = call(&IMAGE, ["doctor"]).out;
+    assert!(lines.matches("no CUDA driver").count() <= 1, "{lines}");
     let lines = call(&IMAGE, ["doctor", "--backend", "host"]).out;
     assert!(!lines.lines().any(|line| line.starts_with("pinned ") && line.ends_with("KiB")), "{lines}");
     for line in [
         "visibility  ",
-        "strategy    ",
+        "strategy    unified: a bridge copies nothing",
         "backend     host, 1 device simulated",
         "CUDA        ",
         "pinned ",
