@@ -31,10 +31,11 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use super::RingFlags;
+pub use super::error::{PopError, PushError};
 use super::header::used;
 use super::port::Port;
 use super::slots::{geometry_of_both, place};
-use super::{PopError, PushError, RingFlags};
 use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage, Word};
 
