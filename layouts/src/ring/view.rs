@@ -112,7 +112,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
+    /// [`Corrupt`](crate::attach::Corrupt) if the producer's index is outside the ring.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -133,7 +133,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
+    /// [`Corrupt`](crate::attach::Corrupt) if the producer's index is outside the ring.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;

@@ -29,7 +29,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; this end keeps its last index.
+    /// [`Corrupt`](crate::attach::Corrupt); this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
         self.look()?;

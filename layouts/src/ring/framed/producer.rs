@@ -28,7 +28,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; this end keeps its last index.
+    /// [`Corrupt`](crate::attach::Corrupt); this end keeps its last index.
     pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
         self.look()?;
         Ok(self.free())

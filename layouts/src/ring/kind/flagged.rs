@@ -192,7 +192,7 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; nothing was pushed.
+    /// [`Corrupt`](crate::attach::Corrupt); nothing was pushed.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, M::Corrupt>
     where
         T: Copy,
