@@ -6,7 +6,6 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
-use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::{Layout, LayoutDescriptor, Machine, SliceCell, SlotCell};
 
 #[cfg(feature = "rust-cuda")]
@@ -20,7 +19,6 @@ pub struct Device;
 impl Machine for Device {
     type Word = DeviceWord;
     type Cell<T> = DeviceCell<T>;
-    type Corrupt = Corrupt;
 
     #[inline(always)]
     fn at(&self, address: u64, _bytes: u64, align: u64) -> Option<NonNull<u8>> {

@@ -158,7 +158,6 @@ struct Single<'e, E>(&'e mut E);
 
 impl<E: End> End for Single<'_, E> {
     type Word = E::Word;
-    type Corrupt = E::Corrupt;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         self.0.wait_words()
     }
@@ -195,7 +194,7 @@ impl<T: RingMessage> Producer<T> {
     ///
     /// [`PushError`] with the value.
     #[inline]
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T, Corrupt>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         self.end.push(value)
     }
 
@@ -258,7 +257,7 @@ impl<T: RingMessage> Consumer<T> {
     ///
     /// [`PopError`]: empty, or corrupt.
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError<Corrupt>> {
+    pub fn pop(&mut self) -> Result<T, PopError> {
         self.end.pop()
     }
 
@@ -385,7 +384,6 @@ macro_rules! ends {
 
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
-            type Corrupt = Corrupt;
             fn wait_words(&self) -> WaitWords<'_, HostWord> {
                 self.end.wait_words()
             }
@@ -411,8 +409,8 @@ macro_rules! ends {
 }
 
 ends! {
-    Producer, Push push(value) -> Result<(), PushError<T, Corrupt>>;
-    Consumer, Pop pop() -> Result<T, PopError<Corrupt>>;
+    Producer, Push push(value) -> Result<(), PushError<T>>;
+    Consumer, Pop pop() -> Result<T, PopError>;
 }
 
 impl WriteBytes for Producer<u8> {

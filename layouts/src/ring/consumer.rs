@@ -49,7 +49,6 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
-        M: Machine<Corrupt = Corrupt>,
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
@@ -70,7 +69,6 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
-        M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
         // SAFETY: the caller's promise; the capacity is a checked layout's.
@@ -184,7 +182,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// [`PopError`].
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
+    pub fn pop(&mut self) -> Result<T, PopError> {
         if let Err(nothing) = K::next(self) {
             K::settle_kept(self);
             return Err(nothing);

@@ -3,7 +3,6 @@
 use super::error::{PopError, PushError};
 use super::{RingHeader, framed};
 use crate::RmwWord;
-use crate::attach::Corruption;
 
 /// An end of a ring.
 ///
@@ -24,8 +23,6 @@ use crate::attach::Corruption;
 pub trait End: Sized {
     /// The words of its ring.
     type Word: RmwWord;
-    /// [`Corrupt`](crate::attach::Corrupt), or `Infallible` for a ring that only ends in this process write.
-    type Corrupt: Corruption;
 
     /// Returns the two wait words of its ring. A caller that changes them can delay wake-ups, as a peer can, and nothing else.
     fn wait_words(&self) -> WaitWords<'_, Self::Word>;
@@ -74,7 +71,7 @@ impl<'a, W> WaitWords<'a, W> {
 /// # use ringmem_layouts as ringmem;
 /// use ringmem::ring::{Push, PushError, mpmc, spsc};
 ///
-/// fn send<E: Push>(end: &mut E, values: impl IntoIterator<Item = E::Item>) -> Result<(), PushError<E::Item, E::Corrupt>> {
+/// fn send<E: Push>(end: &mut E, values: impl IntoIterator<Item = E::Item>) -> Result<(), PushError<E::Item>> {
 ///     values.into_iter().try_for_each(|value| end.push(value))
 /// }
 ///
@@ -93,7 +90,7 @@ pub trait Push: End {
     /// # Errors
     ///
     /// [`PushError`] with the value.
-    fn push(&mut self, value: Self::Item) -> Result<(), PushError<Self::Item, Self::Corrupt>>;
+    fn push(&mut self, value: Self::Item) -> Result<(), PushError<Self::Item>>;
 }
 
 /// A consumer.
@@ -120,7 +117,7 @@ pub trait Pop: End {
     /// # Errors
     ///
     /// [`PopError`].
-    fn pop(&mut self) -> Result<Self::Item, PopError<Self::Corrupt>>;
+    fn pop(&mut self) -> Result<Self::Item, PopError>;
 }
 
 /// A producer of byte messages.
@@ -130,7 +127,7 @@ pub trait Pop: End {
 /// use ringmem::ring::PushBytes;
 /// use ringmem::ring::framed::{PushError, Ring};
 ///
-/// fn log<E: PushBytes>(end: &mut E, line: &str) -> Result<(), PushError<E::Corrupt>> {
+/// fn log(end: &mut impl PushBytes, line: &str) -> Result<(), PushError> {
 ///     end.push_bytes(line.as_bytes())
 /// }
 ///
@@ -146,7 +143,7 @@ pub trait PushBytes: End {
     /// # Errors
     ///
     /// [`framed::PushError`].
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<Self::Corrupt>>;
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError>;
 }
 
 /// A consumer of byte messages.
@@ -156,7 +153,7 @@ pub trait PushBytes: End {
 /// use ringmem::ring::PopBytes;
 /// use ringmem::ring::framed::{PopError, Ring};
 ///
-/// fn line<E: PopBytes>(end: &mut E) -> Result<String, PopError<E::Corrupt>> {
+/// fn line(end: &mut impl PopBytes) -> Result<String, PopError> {
 ///     let mut bytes = [0; 32];
 ///     let len = end.pop_bytes(&mut bytes)?;
 ///     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
@@ -174,7 +171,7 @@ pub trait PopBytes: End {
     /// # Errors
     ///
     /// [`framed::PopError`]; after `TooSmall` the message remains.
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<Self::Corrupt>>;
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError>;
 }
 
 /// A writer that overwrites.
@@ -219,15 +216,13 @@ pub trait Publish {
 pub trait Follow {
     /// The type of the messages.
     type Item;
-    /// As of an [`End`].
-    type Corrupt: Corruption;
 
     /// Reads the next new message.
     ///
     /// # Errors
     ///
     /// [`PopError`].
-    fn follow(&mut self) -> Result<Self::Item, PopError<Self::Corrupt>>;
+    fn follow(&mut self) -> Result<Self::Item, PopError>;
 
     /// Returns whether the announced writer was dropped.
     fn is_disconnected(&self) -> bool;
@@ -236,7 +231,6 @@ pub trait Follow {
 /// A borrowed end is not closed, so `leave` wakes a sleeper in vain, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
-    type Corrupt = E::Corrupt;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         E::wait_words(self)
     }
@@ -251,7 +245,7 @@ impl<E: End> End for &mut E {
 impl<E: Push> Push for &mut E {
     type Item = E::Item;
     #[inline]
-    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item, E::Corrupt>> {
+    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
         E::push(self, value)
     }
 }
@@ -259,21 +253,21 @@ impl<E: Push> Push for &mut E {
 impl<E: Pop> Pop for &mut E {
     type Item = E::Item;
     #[inline]
-    fn pop(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
+    fn pop(&mut self) -> Result<E::Item, PopError> {
         E::pop(self)
     }
 }
 
 impl<E: PushBytes> PushBytes for &mut E {
     #[inline]
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<E::Corrupt>> {
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
         E::push_bytes(self, message)
     }
 }
 
 impl<E: PopBytes> PopBytes for &mut E {
     #[inline]
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<E::Corrupt>> {
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
         E::pop_bytes(self, into)
     }
 }
@@ -288,9 +282,8 @@ impl<E: Publish> Publish for &mut E {
 
 impl<E: Follow> Follow for &mut E {
     type Item = E::Item;
-    type Corrupt = E::Corrupt;
     #[inline]
-    fn follow(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
+    fn follow(&mut self) -> Result<E::Item, PopError> {
         E::follow(self)
     }
     fn is_disconnected(&self) -> bool {

@@ -10,7 +10,6 @@ use loom_machine::{
     leave_side, must_fail, take_side,
 };
 use ringmem_layouts::attach::AttachError;
-use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::{PopError, PushError, ReserveError, RingFlags, Slot};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, SlotCell, Word};
 
@@ -124,7 +123,7 @@ macro_rules! scenes {
         /// # Safety
         ///
         /// Once at a time.
-        unsafe fn producer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
+        unsafe fn producer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
             // SAFETY: as many slots as the layout says, with values, and the caller's promise.
             unsafe { Producer::new(&memory.near_producer, memory.near_consumer(), memory.slots()) }.unwrap()
         }
@@ -132,16 +131,12 @@ macro_rules! scenes {
         /// # Safety
         ///
         /// Once at a time.
-        unsafe fn consumer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Consumer<'static, M> {
+        unsafe fn consumer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Consumer<'static, M> {
             // SAFETY: as above.
             unsafe { Consumer::new(memory.near_consumer(), &memory.near_producer, memory.slots()) }.unwrap()
         }
 
-        fn meet<M: Machine<Corrupt = Corrupt> + 'static>(
-            geometry: Geometry<Work>,
-            fill: fn(&mut Producer<M>, Work),
-            drain: fn(&mut Consumer<M>, Work),
-        ) {
+        fn meet<M: Machine + 'static>(geometry: Geometry<Work>, fill: fn(&mut Producer<M>, Work), drain: fn(&mut Consumer<M>, Work)) {
             let memory = memory::<M>(geometry);
             // SAFETY: the only ends.
             let (mut producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
@@ -158,7 +153,7 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        fn attach_while_it_is_filled<M: Machine<Corrupt = Corrupt> + 'static>() {
+        fn attach_while_it_is_filled<M: Machine + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: the only producer.
             let mut producer = unsafe { producer(memory) };
@@ -176,7 +171,7 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        fn attach_while_it_is_emptied<M: Machine<Corrupt = Corrupt> + 'static>() {
+        fn attach_while_it_is_emptied<M: Machine + 'static>() {
             let (geometry, before) = FULL;
             let memory = memory::<M>(geometry);
             {
@@ -201,7 +196,7 @@ macro_rules! scenes {
 
         /// The reader has not seen the message before it yields: loom would not show it the word again. Only
         /// the close and its check are weakened.
-        fn leaving<M: Machine<Corrupt = Corrupt> + 'static>() {
+        fn leaving<M: Machine + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: the only ends.
             let (mut producer, mut consumer) = unsafe { (producer(memory).announce(), consumer(memory)) };
@@ -387,7 +382,7 @@ macro_rules! values {
             }
         }
 
-        fn leaving_a_batch<M: Machine<Corrupt = Corrupt> + 'static>() {
+        fn leaving_a_batch<M: Machine + 'static>() {
             let memory = memory::<M>(TWO_HEADERS);
             // SAFETY: the only ends.
             let (producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
@@ -630,7 +625,7 @@ mod framed {
         assert!(message.word(1).is_none());
     }
 
-    fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError<M::Corrupt>>, lengths: Work, number: u64) -> bool {
+    fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError>, lengths: Work, number: u64) -> bool {
         match granted {
             Ok(grant) => {
                 write(&grant, number);

@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 use std::mem::forget;
 
-use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
 use ringmem_layouts::{Host, RingLayout, RingMessage, Word};
@@ -92,7 +91,7 @@ impl<T: Value> Model<T> {
     fn publish(&mut self) {
         self.published = self.messages.len();
     }
-    fn next(&self, place: &mut Place) -> Result<T, ReadError<Corrupt>> {
+    fn next(&self, place: &mut Place) -> Result<T, ReadError> {
         if place.next == self.published {
             return Err(ReadError::Empty);
         }

@@ -16,8 +16,6 @@ mod filled;
 mod framed_attach;
 mod framed_model;
 mod kernels;
-#[cfg(feature = "alloc")]
-mod local;
 mod looking;
 mod loom_aggregate;
 mod loom_clock;

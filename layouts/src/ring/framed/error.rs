@@ -1,7 +1,6 @@
-use core::convert::Infallible;
 use core::fmt;
 
-use crate::attach::Corruption;
+use crate::attach::Corrupt;
 
 /// An error of a push.
 ///
@@ -19,7 +18,7 @@ use crate::attach::Corruption;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PushError<C = Infallible> {
+pub enum PushError {
     /// Not enough contiguous room now.
     Full,
     /// Longer than any message of this ring.
@@ -30,10 +29,10 @@ pub enum PushError<C = Infallible> {
         asked: usize,
     },
     /// The consumer's index is out of range.
-    Corrupt(C),
+    Corrupt(Corrupt),
 }
 
-impl<C: fmt::Display> fmt::Display for PushError<C> {
+impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("ring is full"),
@@ -43,7 +42,7 @@ impl<C: fmt::Display> fmt::Display for PushError<C> {
     }
 }
 
-impl<C: Corruption> core::error::Error for PushError<C> {}
+impl core::error::Error for PushError {}
 
 /// An error of a pop.
 ///
@@ -63,7 +62,7 @@ impl<C: Corruption> core::error::Error for PushError<C> {}
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PopError<C = Infallible> {
+pub enum PopError {
     /// The ring is empty.
     Empty,
     /// The message, which stays, is longer than the buffer.
@@ -72,27 +71,25 @@ pub enum PopError<C = Infallible> {
         needed: usize,
     },
     /// The producer's index is out of range.
-    Corrupt(C),
+    Corrupt(Corrupt),
     /// An invalid length or marker; later messages are lost.
     BadFrame {
         /// Index of the word.
         index: u64,
         /// Its value.
         word: u64,
-        /// The ring's indices.
-        indices: C,
     },
 }
 
-impl<C: fmt::Display> fmt::Display for PopError<C> {
+impl fmt::Display for PopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
             Self::TooSmall { needed } => write!(f, "buffer too small: the next message has {needed} bytes"),
             Self::Corrupt(corrupt) => corrupt.fmt(f),
-            Self::BadFrame { index, word, .. } => write!(f, "ring is corrupt: word {index} is {word:#x}, not a valid message length"),
+            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} is {word:#x}, not a valid message length"),
         }
     }
 }
 
-impl<C: Corruption> core::error::Error for PopError<C> {}
+impl core::error::Error for PopError {}

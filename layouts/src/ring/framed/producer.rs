@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use super::end::Producer;
 use super::error::PushError;
 use super::{SKIP, WORD, frame};
+use crate::attach::Corrupt;
 use crate::{Machine, SliceCell, SlotCell, Word};
 
 impl<'a, M: Machine> Producer<'a, M> {
@@ -28,8 +29,8 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](crate::attach::Corrupt); this end keeps its last index.
-    pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
+    /// [`Corrupt`]; this end keeps its last index.
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.look()?;
         Ok(self.free())
     }
@@ -40,7 +41,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// [`PushError`].
     #[inline]
-    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
+    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -55,7 +56,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// # Errors
     ///
     /// [`PushError`], next to the number.
-    pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError<M::Corrupt>>)
+    pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError>)
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -82,7 +83,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// [`PushError`].
     #[inline]
-    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError<M::Corrupt>> {
+    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError> {
         let start = self.make_room(len)?;
         Ok(Grant { producer: self, start, len, slack: 0 })
     }
@@ -95,7 +96,7 @@ impl<'a, M: Machine> Producer<'a, M> {
 
     /// Returns the index of a frame that ends before the wrap and the consumer's first word.
     #[inline(always)]
-    fn make_room(&mut self, len: usize) -> Result<u64, PushError<M::Corrupt>> {
+    fn make_room(&mut self, len: usize) -> Result<u64, PushError> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
         }
@@ -111,14 +112,14 @@ impl<'a, M: Machine> Producer<'a, M> {
 
     /// Publishes a batch first: the consumer cannot free unpublished messages.
     #[inline(never)]
-    fn look_for_room(&mut self, words: u64) -> Result<(), PushError<M::Corrupt>> {
+    fn look_for_room(&mut self, words: u64) -> Result<(), PushError> {
         self.publish_pending();
         self.refresh().map_err(PushError::Corrupt)?;
         if self.free_words() < words { Err(PushError::Full) } else { Ok(()) }
     }
 
     #[inline(always)]
-    fn copy(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
+    fn copy(&mut self, message: &[u8]) -> Result<(), PushError>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -271,7 +272,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// [`PushError`]; unless `TooLarge`, earlier messages have been published.
     #[inline]
-    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
+    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -286,7 +287,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// As [`push`](Self::push).
     #[inline]
-    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError<M::Corrupt>> {
+    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError> {
         let start = self.producer.make_room(len)?;
         Ok(Grant { producer: self.producer, start, len, slack: self.slack })
     }

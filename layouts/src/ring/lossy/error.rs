@@ -1,7 +1,6 @@
-use core::convert::Infallible;
 use core::fmt;
 
-use crate::attach::Corruption;
+use crate::attach::Corrupt;
 
 /// Why nothing was read.
 ///
@@ -19,7 +18,7 @@ use crate::attach::Corruption;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum ReadError<C = Infallible> {
+pub enum ReadError {
     /// Nothing new was published.
     Empty,
     /// Messages were overwritten; the reader continues at the oldest that may be available.
@@ -28,7 +27,7 @@ pub enum ReadError<C = Infallible> {
         lost: u64,
     },
     /// The writer's index went backwards; call [`Reader::skip`](super::Reader::skip).
-    Corrupt(C),
+    Corrupt(Corrupt),
 }
 
 /// Messages were overwritten before they were read.
@@ -72,7 +71,7 @@ pub enum LatestError {
     Busy,
 }
 
-impl<C: fmt::Display> fmt::Display for ReadError<C> {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
@@ -83,11 +82,11 @@ impl<C: fmt::Display> fmt::Display for ReadError<C> {
     }
 }
 
-impl<C: Corruption> core::error::Error for ReadError<C> {}
+impl core::error::Error for ReadError {}
 
 impl fmt::Display for Overrun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ReadError::<Infallible>::Overrun { lost: self.lost }.fmt(f)
+        ReadError::Overrun { lost: self.lost }.fmt(f)
     }
 }
 

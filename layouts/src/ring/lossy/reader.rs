@@ -2,7 +2,7 @@ use core::ptr::NonNull;
 
 use super::error::{LatestError, ReadError};
 use super::slots::Cells;
-use crate::attach::{AttachError, Corrupt, Corruption};
+use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::RingFlags;
 use crate::ring::owner;
 use crate::ring::slots::place;
@@ -145,7 +145,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// [`ReadError`].
     #[inline]
-    pub fn pop(&mut self) -> Result<T, ReadError<M::Corrupt>> {
+    pub fn pop(&mut self) -> Result<T, ReadError> {
         let value = self.peek()?;
         self.head = self.head.wrapping_add(1);
         Ok(value)
@@ -157,7 +157,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// As [`pop`](Self::pop).
     #[inline]
-    pub fn peek(&mut self) -> Result<T, ReadError<M::Corrupt>> {
+    pub fn peek(&mut self) -> Result<T, ReadError> {
         if self.head == self.tail {
             self.look(0)?;
         }
@@ -172,7 +172,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     /// # Errors
     ///
     /// [`ReadError`]: overrun, or corrupt; nothing is read.
-    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, ReadError<M::Corrupt>> {
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, ReadError> {
         if self.tail.wrapping_sub(self.head) < values.len() as u64 {
             match self.look(0) {
                 Err(ReadError::Empty) => return Ok(0),
@@ -239,12 +239,11 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 
     /// Polls and skips lost messages; `gone` is 1 if the next message is known to be lost.
-    fn look(&mut self, gone: u64) -> Result<(), ReadError<M::Corrupt>> {
+    fn look(&mut self, gone: u64) -> Result<(), ReadError> {
         let tail = self.poll();
         let ahead = tail.wrapping_sub(self.head);
         if is_behind(ahead) {
-            let corrupt = Corrupt { head: self.head, tail, capacity: self.capacity() };
-            return Err(M::Corrupt::found(corrupt, ReadError::Empty).unwrap_or_else(ReadError::Corrupt));
+            return Err(ReadError::Corrupt(Corrupt { head: self.head, tail, capacity: self.capacity() }));
         }
         self.tail = tail;
         if ahead == 0 {
