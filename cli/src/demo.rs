@@ -123,7 +123,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
             match sender.push(message(tally.sent)) {
                 Ok(()) => tally.sent += 1,
                 Err(PushError::Full(_)) => break,
-                Err(error @ PushError::Corrupt(_)) => return Err(refused(error)),
+                Err(PushError::Corrupt(_, corrupt)) => return Err(Failure::Fact(format!("input {corrupt}"))),
             }
             has_moved = true;
         }
@@ -171,8 +171,4 @@ fn unsent(error: SendError<Echo>) -> Failure {
         SendError::Flush { error, .. } => error.into(),
         error => Failure::Fact(error.to_string()),
     }
-}
-
-fn refused(error: PushError<Echo>) -> Failure {
-    Failure::Fact(format!("input {error}"))
 }

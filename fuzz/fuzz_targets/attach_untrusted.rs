@@ -133,7 +133,7 @@ fn run<T: RingMessage>(input: &Input) {
             Op::Push => match producer.push(value) {
                 Ok(()) => tail = tail.wrapping_add(1),
                 Err(PushError::Full(_)) => assert_eq!(producer.free(), 0),
-                Err(PushError::Corrupt(_)) => corrupt(producer.refresh().unwrap_err()),
+                Err(PushError::Corrupt(_, found)) => corrupt(found),
             },
             Op::Pop => match consumer.pop() {
                 Ok(_) => head = head.wrapping_add(1),

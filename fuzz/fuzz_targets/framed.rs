@@ -133,12 +133,12 @@ fn hostile(memory: &Memory, most: u64, operations: &[Op]) {
     let (capacity, largest) = (bytes as u64 / 8, bytes / 2 - 8);
     assert!(producer.largest() == largest && consumer.largest() == largest);
     let corrupt = |corrupt: Corrupt| assert!(corrupt.capacity == capacity && corrupt.tail.wrapping_sub(corrupt.head) > capacity);
-    let pushed = |len: usize, outcome: Result<(), PushError>| match outcome {
+    let pushed = |len: usize, outcome: Result<(), PushError<Corrupt>>| match outcome {
         Ok(()) | Err(PushError::Full) => assert!(len <= largest),
         Err(PushError::TooLarge { largest: said, asked }) => assert!(said == largest && asked == len && len > largest),
         Err(PushError::Corrupt(refused)) => corrupt(refused),
     };
-    let popped = |room: usize, outcome: Result<usize, PopError>| match outcome {
+    let popped = |room: usize, outcome: Result<usize, PopError<Corrupt>>| match outcome {
         Ok(len) => assert!(len <= room && len <= largest),
         Err(PopError::TooSmall { needed }) => assert!(needed > room && needed <= largest),
         Err(PopError::Corrupt(refused)) => corrupt(refused),

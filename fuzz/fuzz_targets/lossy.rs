@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use lossy::{Value, follows_the_model};
 use memory::{Message, Number, Start, store};
 use ring_memory::Memory;
-use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::lossy::{ReadError, Reader, Writer};
 use ringmem_layouts::{Host, RingLayout, RingMessage};
@@ -158,7 +158,7 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
     }
 }
 
-fn overrun(refused: ReadError) -> u64 {
+fn overrun(refused: ReadError<Corrupt>) -> u64 {
     match refused {
         ReadError::Overrun { lost } => {
             assert!(lost > 0);

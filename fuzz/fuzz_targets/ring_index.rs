@@ -220,7 +220,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
     }
 }
 
-fn popped<T: Numbered>(popped: Result<T, PopError>, written: u64, corrupt: impl Fn(Corrupt)) {
+fn popped<T: Numbered>(popped: Result<T, PopError<Corrupt>>, written: u64, corrupt: impl Fn(Corrupt)) {
     match popped {
         Ok(value) => assert!(value.was_written(written), "{value:?} was never written"),
         Err(PopError::Empty) => {}

@@ -49,7 +49,8 @@ pub trait Source<M: ?Sized> {
 
 impl<T: RingMessage> Sink<T> for spsc::OwnedProducer<T> {
     fn push(&mut self, message: &T) -> Result<bool, Error> {
-        Ok(self.with(|end| end.push_slice(slice::from_ref(message)))? == 1)
+        let Ok(pushed) = self.with(|end| end.push_slice(slice::from_ref(message)));
+        Ok(pushed == 1)
     }
 }
 
@@ -59,7 +60,6 @@ impl<T: RingMessage> Source<T> for spsc::OwnedConsumer<T> {
             let chunk = match end.peek(1) {
                 Ok(chunk) => chunk,
                 Err(spsc::PopError::Empty) => return Ok(false),
-                Err(spsc::PopError::Corrupt(corrupt)) => return Err(corrupt.into()),
             };
             let is_sent = chunk.get(0).map_or(Ok(false), send)?;
             chunk.release(u64::from(is_sent));
@@ -74,7 +74,6 @@ impl Sink<[u8]> for framed::OwnedProducer {
             Ok(()) => Ok(true),
             Err(PushError::Full) => Ok(false),
             Err(PushError::TooLarge { asked, largest }) => Err(Error::TooLarge { bytes: asked, largest }),
-            Err(PushError::Corrupt(corrupt)) => Err(corrupt.into()),
         }
     }
 }

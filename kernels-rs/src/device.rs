@@ -6,6 +6,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::{Layout, LayoutDescriptor, Machine, SliceCell, SlotCell};
 
 #[cfg(feature = "rust-cuda")]
@@ -19,6 +20,7 @@ pub struct Device;
 impl Machine for Device {
     type Word = DeviceWord;
     type Cell<T> = DeviceCell<T>;
+    type Corrupt = Corrupt;
 
     #[inline(always)]
     fn at(&self, address: u64, _bytes: u64, align: u64) -> Option<NonNull<u8>> {

@@ -15,6 +15,7 @@ pub struct Simulated<'a>(pub &'a dyn KernelHost);
 impl Machine for Simulated<'_> {
     type Word = HostWord;
     type Cell<T> = <Host as Machine>::Cell<T>;
+    type Corrupt = <Host as Machine>::Corrupt;
 
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let place = self.0.translate(is_aligned(address, align).then_some(address)?, bytes)?;

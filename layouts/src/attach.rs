@@ -1,6 +1,7 @@
 //! [`AttachError`]: memory without the expected layout.
 
-use core::fmt;
+use core::convert::Infallible;
+use core::{error, fmt};
 
 /// Why memory from another process or device cannot be used.
 ///
@@ -143,5 +144,68 @@ impl fmt::Display for AttachError {
     }
 }
 
-impl core::error::Error for AttachError {}
-impl core::error::Error for Corrupt {}
+impl error::Error for AttachError {}
+impl error::Error for Corrupt {}
+
+/// The error of an index outside the ring: [`Corrupt`], or [`Infallible`] if only ends in this process write the ring.
+///
+/// Errors of rings take it as a parameter. With `Infallible` they cannot be `Corrupt`, and a `match` needs no arm for it:
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::ring::spsc::{PopError, Ring};
+///
+/// let mut ring = Ring::<u32, 4>::new();
+/// let (_producer, mut consumer) = ring.split();
+/// let popped = match consumer.pop() {
+///     Ok(value) => Some(value),
+///     Err(PopError::Empty) => None,
+/// };
+/// assert_eq!(popped, None);
+/// ```
+///
+/// ```compile_fail,E0004
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Host;
+/// use ringmem::ring::spsc::{Consumer, PopError};
+///
+/// fn pop(consumer: &mut Consumer<'_, u32, Host>) -> Option<u32> {
+///     match consumer.pop() {
+///         Ok(value) => Some(value),
+///         Err(PopError::Empty) => None, // the memory is foreign: and if it is corrupt?
+///     }
+/// }
+/// ```
+pub trait Corruption: error::Error + Copy + Eq + Into<Corrupt> + Send + Sync + Sealed + 'static {
+    /// Returns the error; `Infallible` returns `otherwise`, so that an end stays sound even then.
+    #[doc(hidden)]
+    fn found<T>(corrupt: Corrupt, otherwise: T) -> Result<T, Self>;
+}
+
+impl Corruption for Corrupt {
+    #[inline(always)]
+    fn found<T>(corrupt: Corrupt, _: T) -> Result<T, Self> {
+        Err(corrupt)
+    }
+}
+
+impl Corruption for Infallible {
+    #[inline(always)]
+    fn found<T>(_: Corrupt, otherwise: T) -> Result<T, Self> {
+        Ok(otherwise)
+    }
+}
+
+impl From<Infallible> for Corrupt {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+use sealed::Sealed;
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Corrupt {}
+    impl Sealed for core::convert::Infallible {}
+}

@@ -1,11 +1,13 @@
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::cell::UnsafeCell;
+use core::convert::Infallible;
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::align::is_aligned;
+use crate::attach::Corrupt;
 use crate::{Counter, Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, SlotCell, Word};
 
 /// A shared word on the host.
@@ -48,10 +50,41 @@ pub struct Host;
 impl Machine for Host {
     type Word = HostWord;
     type Cell<T> = HostCell<T>;
+    type Corrupt = Corrupt;
 
     fn at(&self, address: u64, _bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let address = usize::try_from(address).ok()?;
         NonNull::new(is_aligned(address as u64, align).then_some(address)? as *mut u8)
+    }
+}
+
+/// The [`Host`], for rings that only their own ends write: `split` and `bounded` return such ends. Their errors cannot be
+/// [`Corrupt`](crate::attach::Corrupt). Ends that attach to memory are those of [`Host`].
+///
+/// ```
+/// # use ringmem_layouts as ringmem;
+/// use ringmem::Local;
+/// use ringmem::ring::spsc::{Producer, PushError, Ring};
+///
+/// fn send(producer: &mut Producer<'_, u32, Local>) -> Option<u32> {
+///     let Err(PushError::Full(value)) = producer.push(7) else { return None };
+///     Some(value) // no room
+/// }
+///
+/// let mut ring = Ring::<u32, 1>::new();
+/// let (mut producer, _consumer) = ring.split();
+/// assert_eq!((send(&mut producer), send(&mut producer)), (None, Some(7)));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Local;
+
+impl Machine for Local {
+    type Word = HostWord;
+    type Cell<T> = HostCell<T>;
+    type Corrupt = Infallible;
+
+    fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        Host.at(address, bytes, align)
     }
 }
 

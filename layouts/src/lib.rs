@@ -69,7 +69,7 @@ pub use control::ControlBlock;
 pub use descriptor::{AbiHash, Field, Layout, LayoutDescriptor, Shape, set_hash};
 pub use device_bytes::DeviceBytes;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use host::{Host, HostWord};
+pub use host::{Host, HostWord, Local};
 pub use image::{Abi, Image};
 pub use machine::{Counter, Machine, RmwWord, SliceCell, SlotCell, Word};
 pub use message::{BufferReference, MessageHeader, RingMessage};

@@ -6,6 +6,8 @@
 
 use core::ptr::NonNull;
 
+use crate::attach::Corruption;
+
 /// An execution environment: a host thread, a GPU lane or a model checker.
 ///
 /// ```
@@ -28,6 +30,8 @@ pub trait Machine {
     type Word: Word;
     /// A cell for one payload.
     type Cell<T>: SlotCell<T>;
+    /// [`Corrupt`](crate::attach::Corrupt) if others may write the rings, [`Infallible`](core::convert::Infallible) if only their ends do.
+    type Corrupt: Corruption;
 
     /// Translates a device address to a pointer to `bytes` bytes; `None` if misaligned for `align` or known to be unmapped ([`Host`](crate::Host)
     /// does not know). The caller's protocol decides which accesses are allowed.

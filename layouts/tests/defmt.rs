@@ -59,7 +59,7 @@ macro_rules! each_is_written {
 
 #[test]
 fn states_faults_and_verdicts_have_their_encoded_size() {
-    each_is_written!(1: State::ALL[4], Fault::Corrupt, Side::Input, Verdict::Alive, Conclusion::Idle, spsc::PopError::Empty);
+    each_is_written!(1: State::ALL[4], Fault::Corrupt, Side::Input, Verdict::Alive, Conclusion::Idle, spsc::PopError::<Corrupt>::Empty);
     each_is_written!(9: Verdict::Stuck { for_ns: 1 }, Conclusion::Working { waiting: 1, in_flight: 1 });
 }
 
@@ -75,8 +75,8 @@ fn errors_are_encoded_with_their_fields() {
     each_is_written!(1: Err::<u8, Busy>(Busy));
     each_is_written!(1: LayoutError::ZeroSized);
     each_is_written!(24: corrupt, spsc::PopError::Corrupt(corrupt), AttachError::Corrupt(corrupt), framed::PopError::Corrupt(corrupt));
-    each_is_written!(9: AttachError::Count { got: 1 }, spsc::PushError::Full(7_u64), LayoutError::NotAPowerOfTwo { capacity: 3 });
-    each_is_written!(1: framed::PushError::Full, spsc::ReserveError::Full { free: 1 }, lossy::ReadError::Empty, lossy::LatestError::Empty);
+    each_is_written!(9: AttachError::Count { got: 1 }, spsc::PushError::<_, Corrupt>::Full(7_u64), LayoutError::NotAPowerOfTwo { capacity: 3 });
+    each_is_written!(1: framed::PushError::<Corrupt>::Full, spsc::ReserveError::<Corrupt>::Full { free: 1 }, lossy::ReadError::<Corrupt>::Empty, lossy::LatestError::Empty);
     each_is_written!(32: Counts::default());
 }
 

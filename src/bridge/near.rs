@@ -216,7 +216,7 @@ impl<T: RingMessage> BatchSender<'_, T> {
     ///
     /// [`PushError`] with the message; earlier ones are published.
     #[inline]
-    pub fn push(&mut self, message: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, message: T) -> Result<(), PushError<T, Corrupt>> {
         either!(&mut self.0, batch => batch.push(message))
     }
 
@@ -234,7 +234,7 @@ impl<T: RingMessage> BatchReceiver<'_, T> {
     ///
     /// [`PopError`]; earlier slots are released.
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<Corrupt>> {
         either!(&mut self.0, batch => batch.pop())
     }
 
@@ -266,7 +266,7 @@ impl<T: RingMessage> Sender<T> {
     ///
     /// [`PushError`] with the message.
     #[inline]
-    pub fn push(&mut self, message: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, message: T) -> Result<(), PushError<T, Corrupt>> {
         either!(&mut self.end, end => end.push(message))
     }
 
@@ -336,7 +336,7 @@ impl<T: RingMessage> Receiver<T> {
     ///
     /// [`PopError`].
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<Corrupt>> {
         either!(&mut self.end, end => end.pop())
     }
 
@@ -414,6 +414,7 @@ macro_rules! ends {
     ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty, $theirs:ident;)+) => {$(
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
+            type Corrupt = Corrupt;
             fn wait_words(&self) -> WaitWords<'_, HostWord> {
                 self.ring.lent.lend::<System>();
                 either!(&self.end, end => End::wait_words(end))
@@ -441,8 +442,8 @@ macro_rules! ends {
     )+};
 }
 ends! {
-    Sender, Push push(value) -> Result<(), PushError<T>>, producer;
-    Receiver, Pop pop() -> Result<T, PopError>, consumer;
+    Sender, Push push(value) -> Result<(), PushError<T, Corrupt>>, producer;
+    Receiver, Pop pop() -> Result<T, PopError<Corrupt>>, consumer;
 }
 
 impl<T: RingMessage> fmt::Debug for BatchSender<'_, T> {

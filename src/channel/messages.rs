@@ -61,7 +61,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             Ok(()) if self.bridge.moves() => self.bridge.flush_sent().map_err(|error| SendError::Flush { error, message: None }),
             Ok(()) => Ok(()),
             Err(PushError::Full(message)) => Err(SendError::Full(message)),
-            Err(PushError::Corrupt(message)) => Err(SendError::Corrupt(message)),
+            Err(PushError::Corrupt(message, _)) => Err(SendError::Corrupt(message)),
         }
     }
 

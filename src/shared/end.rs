@@ -158,6 +158,7 @@ struct Single<'e, E>(&'e mut E);
 
 impl<E: End> End for Single<'_, E> {
     type Word = E::Word;
+    type Corrupt = E::Corrupt;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         self.0.wait_words()
     }
@@ -194,7 +195,7 @@ impl<T: RingMessage> Producer<T> {
     ///
     /// [`PushError`] with the value.
     #[inline]
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T, Corrupt>> {
         self.end.push(value)
     }
 
@@ -257,7 +258,7 @@ impl<T: RingMessage> Consumer<T> {
     ///
     /// [`PopError`]: empty, or corrupt.
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<Corrupt>> {
         self.end.pop()
     }
 
@@ -384,6 +385,7 @@ macro_rules! ends {
 
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
+            type Corrupt = Corrupt;
             fn wait_words(&self) -> WaitWords<'_, HostWord> {
                 self.end.wait_words()
             }
@@ -409,8 +411,8 @@ macro_rules! ends {
 }
 
 ends! {
-    Producer, Push push(value) -> Result<(), PushError<T>>;
-    Consumer, Pop pop() -> Result<T, PopError>;
+    Producer, Push push(value) -> Result<(), PushError<T, Corrupt>>;
+    Consumer, Pop pop() -> Result<T, PopError<Corrupt>>;
 }
 
 impl WriteBytes for Producer<u8> {

@@ -1,6 +1,7 @@
 //! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)), not even a wait word: that is in
 //! the process.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
@@ -112,6 +113,7 @@ impl<E, W> Follower<E, W> {
 
 impl<E, W: RmwWord> End for Publisher<E, W> {
     type Word = W;
+    type Corrupt = Infallible;
     fn wait_words(&self) -> WaitWords<'_, W> {
         WaitWords { theirs: &self.bell, ours: &self.nobody }
     }
@@ -137,6 +139,7 @@ impl<E: Publish, W: RmwWord> Push for Publisher<E, W> {
 
 impl<E: Follow, W: RmwWord> End for Follower<E, W> {
     type Word = W;
+    type Corrupt = E::Corrupt;
     fn wait_words(&self) -> WaitWords<'_, W> {
         WaitWords { theirs: &self.nobody, ours: &self.bell }
     }
@@ -153,7 +156,7 @@ impl<E: Follow, W: RmwWord> End for Follower<E, W> {
 impl<E: Follow, W: RmwWord> Pop for Follower<E, W> {
     type Item = E::Item;
     #[inline]
-    fn pop(&mut self) -> Result<E::Item, PopError> {
+    fn pop(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
         self.end.follow()
     }
 }

@@ -15,7 +15,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`WaitError::Disconnected`] if the receiver was dropped; [`WaitError::Refused`]: full, too large, or corrupt.
-    pub fn try_send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError>> {
+    pub fn try_send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError<E::Corrupt>>> {
         self.attempt(|end| push(end, message).unwrap_or(Err(WaitError::Refused(PushError::Full))))
     }
 
@@ -24,7 +24,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`WaitError::Disconnected`] if the receiver was dropped; [`WaitError::Refused`] for a message that never fits, or a corrupt ring.
-    pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError>> {
+    pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError<E::Corrupt>>> {
         self.outcome_until(None, |end| push(end, message))
     }
 
@@ -33,7 +33,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`WaitError`].
-    pub fn send_bytes_timeout(&mut self, message: &[u8], most: Duration) -> Result<(), WaitError<PushError>> {
+    pub fn send_bytes_timeout(&mut self, message: &[u8], most: Duration) -> Result<(), WaitError<PushError<E::Corrupt>>> {
         self.outcome_until(Instant::now().checked_add(most), |end| push(end, message))
     }
 
@@ -42,7 +42,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`WaitError`].
-    pub fn send_bytes_deadline(&mut self, message: &[u8], deadline: Instant) -> Result<(), WaitError<PushError>> {
+    pub fn send_bytes_deadline(&mut self, message: &[u8], deadline: Instant) -> Result<(), WaitError<PushError<E::Corrupt>>> {
         self.outcome_until(Some(deadline), |end| push(end, message))
     }
 
@@ -51,12 +51,12 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// As [`send_bytes`](Self::send_bytes).
-    pub fn send_bytes_async(&mut self, message: &[u8]) -> impl Future<Output = Result<(), WaitError<PushError>>> {
+    pub fn send_bytes_async(&mut self, message: &[u8]) -> impl Future<Output = Result<(), WaitError<PushError<E::Corrupt>>>> {
         self.outcome_async(move |end| push(end, message))
     }
 }
 
-pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError>>> {
+pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError<E::Corrupt>>>> {
     if end.is_disconnected() {
         return Some(Err(WaitError::Disconnected));
     }
@@ -72,7 +72,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// As [`recv_bytes`](Self::recv_bytes), and [`WaitError::Refused`] if the ring is empty.
-    pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
+    pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.attempt(|end| match pop(end, into) {
             Some(popped) => popped,
             // All of the other side's messages are visible now.
@@ -87,7 +87,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a corrupt ring, or a longer
     /// message than `into`, which stays.
-    pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
+    pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.outcome_until(None, |end| pop(end, into))
     }
 
@@ -96,7 +96,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`WaitError`].
-    pub fn recv_bytes_timeout(&mut self, into: &mut [u8], most: Duration) -> Result<usize, WaitError<PopError>> {
+    pub fn recv_bytes_timeout(&mut self, into: &mut [u8], most: Duration) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.outcome_until(Instant::now().checked_add(most), |end| pop(end, into))
     }
 
@@ -105,7 +105,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`WaitError`].
-    pub fn recv_bytes_deadline(&mut self, into: &mut [u8], deadline: Instant) -> Result<usize, WaitError<PopError>> {
+    pub fn recv_bytes_deadline(&mut self, into: &mut [u8], deadline: Instant) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.outcome_until(Some(deadline), |end| pop(end, into))
     }
 
@@ -114,12 +114,12 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// As [`recv_bytes`](Self::recv_bytes).
-    pub fn recv_bytes_async(&mut self, into: &mut [u8]) -> impl Future<Output = Result<usize, WaitError<PopError>>> {
+    pub fn recv_bytes_async(&mut self, into: &mut [u8]) -> impl Future<Output = Result<usize, WaitError<PopError<E::Corrupt>>>> {
         self.outcome_async(move |end| pop(end, into))
     }
 }
 
-pub(super) fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError>>> {
+pub(super) fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError<E::Corrupt>>>> {
     match end.pop_bytes(into) {
         Err(PopError::Empty) => None,
         done => Some(done.map_err(WaitError::Refused)),

@@ -1,4 +1,4 @@
-use crate::attach::Corrupt;
+use std::convert::Infallible;
 
 /// An error of sending, with the value.
 ///
@@ -11,7 +11,7 @@ use crate::attach::Corrupt;
 /// assert_eq!(value, 7);
 /// ```
 #[derive(thiserror::Error)]
-pub enum SendError<T> {
+pub enum SendError<T, C = Infallible> {
     /// The deadline passed.
     #[error("the ring was full until the deadline")]
     Timeout(T),
@@ -19,26 +19,26 @@ pub enum SendError<T> {
     #[error("the receiver was dropped")]
     Disconnected(T),
     /// The other end's index is out of range.
-    #[error("ring is corrupt: the receiving end's index is out of range")]
-    Corrupt(T),
+    #[error("{1}")]
+    Corrupt(T, C),
 }
 
-impl<T> SendError<T> {
+impl<T, C> SendError<T, C> {
     /// Returns the value.
     pub fn into_inner(self) -> T {
         match self {
-            Self::Timeout(value) | Self::Disconnected(value) | Self::Corrupt(value) => value,
+            Self::Timeout(value) | Self::Disconnected(value) | Self::Corrupt(value, _) => value,
         }
     }
 }
 
 // For `unwrap` without a `Debug` value.
-impl<T> std::fmt::Debug for SendError<T> {
+impl<T, C> std::fmt::Debug for SendError<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Timeout(_) => "Timeout(..)",
             Self::Disconnected(_) => "Disconnected(..)",
-            Self::Corrupt(_) => "Corrupt(..)",
+            Self::Corrupt(..) => "Corrupt(..)",
         })
     }
 }
@@ -55,7 +55,7 @@ impl<T> std::fmt::Debug for SendError<T> {
 /// assert!(matches!(sender.try_send(3), Err(TrySendError::Disconnected(3))));
 /// ```
 #[derive(thiserror::Error)]
-pub enum TrySendError<T> {
+pub enum TrySendError<T, C = Infallible> {
     /// The ring is full.
     #[error("the ring is full")]
     Full(T),
@@ -63,26 +63,26 @@ pub enum TrySendError<T> {
     #[error("the receiver was dropped")]
     Disconnected(T),
     /// The other end's index is out of range.
-    #[error("ring is corrupt: the receiving end's index is out of range")]
-    Corrupt(T),
+    #[error("{1}")]
+    Corrupt(T, C),
 }
 
-impl<T> TrySendError<T> {
+impl<T, C> TrySendError<T, C> {
     /// Returns the value.
     pub fn into_inner(self) -> T {
         match self {
-            Self::Full(value) | Self::Disconnected(value) | Self::Corrupt(value) => value,
+            Self::Full(value) | Self::Disconnected(value) | Self::Corrupt(value, _) => value,
         }
     }
 }
 
 // As for `SendError`.
-impl<T> std::fmt::Debug for TrySendError<T> {
+impl<T, C> std::fmt::Debug for TrySendError<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Full(_) => "Full(..)",
             Self::Disconnected(_) => "Disconnected(..)",
-            Self::Corrupt(_) => "Corrupt(..)",
+            Self::Corrupt(..) => "Corrupt(..)",
         })
     }
 }
@@ -99,7 +99,7 @@ impl<T> std::fmt::Debug for TrySendError<T> {
 /// assert_eq!((receiver.try_recv(), receiver.try_recv()), (Ok(7), Err(TryRecvError::Disconnected)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TryRecvError {
+pub enum TryRecvError<C = Infallible> {
     /// The ring is empty.
     #[error("the ring is empty")]
     Empty,
@@ -108,7 +108,7 @@ pub enum TryRecvError {
     Disconnected,
     /// The other end's index is out of range.
     #[error(transparent)]
-    Corrupt(Corrupt),
+    Corrupt(C),
 }
 
 /// An error of receiving.
@@ -122,7 +122,7 @@ pub enum TryRecvError {
 /// assert_eq!((receiver.recv(), receiver.recv()), (Ok(7), Err(RecvError::Disconnected)));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RecvError {
+pub enum RecvError<C = Infallible> {
     /// The deadline passed.
     #[error("the ring was empty until the deadline")]
     Timeout,
@@ -131,7 +131,7 @@ pub enum RecvError {
     Disconnected,
     /// The other end's index is out of range.
     #[error(transparent)]
-    Corrupt(Corrupt),
+    Corrupt(C),
 }
 
 /// An error of [`wait`](super::Waiting::wait).

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use super::park::{Os, Park, WakerList};
 use super::waiting::{Rings, WaitStrategy, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
+use crate::attach::Corruption;
 use crate::ring::{End, Pop, Push};
 
 /// A task's entry in its side's wakers after an unsuccessful poll.
@@ -156,7 +157,7 @@ pub struct RecvFuture<'w, E: Pop, P: Park<E::Word> = Os> {
 }
 
 impl<E: Pop, P: Park<E::Word>> Future for RecvFuture<'_, E, P> {
-    type Output = Result<E::Item, RecvError>;
+    type Output = Result<E::Item, RecvError<E::Corrupt>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place } = &mut *self;
@@ -195,7 +196,7 @@ impl<E: Push, P: Park<E::Word>> SendFuture<'_, E, P> {
 }
 
 impl<E: Push, P: Park<E::Word>> Future for SendFuture<'_, E, P> {
-    type Output = Result<(), SendError<E::Item>>;
+    type Output = Result<(), SendError<E::Item, E::Corrupt>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place, value } = &mut *self;
@@ -243,7 +244,7 @@ impl<E: End, P: Park<E::Word>, F> Drop for Until<'_, E, P, F> {
     }
 }
 
-pub(super) fn outcome<T>(sent: Option<Result<(), SendError<T>>>, value: &mut Option<T>) -> Result<(), SendError<T>> {
+pub(super) fn outcome<T, C: Corruption>(sent: Option<Result<(), SendError<T, C>>>, value: &mut Option<T>) -> Result<(), SendError<T, C>> {
     sent.unwrap_or_else(|| value.take().map_or(Ok(()), |value| Err(SendError::Disconnected(value))))
 }
 

@@ -8,7 +8,7 @@ pub use bytes::{ByteSink, ByteStream};
 
 use super::future::{Place, outcome};
 use super::park::{Os, Park};
-use super::waiting::{Waiting, pop, push};
+use super::waiting::{Sent, Waiting, pop, push};
 use super::{RecvError, SendError};
 use crate::ring::{Pop, Push};
 
@@ -46,7 +46,7 @@ pub struct MessageStream<E: Pop, P: Park<E::Word> = Os> {
 impl<E: Pop, P: Park<E::Word>> Unpin for MessageStream<E, P> {}
 
 impl<E: Pop, P: Park<E::Word>> futures_core::Stream for MessageStream<E, P> {
-    type Item = Result<E::Item, RecvError>;
+    type Item = Result<E::Item, RecvError<E::Corrupt>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Self { waiting, place } = &mut *self;
@@ -86,7 +86,7 @@ pub struct MessageSink<E: Push, P: Park<E::Word> = Os> {
 impl<E: Push, P: Park<E::Word>> Unpin for MessageSink<E, P> {}
 
 impl<E: Push, P: Park<E::Word>> MessageSink<E, P> {
-    fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), SendError<E::Item>>> {
+    fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Sent<E>> {
         let Self { waiting: Some(waiting), place, value } = self else { return Poll::Ready(Ok(())) };
         if value.is_none() {
             return Poll::Ready(Ok(()));
@@ -96,7 +96,7 @@ impl<E: Push, P: Park<E::Word>> MessageSink<E, P> {
 }
 
 impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for MessageSink<E, P> {
-    type Error = SendError<E::Item>;
+    type Error = SendError<E::Item, E::Corrupt>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.poll_empty(cx)

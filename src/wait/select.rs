@@ -8,7 +8,8 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::{Park, RecvError, Waiting};
+use super::waiting::Received;
+use super::{Park, Waiting};
 use crate::ring::Pop;
 
 /// Waits until a receiver has a message, is disconnected or corrupt. Returns its index and the result of [`recv`](Waiting::recv); `None` at
@@ -27,10 +28,7 @@ use crate::ring::Pop;
 /// assert_eq!(wait::select(&mut receivers, None), Some((1, Ok("hello"))));
 /// # Ok::<(), wait::SendError<&str>>(())
 /// ```
-pub fn select<E: Pop, P: Park<E::Word>>(
-    receivers: &mut [Waiting<E, P>],
-    deadline: Option<Instant>,
-) -> Option<(usize, Result<E::Item, RecvError>)> {
+pub fn select<E: Pop, P: Park<E::Word>>(receivers: &mut [Waiting<E, P>], deadline: Option<Instant>) -> Option<(usize, Received<E>)> {
     static TURN: AtomicUsize = AtomicUsize::new(0);
 
     let count = receivers.len();

@@ -401,14 +401,14 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// [`TrySendError`] with the value.
     #[inline]
-    pub fn try_send(&mut self, value: E::Item) -> Result<(), TrySendError<E::Item>> {
+    pub fn try_send(&mut self, value: E::Item) -> Result<(), TrySendError<E::Item, E::Corrupt>> {
         self.attempt(|end| {
             if end.is_disconnected() {
                 return Err(TrySendError::Disconnected(value));
             }
             end.push(value).map_err(|error| match error {
                 PushError::Full(value) => TrySendError::Full(value),
-                PushError::Corrupt(value) => TrySendError::Corrupt(value),
+                PushError::Corrupt(value, corrupt) => TrySendError::Corrupt(value, corrupt),
             })
         })
     }
@@ -418,7 +418,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`SendError`] with the value.
-    pub fn send(&mut self, value: E::Item) -> Result<(), SendError<E::Item>> {
+    pub fn send(&mut self, value: E::Item) -> Result<(), SendError<E::Item, E::Corrupt>> {
         self.send_until(value, None)
     }
 
@@ -427,7 +427,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`SendError`] with the value.
-    pub fn send_timeout(&mut self, value: E::Item, most: Duration) -> Result<(), SendError<E::Item>> {
+    pub fn send_timeout(&mut self, value: E::Item, most: Duration) -> Result<(), SendError<E::Item, E::Corrupt>> {
         self.send_until(value, Instant::now().checked_add(most))
     }
 
@@ -436,11 +436,11 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`SendError`] with the value.
-    pub fn send_deadline(&mut self, value: E::Item, deadline: Instant) -> Result<(), SendError<E::Item>> {
+    pub fn send_deadline(&mut self, value: E::Item, deadline: Instant) -> Result<(), SendError<E::Item, E::Corrupt>> {
         self.send_until(value, Some(deadline))
     }
 
-    fn send_until(&mut self, value: E::Item, deadline: Option<Instant>) -> Result<(), SendError<E::Item>> {
+    fn send_until(&mut self, value: E::Item, deadline: Option<Instant>) -> Sent<E> {
         let mut value = Some(value);
         let outcome = self.until(deadline, |end| push(end, &mut value));
         match (outcome, value) {
@@ -452,13 +452,16 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
+pub(super) type Sent<E> = Result<(), SendError<<E as Push>::Item, <E as End>::Corrupt>>;
+pub(super) type Received<E> = Result<<E as Pop>::Item, RecvError<<E as End>::Corrupt>>;
+
+pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<Sent<E>> {
     if end.is_disconnected() {
         return value.take().map(|value| Err(SendError::Disconnected(value)));
     }
     match end.push(value.take()?) {
         Ok(()) => Some(Ok(())),
-        Err(PushError::Corrupt(value)) => Some(Err(SendError::Corrupt(value))),
+        Err(PushError::Corrupt(value, corrupt)) => Some(Err(SendError::Corrupt(value, corrupt))),
         Err(PushError::Full(back)) => {
             *value = Some(back);
             None
@@ -473,7 +476,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// [`TryRecvError`].
     #[inline]
-    pub fn try_recv(&mut self) -> Result<E::Item, TryRecvError> {
+    pub fn try_recv(&mut self) -> Result<E::Item, TryRecvError<E::Corrupt>> {
         let outcome = |popped: Result<_, _>, empty| {
             popped.map_err(|error| match error {
                 PopError::Empty => empty,
@@ -492,7 +495,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`RecvError::Disconnected`] if the ring is empty and the sender was dropped, or [`RecvError::Corrupt`].
-    pub fn recv(&mut self) -> Result<E::Item, RecvError> {
+    pub fn recv(&mut self) -> Result<E::Item, RecvError<E::Corrupt>> {
         self.recv_until(None)
     }
 
@@ -501,7 +504,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`RecvError`].
-    pub fn recv_timeout(&mut self, most: Duration) -> Result<E::Item, RecvError> {
+    pub fn recv_timeout(&mut self, most: Duration) -> Result<E::Item, RecvError<E::Corrupt>> {
         self.recv_until(Instant::now().checked_add(most))
     }
 
@@ -510,11 +513,11 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// # Errors
     ///
     /// [`RecvError`].
-    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<E::Item, RecvError> {
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<E::Item, RecvError<E::Corrupt>> {
         self.recv_until(Some(deadline))
     }
 
-    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<E::Item, RecvError> {
+    fn recv_until(&mut self, deadline: Option<Instant>) -> Received<E> {
         match self.until(deadline, pop) {
             Ok(received) => received,
             Err(Gone::Late) => Err(RecvError::Timeout),
@@ -523,7 +526,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
+pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Received<E>> {
     match end.pop() {
         Ok(value) => Some(Ok(value)),
         Err(PopError::Empty) => None,

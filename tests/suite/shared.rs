@@ -166,7 +166,7 @@ fn fill(memory: &Memory) {
             match producer.waiting(WaitStrategy::Sleep { polls: 10 }).send_timeout(message(tail), Duration::from_millis(1)) {
                 Ok(()) => false,
                 Err(SendError::Timeout(_) | SendError::Disconnected(_)) => true,
-                Err(SendError::Corrupt(_)) => panic!("corrupt at tail {tail}"),
+                Err(SendError::Corrupt(..)) => panic!("corrupt at tail {tail}"),
             }
         } else if tail.is_multiple_of(3) {
             producer.push_slice(&[0, 1, 2].map(|ahead| message(tail.wrapping_add(ahead)))).unwrap() == 0
@@ -174,7 +174,7 @@ fn fill(memory: &Memory) {
             match producer.push(message(tail)) {
                 Ok(()) => false,
                 Err(PushError::Full(_)) => true,
-                Err(PushError::Corrupt(_)) => panic!("corrupt at tail {tail}"),
+                Err(PushError::Corrupt(..)) => panic!("corrupt at tail {tail}"),
             }
         };
         if has_stopped && producer.is_disconnected() {
@@ -616,7 +616,7 @@ fn a_hostile_peer_causes_only_errors_or_wrong_messages() {
         assert!(producer.capacity() <= CAPACITY && producer.free() <= producer.capacity() && producer.len() <= producer.capacity());
         match random.below(16) {
             0 => match producer.waiting(WaitStrategy::Sleep { polls: 2 }).send_timeout([9; 8], Duration::from_micros(200)) {
-                Ok(()) | Err(SendError::Timeout([9, ..]) | SendError::Disconnected([9, ..]) | SendError::Corrupt([9, ..])) => {}
+                Ok(()) | Err(SendError::Timeout([9, ..]) | SendError::Disconnected([9, ..]) | SendError::Corrupt([9, ..], _)) => {}
                 Err(other) => panic!("{other:?}"),
             },
             1..=4 => match producer.push_slice(&[[9; 8]; 100]) {
@@ -624,7 +624,7 @@ fn a_hostile_peer_causes_only_errors_or_wrong_messages() {
                 Err(found) => corrupt(found),
             },
             _ => match producer.push([9; 8]) {
-                Ok(()) | Err(PushError::Full([9, ..]) | PushError::Corrupt([9, ..])) => {}
+                Ok(()) | Err(PushError::Full([9, ..]) | PushError::Corrupt([9, ..], _)) => {}
                 Err(other) => panic!("{other:?}"),
             },
         }

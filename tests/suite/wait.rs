@@ -2,7 +2,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use ringmem::Host;
+use ringmem::Local;
 use ringmem::ring::{End, Pop, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
 use ringmem::wait::{self, RecvError, SendError, TryRecvError, TrySendError, WaitStrategy, Waiting, pair};
 
@@ -46,7 +46,7 @@ fn a_flagged_ring_supports_waiting() {
     });
 }
 
-fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Host>>) -> u64 {
+fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Local>>) -> u64 {
     let mut sum = 0;
     loop {
         match receiver.recv_timeout(LIMIT) {
@@ -294,6 +294,7 @@ struct Flickering(std::cell::Cell<u32>, [ringmem::HostWord; 2]);
 
 impl End for Flickering {
     type Word = ringmem::HostWord;
+    type Corrupt = std::convert::Infallible;
     fn wait_words(&self) -> WaitWords<'_, Self::Word> {
         WaitWords { theirs: &self.1[0], ours: &self.1[1] }
     }
@@ -328,6 +329,7 @@ struct Succeeded(bool, [ringmem::HostWord; 2]);
 
 impl End for Succeeded {
     type Word = ringmem::HostWord;
+    type Corrupt = std::convert::Infallible;
     fn wait_words(&self) -> WaitWords<'_, Self::Word> {
         WaitWords { theirs: &self.1[0], ours: &self.1[1] }
     }

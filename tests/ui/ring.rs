@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::thread;
 
-use ringmem_layouts::ring::spsc::Ring;
-use ringmem_layouts::{Layout, RingLayout, SharedLayout};
+use ringmem_layouts::ring::spsc::{Consumer, PopError, Ring};
+use ringmem_layouts::{Host, Layout, RingHeader, RingLayout, SharedLayout, SlotCell};
 
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
@@ -30,4 +30,20 @@ fn main() {
     let _ = emptying.pop();
     let _ = RingLayout::of::<u8>(8);
     let _ = (Flag::DESCRIPTOR, &RING);
+    foreign();
+}
+
+fn foreign() {
+    let header = RingHeader::new::<u64>(&RingLayout::of::<u64>(1).unwrap(), 0);
+    let slot = SlotCell::new(0);
+    let (header, slots) = (&header, std::ptr::NonNull::from(&slot));
+    let consumer = unsafe { Consumer::<u64, Host>::new(header, header, slots) };
+    match consumer.unwrap().pop() {
+        Ok(_) | Err(PopError::Empty) => {}
+        Err(PopError::Corrupt(_)) => {}
+    }
+    match Ring::<u64, 1>::new().split().1.pop() {
+        Ok(_) | Err(PopError::Empty) => {}
+    }
+
 }

@@ -96,7 +96,7 @@ impl<T: RingMessage> Messages<T> {
         Self::new(move || match end.pop() {
             Ok(value) => Ok(Some(value)),
             Err(PopError::Empty) => Ok(None),
-            Err(PopError::Corrupt(corrupt)) => Err(corrupt.into()),
+            Err(PopError::Corrupt(corrupt)) => Err(Error::Corrupt(corrupt.into())),
         })
     }
 

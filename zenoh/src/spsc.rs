@@ -1,5 +1,4 @@
 use ringmem::RingMessage;
-use ringmem::attach::Corrupt;
 use ringmem::ring::spsc::{OwnedConsumer, OwnedProducer, PopError};
 
 use crate::{Error, RingType, Sink, Source, random};
@@ -34,11 +33,10 @@ impl<T: RingMessage> SpscSource<T> {
     }
 }
 
-fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> Result<u64, Corrupt> {
+fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> u64 {
     end.with(|end| match end.peek(u64::MAX) {
-        Ok(chunk) => Ok(chunk.len()),
-        Err(PopError::Empty) => Ok(0),
-        Err(PopError::Corrupt(corrupt)) => Err(corrupt),
+        Ok(chunk) => chunk.len(),
+        Err(PopError::Empty) => 0,
     })
 }
 
@@ -60,21 +58,20 @@ impl<T: RingMessage> Source for SpscSource<T> {
         let count = self.end.with(|end| {
             let chunk = match end.peek((skip + most) as u64) {
                 Ok(chunk) => chunk,
-                Err(PopError::Empty) => return Ok(0),
-                Err(PopError::Corrupt(corrupt)) => return Err(corrupt),
+                Err(PopError::Empty) => return 0,
             };
             let [first, second] = chunk.as_slices();
             for run in [&first[skip.min(first.len())..], &second[skip.saturating_sub(first.len()).min(second.len())..]] {
                 into.extend_from_slice(T::slice_as_bytes(run));
             }
-            Ok(chunk.len().saturating_sub(skip as u64))
-        })?;
+            chunk.len().saturating_sub(skip as u64)
+        });
         self.taken += count;
         Ok(count as u32)
     }
 
     fn seek(&mut self, count: u64) -> Result<bool, Error> {
-        let found = count <= available(&mut self.end)?;
+        let found = count <= available(&mut self.end);
         if found {
             self.taken = count;
         }
@@ -114,7 +111,8 @@ impl<T: RingMessage> Sink for SpscSink<T> {
     fn push(&mut self, messages: &[u8]) -> Result<(u64, usize), Error> {
         let messages = messages.chunks_exact(size_of::<T>());
         let count = self.end.with(|end| {
-            let count = end.refresh()?.min(messages.len() as u64);
+            let Ok(free) = end.refresh();
+            let count = free.min(messages.len() as u64);
             if let Ok(mut grant) = end.reserve(count) {
                 grant.fill(messages.map(|bytes| {
                     let mut value = T::zeroed();
@@ -122,8 +120,8 @@ impl<T: RingMessage> Sink for SpscSink<T> {
                     value
                 }));
             }
-            Ok::<_, Corrupt>(count)
-        })?;
+            count
+        });
         Ok((count, count as usize * size_of::<T>()))
     }
 

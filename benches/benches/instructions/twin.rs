@@ -112,12 +112,12 @@ impl<T: Copy, P: Headers> End<T, P> {
     }
 
     #[inline]
-    fn push<const CHECK: bool>(&mut self, value: T) -> Result<(), PushError<T>> {
+    fn push<const CHECK: bool>(&mut self, value: T) -> Result<(), PushError<T, Corrupt>> {
         if self.seen.wrapping_sub(self.index) == 0 {
             let head = self.headers.own().head().load(Acquire);
             let (used, capacity) = (self.index.wrapping_sub(head), self.mask + 1);
             if CHECK && used > capacity {
-                return Err(PushError::Corrupt(value));
+                return Err(PushError::Corrupt(value, Corrupt { head, tail: self.index, capacity }));
             }
             if used == capacity {
                 return Err(PushError::Full(value));
@@ -132,7 +132,7 @@ impl<T: Copy, P: Headers> End<T, P> {
     }
 
     #[inline]
-    fn pop<const CHECK: bool>(&mut self) -> Result<T, PopError> {
+    fn pop<const CHECK: bool>(&mut self) -> Result<T, PopError<Corrupt>> {
         if self.seen.wrapping_sub(self.index) == 0 {
             let tail = self.headers.own().tail().load(Acquire);
             let (used, capacity) = (tail.wrapping_sub(self.index), self.mask + 1);
@@ -153,7 +153,7 @@ impl<T: Copy, P: Headers> End<T, P> {
 }
 
 #[cold]
-fn refusal(head: u64, tail: u64, capacity: u64) -> PopError {
+fn refusal(head: u64, tail: u64, capacity: u64) -> PopError<Corrupt> {
     if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity }) }
 }
 

@@ -188,7 +188,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
                 left = Some(message);
                 false
             }
-            Err(PushError::Corrupt(_)) => panic!("the input ring is corrupt"),
+            Err(PushError::Corrupt(..)) => panic!("the input ring is corrupt"),
         });
     }
 

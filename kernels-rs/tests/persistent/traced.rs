@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
 use ringmem_kernels::{Handler, Launch, Simulated, Single, persistent};
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::control::State;
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::{Host, HostWord, Machine, RingMessage, Word};
@@ -58,6 +59,7 @@ pub struct Traced<'a>(pub &'a dyn KernelHost);
 impl Machine for Traced<'_> {
     type Word = TracedWord;
     type Cell<T> = <Host as Machine>::Cell<T>;
+    type Corrupt = Corrupt;
 
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
         Simulated(self.0).at(address, bytes, align)

@@ -44,7 +44,7 @@ macro_rules! rings {
             /// let (mut producer, mut consumer) = Boxed::<u32>::with_capacity(100).into_ends();
             /// producer.push(7)?;
             /// assert_eq!((consumer.pop(), consumer.capacity()), (Ok(7), 128));
-            /// # Ok::<(), ringmem::ring::Full<u32>>(())
+            /// # Ok::<(), ringmem::ring::PushError<u32>>(())
             /// ```
             #[cfg(feature = "alloc")]
             pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<$slot<T>>]>>;
@@ -63,10 +63,10 @@ macro_rules! rings {
             /// let mut log = Log { lines };
             /// log.lines.push("started".to_owned())?;
             /// assert_eq!(consumer.pop().as_deref(), Ok("started"));
-            /// # Ok::<(), ringmem::ring::Full<String>>(())
+            /// # Ok::<(), ringmem::ring::PushError<String>>(())
             /// ```
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-            pub type OwnedProducer<T> = crate::ring::Owned<super::Producer<'static, T, crate::Host>>;
+            pub type OwnedProducer<T> = crate::ring::Owned<super::Producer<'static, T, crate::Local>>;
 
             /// A consumer that shares ownership of its ring.
             ///
@@ -82,10 +82,10 @@ macro_rules! rings {
             /// producer.push(3)?;
             /// producer.push(4)?;
             /// assert_eq!(std::thread::spawn(|| sum(consumer)).join().unwrap(), 7);
-            /// # Ok::<(), ringmem::ring::Full<u32>>(())
+            /// # Ok::<(), ringmem::ring::PushError<u32>>(())
             /// ```
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-            pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
+            pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Local>>;
 
             /// Allocates a ring of at least `capacity` slots (the next power of two, at least 1); its ends share ownership.
             ///
@@ -117,10 +117,10 @@ macro_rules! one_producer {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{Producer, PushError, Ring};")]
         ///
-        /// fn send(producer: &mut Producer<'_, u32, Host>) -> Result<(), PushError<u32>> {
+        /// fn send(producer: &mut Producer<'_, u32, Local>) -> Result<(), PushError<u32>> {
         ///     (1..=3).try_for_each(|number| producer.push(number))
         /// }
         ///
@@ -135,10 +135,10 @@ macro_rules! one_producer {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{Grant, Ring};")]
         ///
-        /// fn number(mut grant: Grant<'_, '_, u32, Host>) -> u64 {
+        /// fn number(mut grant: Grant<'_, '_, u32, Local>) -> u64 {
         ///     grant.fill(1..)
         /// }
         ///
@@ -153,10 +153,10 @@ macro_rules! one_producer {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{BatchProducer, PushError, Ring};")]
         ///
-        /// fn send(mut batch: BatchProducer<'_, '_, u32, Host>) -> Result<(), PushError<u32>> {
+        /// fn send(mut batch: BatchProducer<'_, '_, u32, Local>) -> Result<(), PushError<u32>> {
         ///     (1..=6).try_for_each(|number| batch.push(number))
         /// }
         ///
@@ -176,10 +176,10 @@ macro_rules! many_producers {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{Producer, Ring};")]
         ///
-        /// fn send(mut producer: Producer<'_, u32, Host>) {
+        /// fn send(mut producer: Producer<'_, u32, Local>) {
         ///     (1..=3).for_each(|number| producer.push(number).unwrap());
         /// }
         ///
@@ -202,10 +202,10 @@ macro_rules! one_consumer {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{Consumer, Ring};")]
         ///
-        /// fn sum(consumer: &mut Consumer<'_, u32, Host>) -> u32 {
+        /// fn sum(consumer: &mut Consumer<'_, u32, Local>) -> u32 {
         ///     std::iter::from_fn(|| consumer.pop().ok()).sum()
         /// }
         ///
@@ -221,10 +221,10 @@ macro_rules! one_consumer {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{Chunk, Ring};")]
         ///
-        /// fn longest<'c>(chunk: &'c Chunk<'_, '_, String, Host>) -> Option<&'c str> {
+        /// fn longest<'c>(chunk: &'c Chunk<'_, '_, String, Local>) -> Option<&'c str> {
         ///     chunk.iter().map(String::as_str).max_by_key(|name| name.len())
         /// }
         ///
@@ -240,10 +240,10 @@ macro_rules! one_consumer {
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
-        /// use ringmem::Host;
+        /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{BatchConsumer, Ring};")]
         ///
-        /// fn sum(mut batch: BatchConsumer<'_, '_, u32, Host>) -> u32 {
+        /// fn sum(mut batch: BatchConsumer<'_, '_, u32, Local>) -> u32 {
         ///     std::iter::from_fn(|| batch.pop().ok()).sum()
         /// }
         ///

@@ -48,13 +48,13 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
     ///
     /// [`PushError`] with the value; earlier messages have been published.
     #[inline]
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.producer.free() == 0 {
             cold_path();
             match K::room(self.producer) {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
-                Err(_) => return Err(PushError::Corrupt(value)),
+                Err(corrupt) => return Err(PushError::Corrupt(value, corrupt)),
             }
         }
         K::fill(self.producer, value);
@@ -125,7 +125,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
     ///
     /// [`PopError`]; earlier messages have been released.
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         if let Err(nothing) = K::next(self.consumer) {
             self.flush();
             return Err(nothing);

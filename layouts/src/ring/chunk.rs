@@ -9,7 +9,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`PopError`]; empty also for `most == 0`.
-    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError> {
+    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError<M::Corrupt>> {
         match K::ready(self, most).map_err(PopError::Corrupt)? {
             0 => {
                 K::settle_kept(self);

@@ -49,6 +49,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
+        M: Machine<Corrupt = Corrupt>,
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
@@ -69,6 +70,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
+        M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
         // SAFETY: the caller's promise; the capacity is a checked layout's.
@@ -182,7 +184,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// [`PopError`].
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         if let Err(nothing) = K::next(self) {
             K::settle_kept(self);
             return Err(nothing);

@@ -1,6 +1,7 @@
+use core::convert::Infallible;
 use core::fmt;
 
-use crate::attach::Corrupt;
+use crate::attach::Corruption;
 
 /// An error of a push, with the value.
 ///
@@ -8,71 +9,17 @@ use crate::attach::Corrupt;
 /// # use ringmem_layouts as ringmem;
 /// use ringmem::ring::PushError;
 ///
-/// assert_eq!(PushError::Full(7).into_inner(), 7);
-/// assert_eq!(PushError::Full(7).to_string(), "ring is full");
+/// let full: PushError<u32> = PushError::Full(7);
+/// assert_eq!((full.to_string(), full.into_inner()), ("ring is full".to_owned(), 7));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PushError<T> {
+pub enum PushError<T, C = Infallible> {
     /// The ring is full.
     Full(T),
-    /// The other side's index is out of range; see `refresh`.
-    Corrupt(T),
+    /// The other side's index is out of range.
+    Corrupt(T, C),
 }
-
-/// The ring is full; the value is returned. For ends that [own](super::Owned) their ring, which cannot be corrupt.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::{Full, spsc};
-///
-/// let (mut producer, _consumer) = spsc::bounded::<u32>(1);
-/// producer.push(1)?;
-/// let Err(Full(value)) = producer.push(2) else { unreachable!("one slot") };
-/// assert_eq!(value, 2);
-/// # Ok::<(), Full<u32>>(())
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Full<T>(pub T);
-
-/// The ring is empty. For ends that [own](super::Owned) their ring, which cannot be corrupt.
-///
-/// ```
-/// # use ringmem_layouts as ringmem;
-/// use ringmem::ring::{Empty, mpmc};
-///
-/// let (producer, mut consumer) = mpmc::bounded::<u32>(4);
-/// assert_eq!(consumer.pop(), Err(Empty));
-/// drop(producer);
-/// assert!(consumer.end().is_disconnected());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Empty;
-
-// `unwrap` must work without `T: Debug`.
-impl<T> fmt::Debug for Full<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Full(..)")
-    }
-}
-
-impl<T> fmt::Display for Full<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ring is full")
-    }
-}
-
-impl<T> core::error::Error for Full<T> {}
-
-impl fmt::Display for Empty {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ring is empty")
-    }
-}
-
-impl core::error::Error for Empty {}
 
 /// Why no slots were granted.
 ///
@@ -89,8 +36,7 @@ impl core::error::Error for Empty {}
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum ReserveError {
+pub enum ReserveError<C = Infallible> {
     /// Too few slots are free now.
     Full {
         /// Free slots.
@@ -102,7 +48,7 @@ pub enum ReserveError {
         capacity: u64,
     },
     /// The other side's index is out of range.
-    Corrupt(Corrupt),
+    Corrupt(C),
 }
 
 /// Why nothing was popped.
@@ -120,44 +66,44 @@ pub enum ReserveError {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PopError {
+pub enum PopError<C = Infallible> {
     /// The ring is empty.
     Empty,
     /// The other side's index is out of range.
-    Corrupt(Corrupt),
+    Corrupt(C),
 }
 
-impl<T> PushError<T> {
+impl<T, C> PushError<T, C> {
     /// Returns the value that was not pushed.
     pub fn into_inner(self) -> T {
         match self {
-            Self::Full(value) | Self::Corrupt(value) => value,
+            Self::Full(value) | Self::Corrupt(value, _) => value,
         }
     }
 }
 
 // `unwrap` must work without `T: Debug`.
-impl<T> fmt::Debug for PushError<T> {
+impl<T, C> fmt::Debug for PushError<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full(_) => "Full(..)",
-            Self::Corrupt(_) => "Corrupt(..)",
+            Self::Corrupt(..) => "Corrupt(..)",
         })
     }
 }
 
-impl<T> fmt::Display for PushError<T> {
+impl<T, C: fmt::Display> fmt::Display for PushError<T, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full(_) => "ring is full",
-            Self::Corrupt(_) => "ring is corrupt: the consumer's index claims what cannot be",
-        })
+        match self {
+            Self::Full(_) => f.write_str("ring is full"),
+            Self::Corrupt(_, corrupt) => corrupt.fmt(f),
+        }
     }
 }
 
-impl<T> core::error::Error for PushError<T> {}
+impl<T, C: Corruption> core::error::Error for PushError<T, C> {}
 
-impl fmt::Display for ReserveError {
+impl<C: fmt::Display> fmt::Display for ReserveError<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full { free } => write!(f, "only {free} slots are free"),
@@ -167,9 +113,9 @@ impl fmt::Display for ReserveError {
     }
 }
 
-impl core::error::Error for ReserveError {}
+impl<C: Corruption> core::error::Error for ReserveError<C> {}
 
-impl fmt::Display for PopError {
+impl<C: fmt::Display> fmt::Display for PopError<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
@@ -178,4 +124,4 @@ impl fmt::Display for PopError {
     }
 }
 
-impl core::error::Error for PopError {}
+impl<C: Corruption> core::error::Error for PopError<C> {}

@@ -11,7 +11,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`ReserveError`].
-    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError> {
+    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError<M::Corrupt>> {
         if self.free() < count {
             if count > self.capacity() {
                 return Err(ReserveError::TooLarge { capacity: self.capacity() });

@@ -12,7 +12,7 @@ use super::slots::{first_use, free};
 use super::storage::{capacity_of, slots_of};
 use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
 use crate::host::HostCell;
-use crate::{Host, HostWord, SlotCell, Word};
+use crate::{HostWord, Local, SlotCell, Word};
 
 /// A ring of values of any type whose slots are in `S`: in the ring itself, borrowed, or boxed.
 ///
@@ -38,10 +38,10 @@ pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {
     _values: PhantomData<(K, T)>,
 }
 
-type Inline<K, T, const N: usize> = RingIn<K, T, [MaybeUninit<<K as Kind<T, Host>>::Slot>; N]>;
+type Inline<K, T, const N: usize> = RingIn<K, T, [MaybeUninit<<K as Kind<T, Local>>::Slot>; N]>;
 
 /// A kind of ring between host threads.
-pub trait HostKind<T>: Kind<T, Host> {
+pub trait HostKind<T>: Kind<T, Local> {
     #[doc(hidden)]
     const CLEAR: MaybeUninit<Self::Slot>;
 
@@ -58,11 +58,11 @@ pub trait HostKind<T>: Kind<T, Host> {
 /// # Safety
 ///
 /// As [`Producer::over`], and no other end is attached.
-unsafe fn pair<'a, K: OneProducer<T, Host> + OneConsumer<T, Host>, T>(
+unsafe fn pair<'a, K: OneProducer<T, Local> + OneConsumer<T, Local>, T>(
     header: &'a RingHeader<HostWord>,
     slots: NonNull<K::Slot>,
     capacity: u64,
-) -> (Producer<'a, K, T, Host>, Consumer<'a, K, T, Host>) {
+) -> (Producer<'a, K, T, Local>, Consumer<'a, K, T, Local>) {
     // SAFETY: the caller's promise.
     let producer = unsafe { Producer::over(header, header, slots, capacity) };
     // SAFETY: as above.
@@ -83,7 +83,7 @@ unsafe fn indexed_pair<'a, T>(
     header: &'a RingHeader<HostWord>,
     slots: NonNull<BareSlot<T>>,
     capacity: u64,
-) -> (spsc::Producer<'a, T, Host>, spsc::Consumer<'a, T, Host>) {
+) -> (spsc::Producer<'a, T, Local>, spsc::Consumer<'a, T, Local>) {
     // SAFETY: words of a live header, which nothing else accesses, by the caller's promise.
     let (tail, head) = unsafe { (header.producer.tail.as_ptr().read(), header.consumer.head.as_ptr().read()) };
     assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
@@ -93,7 +93,7 @@ unsafe fn indexed_pair<'a, T>(
     (producer.announce(), consumer.announce())
 }
 
-unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, T>(
+unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace, T>(
     header: &RingHeader<HostWord>,
     slots: NonNull<K::Slot>,
     capacity: u64,
@@ -108,7 +108,7 @@ unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, 
 /// As [`Producer::over`], and no end is attached.
 unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>>, capacity: u64) {
     // SAFETY: the caller's promise.
-    let turns = unsafe { Turns::<T, Host>::new(header, slots, capacity) };
+    let turns = unsafe { Turns::<T, Local>::new(header, slots, capacity) };
     let mut places = 0..capacity;
     drop_all(|| {
         let Some(place) = places.next() else { return false };
@@ -247,7 +247,7 @@ macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
             /// Returns both ends. Cloneable ends may be requested again at any time, others when both are dropped; remaining values stay.
-            pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Host>, $module::Consumer<'_, T, Host>) {
+            pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Local>, $module::Consumer<'_, T, Local>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
                 // SAFETY: the borrow lends the ring to ends of this protocol only, to one pair if it is mutable; the slots are a power of
@@ -283,7 +283,7 @@ unsafe fn one_consumer<'a, T>(
     header: &'a RingHeader<HostWord>,
     slots: NonNull<WordSlot<T>>,
     capacity: u64,
-) -> (mpsc::Producer<'a, T, Host>, mpsc::Consumer<'a, T, Host>) {
+) -> (mpsc::Producer<'a, T, Local>, mpsc::Consumer<'a, T, Local>) {
     // SAFETY: the caller's promise.
     let producer = mpsc::Producer::at(unsafe { Turns::new(header, slots, capacity) });
     // SAFETY: as above.
@@ -300,7 +300,7 @@ unsafe fn handles<'a, T>(
     header: &'a RingHeader<HostWord>,
     slots: NonNull<WordSlot<T>>,
     capacity: u64,
-) -> (mpmc::Producer<'a, T, Host>, mpmc::Consumer<'a, T, Host>) {
+) -> (mpmc::Producer<'a, T, Local>, mpmc::Consumer<'a, T, Local>) {
     // SAFETY: the caller's promise.
     let turns = unsafe { Turns::new(header, slots, capacity) };
     (mpmc::Producer::at(turns), mpmc::Consumer::at(turns))
@@ -316,7 +316,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> Drop for RingIn<K, T, S> {
     }
 }
 
-static_assertions::assert_impl_all!(Producer<'static, Indexed, u64, Host>: Send);
-static_assertions::assert_impl_all!(Consumer<'static, Mpsc, u64, Host>: Send);
-static_assertions::assert_not_impl_any!(Producer<'static, Flagged, u64, Host>: Sync, Clone);
-static_assertions::assert_not_impl_any!(Consumer<'static, Indexed, u64, Host>: Sync, Clone);
+static_assertions::assert_impl_all!(Producer<'static, Indexed, u64, Local>: Send);
+static_assertions::assert_impl_all!(Consumer<'static, Mpsc, u64, Local>: Send);
+static_assertions::assert_not_impl_any!(Producer<'static, Flagged, u64, Local>: Sync, Clone);
+static_assertions::assert_not_impl_any!(Consumer<'static, Indexed, u64, Local>: Sync, Clone);

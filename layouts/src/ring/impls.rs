@@ -1,5 +1,6 @@
 //! Implementations of the [traits](super::traits), `Debug` and `Reborrow` for all ends.
 
+use core::convert::Infallible;
 use core::fmt;
 
 use super::error::{PopError, PushError};
@@ -14,6 +15,7 @@ macro_rules! ends {
     ($([$($generic:tt)*] $end:ty;)+) => {$(
         impl<'a, $($generic)*> End for $end {
             type Word = M::Word;
+            type Corrupt = M::Corrupt;
             fn wait_words(&self) -> WaitWords<'_, M::Word> {
                 self.wait_words()
             }
@@ -49,22 +51,22 @@ macro_rules! of_values {
 }
 
 of_values! {
-    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'_, K, T, M>, Push push(value) -> Result<(), PushError<T>>;
-    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'_, K, T, M>, Pop pop() -> Result<T, PopError>;
-    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'_, T, M, KIND>, Push push(value) -> Result<(), PushError<T>>;
-    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'_, T, M>, Pop pop() -> Result<T, PopError>;
+    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'_, K, T, M>, Push push(value) -> Result<(), PushError<T, M::Corrupt>>;
+    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'_, K, T, M>, Pop pop() -> Result<T, PopError<M::Corrupt>>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'_, T, M, KIND>, Push push(value) -> Result<(), PushError<T, M::Corrupt>>;
+    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'_, T, M>, Pop pop() -> Result<T, PopError<M::Corrupt>>;
 }
 
 impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PushBytes for framed::Producer<'_, M> {
     #[inline]
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<M::Corrupt>> {
         self.push(message)
     }
 }
 
 impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PopBytes for framed::Consumer<'_, M> {
     #[inline]
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<M::Corrupt>> {
         self.pop(into)
     }
 }
@@ -87,8 +89,9 @@ impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
 
 impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     type Item = Result<T, lossy::Overrun>;
+    type Corrupt = M::Corrupt;
     #[inline]
-    fn follow(&mut self) -> Result<Self::Item, PopError> {
+    fn follow(&mut self) -> Result<Self::Item, PopError<M::Corrupt>> {
         match self.pop() {
             Ok(value) => Ok(Ok(value)),
             Err(lossy::ReadError::Overrun { lost }) => Ok(Err(lossy::Overrun { lost })),
@@ -104,6 +107,7 @@ impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
 /// A value being overwritten is not new: its writer publishes a newer one.
 impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
     type Item = mailbox::New<T>;
+    type Corrupt = Infallible;
     #[inline]
     fn follow(&mut self) -> Result<Self::Item, PopError> {
         self.take_new().map_err(|_| PopError::Empty)
@@ -122,7 +126,7 @@ impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { Ring
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 mod lent {
     use super::*;
-    use crate::Host;
+    use crate::Local;
     use crate::ring::Reborrow;
 
     macro_rules! lent {
@@ -143,14 +147,14 @@ mod lent {
 }
 
     lent! {
-        [K: OneProducer<T, Host> + 'static, T: 'static] Producer [K, T, Host];
-        [K: OneConsumer<T, Host> + 'static, T: 'static] Consumer [K, T, Host];
-        [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Host, KIND, FILLS];
-        [const FILLS: bool] framed::End [Host, FILLS];
-        [T: RingMessage + 'static] lossy::Writer [T, Host];
-        [T: RingMessage + 'static] lossy::Reader [T, Host];
-        [T: RingMessage + 'static] mailbox::Writer [T, Host];
-        [T: RingMessage + 'static] mailbox::Reader [T, Host];
+        [K: OneProducer<T, Local> + 'static, T: 'static] Producer [K, T, Local];
+        [K: OneConsumer<T, Local> + 'static, T: 'static] Consumer [K, T, Local];
+        [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Local, KIND, FILLS];
+        [const FILLS: bool] framed::End [Local, FILLS];
+        [T: RingMessage + 'static] lossy::Writer [T, Local];
+        [T: RingMessage + 'static] lossy::Reader [T, Local];
+        [T: RingMessage + 'static] mailbox::Writer [T, Local];
+        [T: RingMessage + 'static] mailbox::Reader [T, Local];
     }
 }
 

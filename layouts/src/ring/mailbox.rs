@@ -278,7 +278,7 @@ pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
 /// assert_eq!(reader.end().latest(), Ok((1, [1.0, 2.0, 3.0])));
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Host>>;
+pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Local>>;
 
 /// A reader that shares ownership of its mailbox.
 ///
@@ -296,7 +296,7 @@ pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Host>>;
 /// assert_eq!(latest(&reader), Some(7));
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub type OwnedReader<T> = super::Owned<Reader<'static, T, crate::Host>>;
+pub type OwnedReader<T> = super::Owned<Reader<'static, T, crate::Local>>;
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl<T: RingMessage, const N: usize> Mailbox<T, N> {
@@ -314,7 +314,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 
     /// Returns the writer and a reader, which can be cloned. After all are dropped, the mailbox, with its value, can be split again.
-    pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
+    pub fn split(&mut self) -> (Writer<'_, T, crate::Local>, Reader<'_, T, crate::Local>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))
     }

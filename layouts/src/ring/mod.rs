@@ -1,7 +1,8 @@
 //! Lock-free rings: a header of words, slots after it, and a handle for each end.
 //!
 //! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
-//! 2. An index of the other end outside the ring is [`Corrupt`](crate::attach::Corrupt); geometry is read once, checked and kept.
+//! 2. An index of the other end outside the ring is [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends write it; geometry
+//!    is read once, checked and kept.
 //! 3. An end polls one header (`own`) and publishes in another (`peer`). In shared memory both are one; across a bus each side keeps the
 //!    header that it polls, so only writes cross.
 //! 4. A dropped end releases its word `owner`, if it announced itself; `is_disconnected` acquires it.
@@ -59,7 +60,7 @@ mod view;
 pub use batch::{BatchConsumer, BatchProducer};
 pub use chunk::{Chunk, Drain};
 pub use consumer::Consumer;
-pub use error::{Empty, Full, PopError, PushError, ReserveError};
+pub use error::{PopError, PushError, ReserveError};
 pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

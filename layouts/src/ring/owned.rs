@@ -20,7 +20,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::error::{Empty, Full, PopError, PushError};
+use super::error::{PopError, PushError};
 use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
@@ -127,10 +127,10 @@ impl<E: Push> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`Full`] with the value.
+    /// [`PushError`] with the value.
     #[inline]
-    pub fn push(&mut self, value: E::Item) -> Result<(), Full<E::Item>> {
-        self.end.push(value).map_err(|refused| Full(refused.into_inner()))
+    pub fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item, E::Corrupt>> {
+        self.end.push(value)
     }
 }
 
@@ -139,10 +139,10 @@ impl<E: Pop> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`Empty`].
+    /// [`PopError`].
     #[inline]
-    pub fn pop(&mut self) -> Result<E::Item, Empty> {
-        self.end.pop().map_err(|_| Empty)
+    pub fn pop(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
+        self.end.pop()
     }
 }
 
@@ -153,7 +153,7 @@ impl<E: PushBytes> Owned<E> {
     ///
     /// [`framed::PushError`].
     #[inline]
-    pub fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+    pub fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<E::Corrupt>> {
         self.end.push_bytes(message)
     }
 }
@@ -165,7 +165,7 @@ impl<E: PopBytes> Owned<E> {
     ///
     /// [`framed::PopError`].
     #[inline]
-    pub fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+    pub fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<E::Corrupt>> {
         self.end.pop_bytes(into)
     }
 }
@@ -183,10 +183,10 @@ impl<E: Follow> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`Empty`].
+    /// [`PopError`].
     #[inline]
-    pub fn follow(&mut self) -> Result<E::Item, Empty> {
-        self.end.follow().map_err(|_| Empty)
+    pub fn follow(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
+        self.end.follow()
     }
 }
 
@@ -238,6 +238,7 @@ impl<E: Clone> Clone for Owned<E> {
 
 impl<E: End> End for Owned<E> {
     type Word = E::Word;
+    type Corrupt = E::Corrupt;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         self.end.wait_words()
     }
@@ -255,7 +256,7 @@ impl<E: End> End for Owned<E> {
 impl<E: Push> Push for Owned<E> {
     type Item = E::Item;
     #[inline]
-    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
+    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item, E::Corrupt>> {
         self.end.push(value)
     }
 }
@@ -263,7 +264,7 @@ impl<E: Push> Push for Owned<E> {
 impl<E: Pop> Pop for Owned<E> {
     type Item = E::Item;
     #[inline]
-    fn pop(&mut self) -> Result<E::Item, PopError> {
+    fn pop(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
         self.end.pop()
     }
 }
@@ -276,14 +277,14 @@ impl<E: Evict> Evict for Owned<E> {
 
 impl<E: PushBytes> PushBytes for Owned<E> {
     #[inline]
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<E::Corrupt>> {
         self.end.push_bytes(message)
     }
 }
 
 impl<E: PopBytes> PopBytes for Owned<E> {
     #[inline]
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<E::Corrupt>> {
         self.end.pop_bytes(into)
     }
 }
@@ -298,8 +299,9 @@ impl<E: Publish> Publish for Owned<E> {
 
 impl<E: Follow> Follow for Owned<E> {
     type Item = E::Item;
+    type Corrupt = E::Corrupt;
     #[inline]
-    fn follow(&mut self) -> Result<E::Item, PopError> {
+    fn follow(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
         self.end.follow()
     }
     fn is_disconnected(&self) -> bool {

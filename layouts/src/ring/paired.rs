@@ -31,10 +31,11 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use super::RingFlags;
+pub use super::error::{PopError, PushError};
 use super::header::used;
 use super::port::Port;
 use super::slots::{geometry_of_both, place};
-use super::{PopError, PushError, RingFlags};
 use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage, Word};
 
@@ -281,12 +282,12 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     /// # Errors
     ///
     /// [`PushError`] with the value.
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T, Corrupt>> {
         if self.free() == 0 {
             match self.refresh() {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
-                Err(_) => return Err(PushError::Corrupt(value)),
+                Err(corrupt) => return Err(PushError::Corrupt(value, corrupt)),
             }
         }
         let flag = flag(self.next, self.slots.mask);
@@ -309,7 +310,7 @@ impl<'a, T: RingMessage, M: Machine> Consumer<'a, T, M> {
     /// # Errors
     ///
     /// [`PopError::Empty`], also while words of the message are missing.
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<Corrupt>> {
         let flag = flag(self.next, self.slots.mask);
         let mut value = T::zeroed();
         for (number, bytes) in (0..).zip(value.as_bytes_mut().chunks_mut(PART)) {

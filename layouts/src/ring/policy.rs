@@ -128,7 +128,7 @@ impl<E: Push> OverflowPolicy<E> {
     ///
     /// [`PushError`] with the value. An end that overwrites is full while a stalled handle holds the oldest slot, taking its value or not having
     /// published it.
-    pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
+    pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item, E::Corrupt>> {
         let mut again = true;
         loop {
             let back = match self.end.push(value) {

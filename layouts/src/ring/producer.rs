@@ -7,7 +7,7 @@ use super::kind::{InPlace, OneProducer};
 use super::port::Port;
 use super::slots::{Slots, geometry_of_both, place};
 use super::{RingFlags, Row, WaitWords};
-use crate::attach::{AttachError, Corrupt};
+use crate::attach::{AttachError, Corrupt, Corruption};
 use crate::{Machine, RingHeader, RingMessage, Word};
 
 /// Fills slots and publishes them. One per ring.
@@ -50,6 +50,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
+        M: Machine<Corrupt = Corrupt>,
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
@@ -70,6 +71,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
+        M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
         // SAFETY: the caller's promise; the capacity is a checked layout's.
@@ -165,9 +167,9 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// [`Corrupt`]; this end keeps its last index.
     #[inline]
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<u64, M::Corrupt> {
         let head = self.polled();
-        self.accepted(head)
+        self.accepted(head).or_else(|corrupt| M::Corrupt::found(corrupt, self.free()))
     }
 
     /// Pushes one value and publishes it.
@@ -176,13 +178,13 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// [`PushError`] with the value.
     #[inline]
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.free() == 0 {
             cold_path();
             match K::room(self) {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
-                Err(_) => return Err(PushError::Corrupt(value)),
+                Err(corrupt) => return Err(PushError::Corrupt(value, corrupt)),
             }
         }
         K::fill(self, value);

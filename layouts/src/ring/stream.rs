@@ -66,7 +66,7 @@ pub trait ReadBytes: End {
 
 impl<M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>> WriteBytes for spsc::Producer<'_, u8, M> {
     fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
-        self.push_slice(bytes)
+        self.push_slice(bytes).map_err(Into::into)
     }
     fn has_room(&mut self) -> bool {
         self.free() > 0 || Indexed::room(self) != Ok(0)
@@ -75,7 +75,7 @@ impl<M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>> WriteBytes for spsc::Pr
 
 impl<M: Machine<Word: RmwWord, Cell<u8>: SliceCell<u8>>> ReadBytes for spsc::Consumer<'_, u8, M> {
     fn read_some(&mut self, into: &mut [u8]) -> Result<usize, Corrupt> {
-        self.pop_slice(into)
+        self.pop_slice(into).map_err(Into::into)
     }
     fn has_bytes(&mut self) -> bool {
         self.available() > 0 || self.refresh() != Ok(0)

@@ -3,6 +3,7 @@
 use super::error::{PopError, PushError};
 use super::{RingHeader, framed};
 use crate::RmwWord;
+use crate::attach::Corruption;
 
 /// An end of a ring.
 ///
@@ -23,6 +24,8 @@ use crate::RmwWord;
 pub trait End: Sized {
     /// The words of its ring.
     type Word: RmwWord;
+    /// [`Corrupt`](crate::attach::Corrupt), or `Infallible` for a ring that only ends in this process write.
+    type Corrupt: Corruption;
 
     /// Returns the two wait words of its ring. A caller that changes them can delay wake-ups, as a peer can, and nothing else.
     fn wait_words(&self) -> WaitWords<'_, Self::Word>;
@@ -71,7 +74,7 @@ impl<'a, W> WaitWords<'a, W> {
 /// # use ringmem_layouts as ringmem;
 /// use ringmem::ring::{Push, PushError, mpmc, spsc};
 ///
-/// fn send<E: Push>(end: &mut E, values: impl IntoIterator<Item = E::Item>) -> Result<(), PushError<E::Item>> {
+/// fn send<E: Push>(end: &mut E, values: impl IntoIterator<Item = E::Item>) -> Result<(), PushError<E::Item, E::Corrupt>> {
 ///     values.into_iter().try_for_each(|value| end.push(value))
 /// }
 ///
@@ -90,7 +93,7 @@ pub trait Push: End {
     /// # Errors
     ///
     /// [`PushError`] with the value.
-    fn push(&mut self, value: Self::Item) -> Result<(), PushError<Self::Item>>;
+    fn push(&mut self, value: Self::Item) -> Result<(), PushError<Self::Item, Self::Corrupt>>;
 }
 
 /// A consumer.
@@ -117,7 +120,7 @@ pub trait Pop: End {
     /// # Errors
     ///
     /// [`PopError`].
-    fn pop(&mut self) -> Result<Self::Item, PopError>;
+    fn pop(&mut self) -> Result<Self::Item, PopError<Self::Corrupt>>;
 }
 
 /// A producer of byte messages.
@@ -127,7 +130,7 @@ pub trait Pop: End {
 /// use ringmem::ring::PushBytes;
 /// use ringmem::ring::framed::{PushError, Ring};
 ///
-/// fn log(end: &mut impl PushBytes, line: &str) -> Result<(), PushError> {
+/// fn log<E: PushBytes>(end: &mut E, line: &str) -> Result<(), PushError<E::Corrupt>> {
 ///     end.push_bytes(line.as_bytes())
 /// }
 ///
@@ -143,7 +146,7 @@ pub trait PushBytes: End {
     /// # Errors
     ///
     /// [`framed::PushError`].
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError>;
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<Self::Corrupt>>;
 }
 
 /// A consumer of byte messages.
@@ -153,7 +156,7 @@ pub trait PushBytes: End {
 /// use ringmem::ring::PopBytes;
 /// use ringmem::ring::framed::{PopError, Ring};
 ///
-/// fn line(end: &mut impl PopBytes) -> Result<String, PopError> {
+/// fn line<E: PopBytes>(end: &mut E) -> Result<String, PopError<E::Corrupt>> {
 ///     let mut bytes = [0; 32];
 ///     let len = end.pop_bytes(&mut bytes)?;
 ///     Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
@@ -171,7 +174,7 @@ pub trait PopBytes: End {
     /// # Errors
     ///
     /// [`framed::PopError`]; after `TooSmall` the message remains.
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError>;
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<Self::Corrupt>>;
 }
 
 /// A writer that overwrites.
@@ -216,13 +219,15 @@ pub trait Publish {
 pub trait Follow {
     /// The type of the messages.
     type Item;
+    /// As of an [`End`].
+    type Corrupt: Corruption;
 
     /// Reads the next new message.
     ///
     /// # Errors
     ///
     /// [`PopError`].
-    fn follow(&mut self) -> Result<Self::Item, PopError>;
+    fn follow(&mut self) -> Result<Self::Item, PopError<Self::Corrupt>>;
 
     /// Returns whether the announced writer was dropped.
     fn is_disconnected(&self) -> bool;
@@ -231,6 +236,7 @@ pub trait Follow {
 /// A borrowed end is not closed, so `leave` wakes a sleeper in vain, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
+    type Corrupt = E::Corrupt;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         E::wait_words(self)
     }
@@ -245,7 +251,7 @@ impl<E: End> End for &mut E {
 impl<E: Push> Push for &mut E {
     type Item = E::Item;
     #[inline]
-    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
+    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item, E::Corrupt>> {
         E::push(self, value)
     }
 }
@@ -253,21 +259,21 @@ impl<E: Push> Push for &mut E {
 impl<E: Pop> Pop for &mut E {
     type Item = E::Item;
     #[inline]
-    fn pop(&mut self) -> Result<E::Item, PopError> {
+    fn pop(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
         E::pop(self)
     }
 }
 
 impl<E: PushBytes> PushBytes for &mut E {
     #[inline]
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<E::Corrupt>> {
         E::push_bytes(self, message)
     }
 }
 
 impl<E: PopBytes> PopBytes for &mut E {
     #[inline]
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<E::Corrupt>> {
         E::pop_bytes(self, into)
     }
 }
@@ -282,8 +288,9 @@ impl<E: Publish> Publish for &mut E {
 
 impl<E: Follow> Follow for &mut E {
     type Item = E::Item;
+    type Corrupt = E::Corrupt;
     #[inline]
-    fn follow(&mut self) -> Result<E::Item, PopError> {
+    fn follow(&mut self) -> Result<E::Item, PopError<E::Corrupt>> {
         E::follow(self)
     }
     fn is_disconnected(&self) -> bool {

@@ -8,7 +8,6 @@ use super::chunk::Chunk;
 use super::consumer::Consumer;
 use super::error::PopError;
 use super::kind::{InPlace, Indexed, OneConsumer};
-use crate::attach::Corrupt;
 use crate::{Machine, SliceCell, SlotCell};
 
 impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, K, T, M> {
@@ -27,10 +26,10 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// producer.push("head".to_owned())?;
     /// assert_eq!(consumer.end().first().map(String::as_str), Ok("head"));
     /// assert_eq!(consumer.len(), 1);
-    /// # Ok::<(), ringmem::ring::Full<String>>(())
+    /// # Ok::<(), ringmem::ring::PushError<String>>(())
     /// ```
     #[doc(alias("front", "peek"))]
-    pub fn first(&self) -> Result<&T, PopError> {
+    pub fn first(&self) -> Result<&T, PopError<M::Corrupt>> {
         let (index, count) = K::seen(self, 1).map_err(PopError::Corrupt)?;
         if count == 0 {
             return Err(PopError::Empty);
@@ -56,7 +55,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// # Ok::<(), ringmem::ring::PopError>(())
     /// ```
     #[doc(alias("front_mut", "peek_mut"))]
-    pub fn first_mut(&mut self) -> Result<&mut T, PopError> {
+    pub fn first_mut(&mut self) -> Result<&mut T, PopError<M::Corrupt>> {
         self.peek(1)?;
         // SAFETY: the message is present and this end's, which is borrowed exclusively.
         Ok(unsafe { &mut *self.place(self.head) })
@@ -113,7 +112,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
+    /// [`Corrupt`](crate::attach::Corrupt) if the producer's index is outside the ring.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -125,7 +124,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     /// assert_eq!(consumer.as_slices()?, [&[1, 2][..], &[3]]);
     /// # Ok::<(), ringmem::attach::Corrupt>(())
     /// ```
-    pub fn as_slices(&self) -> Result<[&[T]; 2], Corrupt> {
+    pub fn as_slices(&self) -> Result<[&[T]; 2], M::Corrupt> {
         let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
         Ok(self.runs(count))
     }
@@ -134,7 +133,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
+    /// [`Corrupt`](crate::attach::Corrupt) if the producer's index is outside the ring.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -147,7 +146,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     /// assert_eq!(consumer.pop(), Ok(1));
     /// # Ok::<(), ringmem::attach::Corrupt>(())
     /// ```
-    pub fn as_mut_slices(&mut self) -> Result<[&mut [T]; 2], Corrupt> {
+    pub fn as_mut_slices(&mut self) -> Result<[&mut [T]; 2], M::Corrupt> {
         let (_, count) = <Indexed as OneConsumer<T, M>>::seen(self, self.capacity())?;
         Ok(self.runs_mut(count))
     }

@@ -287,11 +287,12 @@ macro_rules! hostile_heads {
                 let tail = producer.tail();
                 for ahead in [1, 5, 1 << 63, u64::MAX - 4] {
                     Word::store(head, tail.wrapping_add(ahead));
-                    assert_eq!(producer.push(5), Err(PushError::Corrupt(5)));
+                    let corrupt = Corrupt { head: tail.wrapping_add(ahead), tail, capacity: 4 };
+                    assert_eq!(producer.push(5), Err(PushError::Corrupt(5, corrupt)));
                     assert!(producer.push_slice(&[5]).is_err());
                     assert!(matches!(producer.reserve(1).map(drop), Err(ReserveError::Corrupt(_))));
-                    assert_eq!(producer.batch(2).push(5), Err(PushError::Corrupt(5)));
-                    assert_eq!(producer.push(6), Err(PushError::Corrupt(6)));
+                    assert_eq!(producer.batch(2).push(5), Err(PushError::Corrupt(5, corrupt)));
+                    assert_eq!(producer.push(6), Err(PushError::Corrupt(6, corrupt)));
                     assert!(producer.len() <= 4 && producer.free() == 0);
                 }
                 Word::store(head, tail.wrapping_sub(2));
@@ -318,7 +319,7 @@ macro_rules! hostile_heads {
                             0 => match producer.push(5) {
                                 Ok(()) => prop_assert!(known > 0 || used < 4),
                                 Err(PushError::Full(value)) => prop_assert!(known == 0 && used == 4 && value == 5),
-                                Err(PushError::Corrupt(value)) => prop_assert!(known == 0 && used > 4 && value == 5),
+                                Err(PushError::Corrupt(value, found)) => prop_assert!(known == 0 && used > 4 && value == 5 && found == corrupt),
                             },
                             1 => match producer.refresh() {
                                 Ok(free) => prop_assert_eq!(free, 4 - used),

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::lossy::{self, ReadError};
 use ringmem_layouts::ring::{PopError, PushError, flagged, framed, mpmc, mpsc, spsc};
 
@@ -119,7 +119,7 @@ fn owned_ends_compare_equal_within_one_ring() {
     assert!(reader == reader.clone());
 }
 
-type Ends<T> = Mutex<Option<(spsc::Producer<'static, T, Host>, spsc::Consumer<'static, T, Host>)>>;
+type Ends<T> = Mutex<Option<(spsc::Producer<'static, T, Local>, spsc::Consumer<'static, T, Local>)>>;
 
 #[test]
 fn split_const_splits_a_static_ring() {

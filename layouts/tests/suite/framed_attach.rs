@@ -67,7 +67,7 @@ fn a_raw_consumer_attaches_to_an_inline_ring() {
     assert!(len >= 384 + 64);
 }
 
-fn found(head: u64, words: &[(u64, u64)], published: u64) -> Result<usize, PopError> {
+fn found(head: u64, words: &[(u64, u64)], published: u64) -> Result<usize, PopError<Corrupt>> {
     let memory = formatted(8, head);
     for (index, value) in words {
         write(&memory, *index, *value);
@@ -84,11 +84,15 @@ fn found(head: u64, words: &[(u64, u64)], published: u64) -> Result<usize, PopEr
     copied
 }
 
+const fn bad(head: u64, published: u64, index: u64, word: u64) -> PopError<Corrupt> {
+    PopError::BadFrame { index, word, indices: Corrupt { head, tail: head.wrapping_add(published), capacity: 8 } }
+}
+
 #[test]
 fn lengths_beyond_the_tail_are_bad_frames() {
     assert_eq!(found(0, &[(0, 8)], 2), Ok(8));
-    assert_eq!(found(0, &[(0, 8)], 1), Err(PopError::BadFrame { index: 0, word: 8 }));
-    assert_eq!(found(0, &[(0, 9)], 2), Err(PopError::BadFrame { index: 0, word: 9 }));
+    assert_eq!(found(0, &[(0, 8)], 1), Err(bad(0, 1, 0, 8)));
+    assert_eq!(found(0, &[(0, 9)], 2), Err(bad(0, 2, 0, 9)));
     assert_eq!(found(0, &[(0, 0)], 1), Ok(0));
 }
 
@@ -96,27 +100,27 @@ fn lengths_beyond_the_tail_are_bad_frames() {
 fn lengths_beyond_the_largest_are_bad_frames() {
     assert_eq!(found(0, &[(0, 24)], 8), Ok(24));
     for word in [25, 32, 1 << 32, 1 << 61, u64::MAX / 2, u64::MAX - 8, u64::MAX - 7, u64::MAX - 1] {
-        assert_eq!(found(0, &[(0, word)], 8), Err(PopError::BadFrame { index: 0, word }));
+        assert_eq!(found(0, &[(0, word)], 8), Err(bad(0, 8, 0, word)));
     }
 }
 
 #[test]
 fn frames_across_the_wrap_are_bad_frames() {
     assert_eq!(found(6, &[(6, 8)], 8), Ok(8));
-    assert_eq!(found(6, &[(6, 9)], 8), Err(PopError::BadFrame { index: 6, word: 9 }));
-    assert_eq!(found(u64::MAX, &[(7, 1)], 8), Err(PopError::BadFrame { index: u64::MAX, word: 1 }));
+    assert_eq!(found(6, &[(6, 9)], 8), Err(bad(6, 8, 6, 9)));
+    assert_eq!(found(u64::MAX, &[(7, 1)], 8), Err(bad(u64::MAX, 8, u64::MAX, 1)));
     assert_eq!(found(u64::MAX, &[(7, 0)], 8), Ok(0));
 }
 
 #[test]
 fn a_misplaced_skip_marker_is_a_bad_frame() {
     assert_eq!(found(5, &[(5, SKIP), (0, 3)], 8), Ok(3));
-    assert_eq!(found(4, &[(4, SKIP), (0, 3)], 8), Err(PopError::BadFrame { index: 4, word: SKIP }));
-    assert_eq!(found(0, &[(0, SKIP)], 8), Err(PopError::BadFrame { index: 0, word: SKIP }));
-    assert_eq!(found(5, &[(5, SKIP), (0, 3)], 3), Err(PopError::BadFrame { index: 5, word: SKIP }));
-    assert_eq!(found(5, &[(5, SKIP), (0, 3)], 1), Err(PopError::BadFrame { index: 5, word: SKIP }));
-    assert_eq!(found(5, &[(5, SKIP), (0, SKIP)], 8), Err(PopError::BadFrame { index: 8, word: SKIP }));
-    assert_eq!(found(5, &[(5, SKIP), (0, 9)], 5), Err(PopError::BadFrame { index: 8, word: 9 }));
+    assert_eq!(found(4, &[(4, SKIP), (0, 3)], 8), Err(bad(4, 8, 4, SKIP)));
+    assert_eq!(found(0, &[(0, SKIP)], 8), Err(bad(0, 8, 0, SKIP)));
+    assert_eq!(found(5, &[(5, SKIP), (0, 3)], 3), Err(bad(5, 3, 5, SKIP)));
+    assert_eq!(found(5, &[(5, SKIP), (0, 3)], 1), Err(bad(5, 1, 5, SKIP)));
+    assert_eq!(found(5, &[(5, SKIP), (0, SKIP)], 8), Err(bad(5, 8, 8, SKIP)));
+    assert_eq!(found(5, &[(5, SKIP), (0, 9)], 5), Err(bad(5, 5, 8, 9)));
 }
 
 #[test]
@@ -125,12 +129,11 @@ fn frames_before_a_bad_frame_are_released() {
     let (mut producer, mut consumer) = ends(&memory);
     assert_eq!(producer.push_many([b"one".as_slice(), b"two", b"three"]), (3, Ok(())));
     write(&memory, 2, 77);
-    let bad = PopError::BadFrame { index: 2, word: 77 };
     let chunk = consumer.peek_many().unwrap();
     assert_eq!(chunk.next().unwrap().bytes(), b"one");
-    assert_eq!([chunk.next().err(), chunk.next().err()], [Some(bad), Some(bad)]);
+    assert_eq!([chunk.next().err(), chunk.next().err()], [Some(bad(2, 4, 2, 77)); 2]);
     assert_eq!(chunk.release(), 1);
-    assert_eq!(consumer.peek().err(), Some(bad));
+    assert_eq!(consumer.peek().err(), Some(bad(2, 4, 2, 77)));
 }
 
 #[test]
@@ -139,7 +142,7 @@ fn decreased_indices_yield_no_wrong_frame() {
     let (mut producer, mut consumer) = ends(&memory);
     producer.push(b"twelve bytes").unwrap();
     Word::store(&memory.header().producer.tail, 2);
-    assert_eq!(consumer.peek().err(), Some(PopError::BadFrame { index: 0, word: 12 }), "believed, and then the frame is not");
+    assert_eq!(consumer.peek().err(), Some(bad(0, 2, 0, 12)), "believed, and then the frame is not");
     Word::store(&memory.header().producer.tail, 9);
     assert_eq!(consumer.refresh(), Err(Corrupt { head: 0, tail: 9, capacity: 8 }));
     Word::store(&memory.header().producer.tail, 3);
@@ -189,13 +192,13 @@ fn survives(words: u64, start: u64, ops: &[Op]) {
     let (mut producer, mut consumer) = ends(&memory);
     let largest = (words as usize / 2 - 1) * 8;
     let corrupt = |corrupt: Corrupt| assert!(corrupt.capacity == words && corrupt.tail.wrapping_sub(corrupt.head) > words);
-    let pushed = |len: usize, outcome: Result<(), PushError>| match outcome {
+    let pushed = |len: usize, outcome: Result<(), PushError<Corrupt>>| match outcome {
         Ok(()) => assert!(len <= largest),
         Err(PushError::Full) => assert!(len <= largest),
         Err(PushError::TooLarge { largest: said, asked }) => assert!(said == largest && asked == len && len > largest),
         Err(PushError::Corrupt(refused)) => corrupt(refused),
     };
-    let popped = |room: usize, outcome: Result<usize, PopError>| match outcome {
+    let popped = |room: usize, outcome: Result<usize, PopError<Corrupt>>| match outcome {
         Ok(len) => assert!(len <= room && len <= largest),
         Err(PopError::Empty) => {}
         Err(PopError::TooSmall { needed }) => assert!(needed > room && needed <= largest),

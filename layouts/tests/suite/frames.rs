@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, PushError, Ring};
 
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ impl Model {
         }
         self.popped = 0;
     }
-    fn observe(&mut self, consumer: &Consumer<'_, Host>) {
+    fn observe(&mut self, consumer: &Consumer<'_, Local>) {
         let mut words = consumer.len() as u64 / 8;
         let mut visible = 0;
         for entry in self.entries.iter().skip(self.popped) {
@@ -187,7 +187,7 @@ pub fn follows_the_model<const BYTES: usize>(start: u64, ops: &[Op]) {
     }
 }
 
-fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, model: &mut Model, op: &Op) {
+fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, model: &mut Model, op: &Op) {
     let largest = model.largest();
     match *op {
         Op::Push(len) => {
@@ -398,7 +398,7 @@ fn step(producer: &mut Producer<'_, Host>, consumer: &mut Consumer<'_, Host>, mo
     }
 }
 
-fn published(model: &mut Model, consumer: &Consumer<'_, Host>) {
+fn published(model: &mut Model, consumer: &Consumer<'_, Local>) {
     model.observe(consumer);
     assert_eq!(model.unpublished, 0);
 }

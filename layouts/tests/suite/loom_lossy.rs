@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use loom::thread;
 use loom_machine::{LoomCell, LoomWord, STRONG, check, must_fail};
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
 use ringmem_layouts::ring::{RingFlags, mailbox};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, Word};
@@ -71,6 +72,7 @@ struct Loom<const WEAK: u8>;
 impl<const WEAK: u8> Machine for Loom<WEAK> {
     type Word = Watched<WEAK>;
     type Cell<T> = LoomCell<T>;
+    type Corrupt = ringmem_layouts::attach::Corrupt;
 
     fn at(&self, _address: u64, _bytes: u64, _align: u64) -> Option<NonNull<u8>> {
         None
@@ -167,7 +169,7 @@ fn in_a_batch<const WEAK: u8>(writer: &mut Writer<Message, Loom<WEAK>>, geometry
 fn follow<const WEAK: u8>(
     reader: &mut Reader<Message, Loom<WEAK>>,
     geometry: Geometry,
-    mut read: impl FnMut(&mut Reader<Message, Loom<WEAK>>) -> Result<Vec<Message>, ReadError>,
+    mut read: impl FnMut(&mut Reader<Message, Loom<WEAK>>) -> Result<Vec<Message>, ReadError<Corrupt>>,
 ) {
     let number = |head: u64| head.wrapping_sub(START);
     let (mut count, mut lost) = (0, 0);

@@ -53,6 +53,7 @@ pub struct Loom<const WEAK: u8>;
 impl<const WEAK: u8> Machine for Loom<WEAK> {
     type Word = LoomWord<WEAK>;
     type Cell<T> = LoomCell<T>;
+    type Corrupt = ringmem_layouts::attach::Corrupt;
 
     fn at(&self, _address: u64, _bytes: u64, _align: u64) -> Option<NonNull<u8>> {
         None

@@ -8,6 +8,7 @@ use loom_machine::{
     EXCHANGE_RELAXED, Loom, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED,
     check, must_fail, take_side,
 };
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::mpmc::ManyProducer;
 use ringmem_layouts::ring::{PushError, ReserveError, RingFlags, Slot, mpmc, mpsc};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, RmwWord, SlotCell};
@@ -26,7 +27,7 @@ struct Memory<M: Machine> {
 // SAFETY: words are atomic, slots follow the ring's protocol; loom checks whether that suffices.
 unsafe impl<M: Machine> Sync for Memory<M> {}
 
-impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
+impl<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static> Memory<M> {
     fn new(kind: u64, capacity: u64, start: u64) -> &'static Self {
         let layout = RingLayout::of_kind::<u64>(RingFlags::from_bits_retain(kind), capacity).unwrap();
         Box::leak(Box::new(Self {
@@ -241,7 +242,7 @@ impl Scene {
     }
 }
 
-fn two_fill<M: Machine<Word: RmwWord> + 'static, C: Send + 'static, const KIND: u64>(
+fn two_fill<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static, C: Send + 'static, const KIND: u64>(
     scene: Scene,
     consumer: impl FnOnce(&'static Memory<M>) -> C,
     fill: Fill<M, KIND>,
@@ -266,7 +267,7 @@ fn two_fill<M: Machine<Word: RmwWord> + 'static, C: Send + 'static, const KIND: 
     unsafe { memory.free() };
 }
 
-fn two_producers<M: Machine<Word: RmwWord> + 'static>(
+fn two_producers<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>(
     scene: Scene,
     fill: Fill<M, MPMC>,
     drain: fn(&mut mpmc::Consumer<u64, M>, usize) -> Vec<u64>,
@@ -274,7 +275,7 @@ fn two_producers<M: Machine<Word: RmwWord> + 'static>(
     two_fill(scene, Memory::<M>::consumer, fill, drain, pop);
 }
 
-fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
+fn one_consumer<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>(
     scene: Scene,
     fill: Fill<M, MPSC>,
     drain: fn(&mut mpsc::Consumer<u64, M>, usize) -> Vec<u64>,
@@ -283,7 +284,7 @@ fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
     two_fill(scene, |memory: &'static Memory<M>| unsafe { memory.only_consumer() }, fill, drain, pop_alone);
 }
 
-fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
+fn two_consumers<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>(
     scene: Scene,
     fill: Fill<M, MPMC>,
     drain: fn(&mut mpmc::Consumer<u64, M>, usize) -> Vec<u64>,
@@ -308,7 +309,7 @@ fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
 }
 
 /// The reader has not seen a slot empty before it yields: loom would not show it that again.
-fn leaving<M: Machine<Word: RmwWord> + 'static>() {
+fn leaving<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     let memory = Memory::<M>::new(MPMC, 2, u64::MAX);
     let mut consumer = Kept::new(memory.consumer());
     let mut first = memory.producer::<MPMC>();
@@ -333,7 +334,7 @@ fn leaving<M: Machine<Word: RmwWord> + 'static>() {
     unsafe { memory.free() };
 }
 
-fn attaching<M: Machine<Word: RmwWord> + 'static>() {
+fn attaching<M: Machine<Word: RmwWord, Corrupt = Corrupt> + 'static>() {
     let memory = Memory::<M>::new(MPMC, 1, u64::MAX);
     let (mut producer, mut consumer) = (Kept::new(memory.producer::<MPMC>()), Kept::new(memory.consumer()));
     let others = thread::spawn(move || {

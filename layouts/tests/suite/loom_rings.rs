@@ -10,6 +10,7 @@ use loom_machine::{
     leave_side, must_fail, take_side,
 };
 use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::{PopError, PushError, ReserveError, RingFlags, Slot};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, SlotCell, Word};
 
@@ -123,7 +124,7 @@ macro_rules! scenes {
         /// # Safety
         ///
         /// Once at a time.
-        unsafe fn producer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
+        unsafe fn producer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Producer<'static, M> {
             // SAFETY: as many slots as the layout says, with values, and the caller's promise.
             unsafe { Producer::new(&memory.near_producer, memory.near_consumer(), memory.slots()) }.unwrap()
         }
@@ -131,12 +132,16 @@ macro_rules! scenes {
         /// # Safety
         ///
         /// Once at a time.
-        unsafe fn consumer<M: Machine>(memory: &'static Memory<M, Cell<M>>) -> Consumer<'static, M> {
+        unsafe fn consumer<M: Machine<Corrupt = Corrupt>>(memory: &'static Memory<M, Cell<M>>) -> Consumer<'static, M> {
             // SAFETY: as above.
             unsafe { Consumer::new(memory.near_consumer(), &memory.near_producer, memory.slots()) }.unwrap()
         }
 
-        fn meet<M: Machine + 'static>(geometry: Geometry<Work>, fill: fn(&mut Producer<M>, Work), drain: fn(&mut Consumer<M>, Work)) {
+        fn meet<M: Machine<Corrupt = Corrupt> + 'static>(
+            geometry: Geometry<Work>,
+            fill: fn(&mut Producer<M>, Work),
+            drain: fn(&mut Consumer<M>, Work),
+        ) {
             let memory = memory::<M>(geometry);
             // SAFETY: the only ends.
             let (mut producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
@@ -153,7 +158,7 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        fn attach_while_it_is_filled<M: Machine + 'static>() {
+        fn attach_while_it_is_filled<M: Machine<Corrupt = Corrupt> + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: the only producer.
             let mut producer = unsafe { producer(memory) };
@@ -171,7 +176,7 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        fn attach_while_it_is_emptied<M: Machine + 'static>() {
+        fn attach_while_it_is_emptied<M: Machine<Corrupt = Corrupt> + 'static>() {
             let (geometry, before) = FULL;
             let memory = memory::<M>(geometry);
             {
@@ -196,7 +201,7 @@ macro_rules! scenes {
 
         /// The reader has not seen the message before it yields: loom would not show it the word again. Only
         /// the close and its check are weakened.
-        fn leaving<M: Machine + 'static>() {
+        fn leaving<M: Machine<Corrupt = Corrupt> + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: the only ends.
             let (mut producer, mut consumer) = unsafe { (producer(memory).announce(), consumer(memory)) };
@@ -382,7 +387,7 @@ macro_rules! values {
             }
         }
 
-        fn leaving_a_batch<M: Machine + 'static>() {
+        fn leaving_a_batch<M: Machine<Corrupt = Corrupt> + 'static>() {
             let memory = memory::<M>(TWO_HEADERS);
             // SAFETY: the only ends.
             let (producer, mut consumer) = unsafe { (producer(memory), consumer(memory)) };
@@ -625,7 +630,7 @@ mod framed {
         assert!(message.word(1).is_none());
     }
 
-    fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError>, lengths: Work, number: u64) -> bool {
+    fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError<M::Corrupt>>, lengths: Work, number: u64) -> bool {
         match granted {
             Ok(grant) => {
                 write(&grant, number);

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::mem::forget;
 
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
 use ringmem_layouts::{Host, RingLayout, RingMessage, Word};
@@ -91,7 +92,7 @@ impl<T: Value> Model<T> {
     fn publish(&mut self) {
         self.published = self.messages.len();
     }
-    fn next(&self, place: &mut Place) -> Result<T, ReadError> {
+    fn next(&self, place: &mut Place) -> Result<T, ReadError<Corrupt>> {
         if place.next == self.published {
             return Err(ReadError::Empty);
         }

@@ -16,6 +16,8 @@ mod filled;
 mod framed_attach;
 mod framed_model;
 mod kernels;
+#[cfg(feature = "alloc")]
+mod local;
 mod looking;
 mod loom_aggregate;
 mod loom_clock;

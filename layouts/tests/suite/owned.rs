@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::mailbox::New;
-use ringmem_layouts::ring::{Empty, End, Full, OverflowPolicy, Owned, Pop, Push, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use ringmem_layouts::ring::{
+    End, OverflowPolicy, Owned, Pop, PopError, Push, PushError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc,
+};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
-assert_impl_all!(Owned<spsc::Producer<'static, Cell<u8>, Host>>: Send);
-assert_impl_all!(Owned<mpmc::Consumer<'static, u8, Host>>: Send, Clone);
-assert_not_impl_any!(Owned<spsc::Producer<'static, u8, Host>>: Clone, Sync);
-assert_not_impl_any!(Owned<mpsc::Consumer<'static, u8, Host>>: Clone, Sync);
-assert_not_impl_any!(Owned<spsc::Consumer<'static, std::rc::Rc<u8>, Host>>: Send);
+assert_impl_all!(Owned<spsc::Producer<'static, Cell<u8>, Local>>: Send);
+assert_impl_all!(Owned<mpmc::Consumer<'static, u8, Local>>: Send, Clone);
+assert_not_impl_any!(Owned<spsc::Producer<'static, u8, Local>>: Clone, Sync);
+assert_not_impl_any!(Owned<mpsc::Consumer<'static, u8, Local>>: Clone, Sync);
+assert_not_impl_any!(Owned<spsc::Consumer<'static, std::rc::Rc<u8>, Local>>: Send);
 
 const MESSAGES: u64 = 2_000;
 
@@ -89,7 +91,7 @@ macro_rules! of_each_kind {
                 let reader = thread::spawn(move || {
                     assert!((0..MESSAGES).all(|number| *until(|| consumer.pop().ok()) == number));
                     until(|| consumer.end().is_disconnected().then_some(()));
-                    assert_eq!(consumer.pop(), Err(Empty));
+                    assert_eq!(consumer.pop(), Err(PopError::Empty));
                 });
                 writer.join().unwrap();
                 reader.join().unwrap();
@@ -232,15 +234,15 @@ fn bounded_rounds_the_capacity_up() {
     let (mut producer, mut consumer) = spsc::bounded::<u64>(3);
     let pushed: Vec<_> = (0..6).map(|value| producer.push(value)).collect();
     assert_eq!(pushed[..4], [Ok(()); 4]);
-    assert_eq!(pushed[4..], [Err(Full(4)), Err(Full(5))]);
+    assert_eq!(pushed[4..], [Err(PushError::Full(4)), Err(PushError::Full(5))]);
     assert_eq!((producer.capacity(), consumer.capacity()), (4, 4));
     assert_eq!((producer.len(), consumer.len(), producer.is_full(), consumer.is_empty()), (4, 4, true, false));
     assert_eq!(consumer.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
-    assert_eq!(consumer.pop(), Err(Empty));
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
     assert!(consumer.is_empty() && producer.is_empty() && !producer.is_full());
 
     let (mut flagged, _consumer) = flagged::bounded::<u64>(0);
-    assert_eq!((flagged.capacity(), flagged.push(1), flagged.push(2)), (1, Ok(()), Err(Full(2))));
+    assert_eq!((flagged.capacity(), flagged.push(1), flagged.push(2)), (1, Ok(()), Err(PushError::Full(2))));
     let (mut many, mut one) = mpsc::bounded::<u64>(5);
     assert_eq!((many.capacity(), many.clone().push(1), many.push(2)), (8, Ok(()), Ok(())));
     assert_eq!(one.try_iter().collect::<Vec<_>>(), [1, 2]);
@@ -248,7 +250,7 @@ fn bounded_rounds_the_capacity_up() {
     (0..3).for_each(|value| writer.publish(value));
     assert_eq!((reader.follow(), reader.follow()), (Ok(Err(lossy::Overrun { lost: 1 })), Ok(Ok(1))));
     let (mut writer, mut reader) = mailbox::channel::<u64>();
-    assert!(matches!(reader.follow(), Err(Empty)));
+    assert!(matches!(reader.follow(), Err(PopError::Empty)));
     (0..3).for_each(|value| writer.publish(value));
     assert_eq!(reader.follow().map(|new| new.value), Ok(2));
     let (mut producer, mut consumer) = framed::bounded(100);

@@ -130,7 +130,7 @@ fn an_impossible_index_of_the_consumer_is_corrupt() {
     let head = START.wrapping_sub(1);
     Word::store(&memory.header().consumer.head, head);
     let corrupt = Corrupt { head, tail: START.wrapping_add(2), capacity: 2 };
-    assert_eq!((producer.refresh(), producer.push(2)), (Err(corrupt), Err(PushError::Corrupt(2))));
+    assert_eq!((producer.refresh(), producer.push(2)), (Err(corrupt), Err(PushError::Corrupt(2, corrupt))));
 }
 
 #[test]

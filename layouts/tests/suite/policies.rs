@@ -1,5 +1,7 @@
+use std::convert::Infallible;
+
 use ringmem_layouts::ring::{Counts, End, Evict, OverflowPolicy, PopError, Push, PushError, WaitWords, flagged, mpmc, mpsc, spsc};
-use ringmem_layouts::{Host, HostWord};
+use ringmem_layouts::{HostWord, Local};
 
 #[test]
 fn refusing_returns_and_counts_the_value() {
@@ -63,7 +65,7 @@ fn overwriting_oldest_returns_full_at_a_stalled_consumer() {
     producer.push(0).unwrap();
     producer.push(1).unwrap();
     let stalled = consumer.take(1).unwrap();
-    let mut end = OverflowPolicy::<mpmc::Producer<'_, u8, Host>>::overwriting_oldest(producer);
+    let mut end = OverflowPolicy::<mpmc::Producer<'_, u8, Local>>::overwriting_oldest(producer);
     assert_eq!(end.push(2, |_| panic!("nothing is lost")), Err(PushError::Full(2)));
     assert_eq!(end.counts(), Counts { taken: 0, refused: 1, dropped: 0, overwritten: 0 });
     assert_eq!(stalled.collect::<Vec<_>>(), [0]);
@@ -100,6 +102,7 @@ struct RoomAtTheSecondLook(u8);
 
 impl End for RoomAtTheSecondLook {
     type Word = HostWord;
+    type Corrupt = Infallible;
     fn wait_words(&self) -> WaitWords<'_, HostWord> {
         unreachable!("nobody waits")
     }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::mem::{MaybeUninit, forget};
 
-use ringmem_layouts::Host;
-use ringmem_layouts::attach::Corrupt;
+use ringmem_layouts::Local;
+use std::convert::Infallible;
+
 use ringmem_layouts::ring::mpmc::{BatchProducer, ManyProducer};
 use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage, WordSlot, mpmc, mpsc};
 
@@ -137,7 +138,7 @@ pub trait Drain<T: Value> {
     fn batch(&mut self, model: &mut Turns<T>, every: u64, count: u64, end: End);
 }
 
-impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Host> {
+impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Local> {
     fn len(&self) -> u64 {
         self.len()
     }
@@ -172,7 +173,7 @@ impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Host> {
     }
 }
 
-impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Host> {
+impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Local> {
     fn len(&self) -> u64 {
         self.len()
     }
@@ -236,7 +237,7 @@ impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Host> {
 }
 
 fn turn<T: Value, C: Drain<T>, const KIND: u64>(
-    producer: &mut ManyProducer<'_, T, Host, KIND>,
+    producer: &mut ManyProducer<'_, T, Local, KIND>,
     consumer: &mut C,
     model: &mut Turns<T>,
     op: Op,
@@ -333,7 +334,7 @@ fn pop<T: Value, C: Drain<T>>(consumer: &mut C, model: &mut Turns<T>) {
     model.release();
 }
 
-fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Host>, model: &mut Turns<T>, every: u64) {
+fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Local>, model: &mut Turns<T>, every: u64) {
     let value = model.fresh();
     if !model.slots.contains(&At::Claimed) {
         let free = model.free(every.max(1));
@@ -431,7 +432,7 @@ impl Count for usize {
     }
 }
 
-impl Count for Result<usize, Corrupt> {
+impl Count for Result<usize, Infallible> {
     fn count(self) -> usize {
         self.unwrap()
     }
@@ -487,8 +488,8 @@ macro_rules! pairs {
             }
 
             fn step<T: Value>(
-                producer: &mut Producer<'_, T, Host>,
-                consumer: &mut Consumer<'_, T, Host>,
+                producer: &mut Producer<'_, T, Local>,
+                consumer: &mut Consumer<'_, T, Local>,
                 model: &mut Pair<T>,
                 op: Op,
                 by_slices: bool,
@@ -665,15 +666,15 @@ pairs! {
     spsc_follows_the_model, spsc_model: spsc over BareSlot {
         const GRANTS_PUBLISH: bool = true;
 
-        fn look<T: Value>(consumer: &mut Consumer<'_, T, Host>, visible: u64) {
+        fn look<T: Value>(consumer: &mut Consumer<'_, T, Local>, visible: u64) {
             assert_eq!((consumer.refresh(), consumer.available()), (Ok(visible), visible));
         }
 
-        fn slices<T: Value>(chunk: &Chunk<'_, '_, T, Host>, expected: &[T]) {
+        fn slices<T: Value>(chunk: &Chunk<'_, '_, T, Local>, expected: &[T]) {
             assert_eq!(chunk.as_slices().concat(), expected);
         }
 
-        fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Host>, values: &[T]) {
+        fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Local>, values: &[T]) {
             if let Some(first) = values.first() {
                 grant.write(*first).unwrap();
             }
@@ -690,11 +691,11 @@ pairs! {
     flagged_follows_the_model, flagged_model: flagged over WordSlot {
         const GRANTS_PUBLISH: bool = false;
 
-        fn look<T: Value>(_: &mut Consumer<'_, T, Host>, _: u64) {}
+        fn look<T: Value>(_: &mut Consumer<'_, T, Local>, _: u64) {}
 
-        fn slices<T: Value>(_: &Chunk<'_, '_, T, Host>, _: &[T]) {}
+        fn slices<T: Value>(_: &Chunk<'_, '_, T, Local>, _: &[T]) {}
 
-        fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Host>, values: &[T]) {
+        fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Local>, values: &[T]) {
             values.iter().for_each(|value| grant.write(*value).unwrap());
         }
     }

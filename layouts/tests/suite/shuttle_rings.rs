@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64 as Counter, Ordering};
 
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::mpmc::ManyProducer;
 use ringmem_layouts::ring::{PopError, RingFlags, Slot, flagged, mpmc, mpsc, spsc};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, RmwWord, SlotCell, Word};
@@ -26,6 +27,7 @@ struct Shuttle<const BROKEN: u8>;
 impl<const BROKEN: u8> Machine for Shuttle<BROKEN> {
     type Word = ShuttleWord<BROKEN>;
     type Cell<T> = ShuttleCell<T>;
+    type Corrupt = Corrupt;
 
     fn at(&self, _address: u64, _bytes: u64, _align: u64) -> Option<NonNull<u8>> {
         None
@@ -216,7 +218,7 @@ fn meet<P: Send + 'static, C: Send + 'static>(
     assert_eq!(all, sent, "lost or doubled");
 }
 
-fn got<T>(popped: Result<T, PopError>) -> Option<T> {
+fn got<T>(popped: Result<T, PopError<Corrupt>>) -> Option<T> {
     popped.map_err(|refused| assert_eq!(refused, PopError::Empty)).ok()
 }
 

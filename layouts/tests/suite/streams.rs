@@ -1,9 +1,10 @@
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::ptr::NonNull;
 
 use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::{BareSlot, End, Owned, ReadBytes, WaitWords, WriteBytes, spsc};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, SlotCell, Word};
+use ringmem_layouts::{Host, HostWord, Local, RingHeader, RingLayout, SlotCell, Word};
 
 const STARTS: [u64; 4] = [0, 1, u64::MAX - 2, u64::MAX];
 
@@ -21,12 +22,13 @@ macro_rules! with_ends {
 
 /// A consumer whose producer publishes its last bytes and is dropped just before it is asked whether it was.
 struct Late {
-    consumer: Owned<spsc::Consumer<'static, u8, Host>>,
-    producer: RefCell<Option<Owned<spsc::Producer<'static, u8, Host>>>>,
+    consumer: Owned<spsc::Consumer<'static, u8, Local>>,
+    producer: RefCell<Option<Owned<spsc::Producer<'static, u8, Local>>>>,
 }
 
 impl End for Late {
     type Word = HostWord;
+    type Corrupt = Infallible;
     fn wait_words(&self) -> WaitWords<'_, HostWord> {
         self.consumer.wait_words()
     }

@@ -4,8 +4,9 @@ use std::iter::from_fn;
 use std::thread;
 
 use patience::{Patience, insist};
-use ringmem_layouts::Host;
-use ringmem_layouts::attach::Corrupt;
+use ringmem_layouts::Local;
+use std::convert::Infallible;
+
 use ringmem_layouts::ring::mpmc::ManyProducer;
 use ringmem_layouts::ring::{flagged, mpmc, mpsc, spsc};
 
@@ -57,7 +58,7 @@ impl Count for usize {
     }
 }
 
-impl Count for Result<usize, Corrupt> {
+impl Count for Result<usize, Infallible> {
     fn count(self) -> usize {
         self.unwrap()
     }
@@ -107,9 +108,9 @@ macro_rules! fill {
 }
 
 fill! {
-    spsc::Producer<'_, Message<N>, Host> [], spare 0;
-    flagged::Producer<'_, Message<N>, Host> [], spare 0;
-    ManyProducer<'_, Message<N>, Host, KIND> [const KIND: u64], spare 1;
+    spsc::Producer<'_, Message<N>, Local> [], spare 0;
+    flagged::Producer<'_, Message<N>, Local> [], spare 0;
+    ManyProducer<'_, Message<N>, Local, KIND> [const KIND: u64], spare 1;
 }
 
 trait Drain {
@@ -125,7 +126,7 @@ trait Drain {
 
 macro_rules! drain {
     ($($kind:ident $(, $shared:ident)* { $($own:item)* })+) => {$(
-        impl<const N: usize> Drain for $kind::Consumer<'_, Message<N>, Host> {
+        impl<const N: usize> Drain for $kind::Consumer<'_, Message<N>, Local> {
             fn is_disconnected(&self) -> bool {
                 self.is_disconnected()
             }

@@ -3,7 +3,7 @@ use crate::patience;
 use std::thread;
 
 use patience::insist;
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, Ring};
 
 const MESSAGES: u64 = 250_000 * crate::DEPTH;
@@ -36,7 +36,7 @@ fn verify(number: u64, message: &[u8]) {
     assert_eq!(wrong, None, "message {number}");
 }
 
-fn between_two_threads(produce: impl FnOnce(&mut Producer<'_, Host>) + Send, consume: impl FnOnce(&mut Consumer<'_, Host>)) {
+fn between_two_threads(produce: impl FnOnce(&mut Producer<'_, Local>) + Send, consume: impl FnOnce(&mut Consumer<'_, Local>)) {
     let mut ring = Box::new(Ring::<BYTES>::starting_at(START));
     let (mut producer, mut consumer) = ring.split();
     thread::scope(|scope| {

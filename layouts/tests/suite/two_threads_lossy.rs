@@ -5,7 +5,7 @@ use std::thread;
 use patience::Patience;
 use ringmem_layouts::ring::lossy::{ReadError, Reader, Ring, Writer};
 use ringmem_layouts::ring::mailbox::{LatestError, Mailbox};
-use ringmem_layouts::{Host, RingMessage};
+use ringmem_layouts::{Local, RingMessage};
 
 const MESSAGES: u64 = 500_000 * crate::DEPTH;
 const START: u64 = u64::MAX - 5;
@@ -23,8 +23,8 @@ struct Seen {
 }
 
 fn follow<T: RingMessage>(
-    reader: &mut Reader<'_, T, Host>,
-    mut read: impl FnMut(&mut Reader<'_, T, Host>, u64) -> Result<u64, ReadError>,
+    reader: &mut Reader<'_, T, Local>,
+    mut read: impl FnMut(&mut Reader<'_, T, Local>, u64) -> Result<u64, ReadError>,
 ) -> Seen {
     let mut seen = Seen::default();
     let mut patience = Patience::new();
@@ -45,7 +45,7 @@ fn follow<T: RingMessage>(
     seen
 }
 
-fn to_two_readers<const N: usize, const CAPACITY: usize>(write: impl FnOnce(&mut Writer<'_, Words<N>, Host>) + Send) -> [Seen; 2]
+fn to_two_readers<const N: usize, const CAPACITY: usize>(write: impl FnOnce(&mut Writer<'_, Words<N>, Local>) + Send) -> [Seen; 2]
 where
     Words<N>: RingMessage,
 {

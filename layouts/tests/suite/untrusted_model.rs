@@ -177,7 +177,7 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
             Hostile::Do(Op::Push) => {
                 let expected = match used {
                     _ if known_free > 0 => Ok(()),
-                    used if used > capacity => Err(PushError::Corrupt(value)),
+                    used if used > capacity => Err(PushError::Corrupt(value, corrupt_head)),
                     used if used == capacity => Err(PushError::Full(value)),
                     _ => Ok(()),
                 };

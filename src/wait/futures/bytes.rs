@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use super::{Os, Park, Place, Waiting};
 use crate::ring::framed::{PopError, PushError};
-use crate::ring::{PopBytes, PushBytes};
+use crate::ring::{End, PopBytes, PushBytes};
 use crate::wait::WaitError;
 use crate::wait::bytes::{pop, push};
 
@@ -46,7 +46,7 @@ pub struct ByteStream<E: PopBytes, P: Park<E::Word> = Os> {
 impl<E: PopBytes, P: Park<E::Word>> Unpin for ByteStream<E, P> {}
 
 impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteStream<E, P> {
-    type Item = Result<Vec<u8>, WaitError<PopError>>;
+    type Item = Result<Vec<u8>, WaitError<PopError<E::Corrupt>>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Self { waiting, place } = &mut *self;
@@ -54,7 +54,9 @@ impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteStream<E, P> {
     }
 }
 
-fn take<E: PopBytes>(end: &mut E) -> Option<Result<Vec<u8>, WaitError<PopError>>> {
+type Received<E> = Result<Vec<u8>, WaitError<PopError<<E as End>::Corrupt>>>;
+
+fn take<E: PopBytes>(end: &mut E) -> Option<Received<E>> {
     let mut bytes = Vec::new();
     loop {
         match pop(end, &mut bytes)? {
@@ -108,7 +110,7 @@ impl<E: PushBytes, P: Park<E::Word>> ByteSink<E, P> {
         self.refused.take()
     }
 
-    fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), WaitError<PushError>>> {
+    fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), WaitError<PushError<E::Corrupt>>>> {
         let Self { waiting: Some(waiting), place, message: Some(message), .. } = self else { return Poll::Ready(Ok(())) };
         let sent = ready!(place.poll(waiting, cx, |end| push(end, message))).unwrap_or(Err(WaitError::Disconnected));
         let message = self.message.take();
@@ -120,7 +122,7 @@ impl<E: PushBytes, P: Park<E::Word>> ByteSink<E, P> {
 }
 
 impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteSink<E, P> {
-    type Error = WaitError<PushError>;
+    type Error = WaitError<PushError<E::Corrupt>>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.poll_empty(cx)

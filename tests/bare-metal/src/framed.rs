@@ -1,5 +1,5 @@
 use cortex_m::singleton;
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, PushError, Ring};
 
 use crate::tick::{self, Work};
@@ -27,16 +27,16 @@ fn message(number: u32, into: &mut [u8; LONGEST]) -> &mut [u8] {
 
 /// Not inlined, because its size is printed.
 #[inline(never)]
-fn push(producer: &mut Producer<'_, Host>, message: &[u8]) -> Result<(), PushError> {
+fn push(producer: &mut Producer<'_, Local>, message: &[u8]) -> Result<(), PushError> {
     producer.push(message)
 }
 
 #[inline(never)]
-fn pop(consumer: &mut Consumer<'_, Host>, into: &mut [u8]) -> Result<usize, PopError> {
+fn pop(consumer: &mut Consumer<'_, Local>, into: &mut [u8]) -> Result<usize, PopError> {
     consumer.pop(into)
 }
 
-struct Pushes(Producer<'static, Host>);
+struct Pushes(Producer<'static, Local>);
 
 impl Work for Pushes {
     fn attempt(&mut self, number: u32) -> bool {
@@ -48,7 +48,7 @@ impl Work for Pushes {
     }
 }
 
-struct Pops(Consumer<'static, Host>);
+struct Pops(Consumer<'static, Local>);
 
 impl Work for Pops {
     fn attempt(&mut self, number: u32) -> bool {

@@ -1,6 +1,6 @@
 use cortex_m::singleton;
 use cortex_m_semihosting::hprintln;
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::mailbox::{LatestError, Mailbox, New, Reader, Writer};
 
 use crate::START;
@@ -9,16 +9,16 @@ use crate::tick::{self, Work};
 
 /// Not inlined, because its size is printed.
 #[inline(never)]
-fn publish(writer: &mut Writer<'_, Value, Host>, value: Value) {
+fn publish(writer: &mut Writer<'_, Value, Local>, value: Value) {
     writer.publish(value);
 }
 
 #[inline(never)]
-fn take(reader: &mut Reader<'_, Value, Host>) -> Result<New<Value>, LatestError> {
+fn take(reader: &mut Reader<'_, Value, Local>) -> Result<New<Value>, LatestError> {
     reader.take_new()
 }
 
-struct Publishes(Writer<'static, Value, Host>);
+struct Publishes(Writer<'static, Value, Local>);
 
 impl Work for Publishes {
     fn attempt(&mut self, number: u32) -> bool {
@@ -28,7 +28,7 @@ impl Work for Publishes {
 }
 
 struct Reads {
-    reader: Reader<'static, Value, Host>,
+    reader: Reader<'static, Value, Local>,
     version: u32,
     read: u32,
     skipped: u32,

@@ -1,7 +1,7 @@
 use core::mem::MaybeUninit;
 
 use cortex_m::singleton;
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::{Pop, PopError, Push, PushError, WordSlot, flagged, mpsc};
 
 use crate::spsc::{Value, value};
@@ -39,8 +39,8 @@ impl<C: Pop<Item = Value> + Send> Work for Pops<C> {
 }
 
 struct PushesAndPops {
-    producer: mpsc::Producer<'static, Value, Host>,
-    consumer: mpsc::Consumer<'static, Value, Host>,
+    producer: mpsc::Producer<'static, Value, Local>,
+    consumer: mpsc::Consumer<'static, Value, Local>,
     pushed: u32,
     popped: u32,
 }
@@ -71,7 +71,7 @@ macro_rules! both_ways {
             let Ok(ring) = $ring::RingIn::over_starting_at(slots, START) else { unreachable!("a power of two") };
             let Some(ring) = singleton!(: $ring::RingIn<Value, &'static mut Slots> = ring) else { unreachable!("once") };
             let (producer, consumer) = ring.split();
-            let Some(theirs) = singleton!(: Pushes<$ring::Producer<'static, Value, Host>> = Pushes(producer)) else { unreachable!("once") };
+            let Some(theirs) = singleton!(: Pushes<$ring::Producer<'static, Value, Local>> = Pushes(producer)) else { unreachable!("once") };
             let refused = tick::share(values, theirs, &mut Pops(consumer));
             report(concat!($name, ", interrupt to main"), values, laps(values), refused.interrupt, refused.main);
         }
@@ -81,7 +81,7 @@ macro_rules! both_ways {
             let Ok(ring) = $ring::RingIn::over_starting_at(slots, START) else { unreachable!("a power of two") };
             let Some(ring) = singleton!(: $ring::RingIn<Value, &'static mut Slots> = ring) else { unreachable!("once") };
             let (producer, consumer) = ring.split();
-            let Some(theirs) = singleton!(: Pops<$ring::Consumer<'static, Value, Host>> = Pops(consumer)) else { unreachable!("once") };
+            let Some(theirs) = singleton!(: Pops<$ring::Consumer<'static, Value, Local>> = Pops(consumer)) else { unreachable!("once") };
             let refused = tick::share(values, theirs, &mut Pushes(producer));
             report(concat!($name, ", main to interrupt"), values, laps(values), refused.main, refused.interrupt);
         }
@@ -97,7 +97,7 @@ pub fn mpsc_both_to_main(values: u32) {
     let Some(ring) = singleton!(: mpsc::RingIn<Value, &'static mut Slots> = ring) else { unreachable!("once") };
     let (producer, consumer) = ring.split();
     let others = Pushes(producer.clone());
-    let Some(theirs) = singleton!(: Pushes<mpsc::Producer<'static, Value, Host>> = others) else { unreachable!("once") };
+    let Some(theirs) = singleton!(: Pushes<mpsc::Producer<'static, Value, Local>> = others) else { unreachable!("once") };
     let mut ours = PushesAndPops { producer, consumer, pushed: 0, popped: 0 };
     let refused = tick::share(values, theirs, &mut ours);
     assert!(ours.popped >= 1000, "too few of main's: {}", ours.popped);

@@ -1,5 +1,5 @@
 use cortex_m::singleton;
-use ringmem_layouts::Host;
+use ringmem_layouts::Local;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError, Ring};
 
 use crate::tick::{self, Work};
@@ -15,16 +15,16 @@ pub fn value(number: u32) -> Value {
 
 /// Not inlined, because its size is printed.
 #[inline(never)]
-fn push(producer: &mut Producer<'_, Value, Host>, value: Value) -> Result<(), PushError<Value>> {
+fn push(producer: &mut Producer<'_, Value, Local>, value: Value) -> Result<(), PushError<Value>> {
     producer.push(value)
 }
 
 #[inline(never)]
-fn pop(consumer: &mut Consumer<'_, Value, Host>) -> Result<Value, PopError> {
+fn pop(consumer: &mut Consumer<'_, Value, Local>) -> Result<Value, PopError> {
     consumer.pop()
 }
 
-struct Pushes(Producer<'static, Value, Host>);
+struct Pushes(Producer<'static, Value, Local>);
 
 impl Work for Pushes {
     fn attempt(&mut self, number: u32) -> bool {
@@ -36,7 +36,7 @@ impl Work for Pushes {
     }
 }
 
-struct Pops(Consumer<'static, Value, Host>);
+struct Pops(Consumer<'static, Value, Local>);
 
 impl Work for Pops {
     fn attempt(&mut self, number: u32) -> bool {

@@ -14,7 +14,7 @@ use ringmem::ring::lossy::Overrun;
 use ringmem::ring::mailbox::New;
 use ringmem::ring::{End, Follow, Owned, Publish, RingFlags, framed, lossy, mailbox, mpmc, spsc};
 use ringmem::wait::{Follower, Publisher, RecvError, WaitError, WaitStrategy, Waiting, broadcast, follow, pair};
-use ringmem::{Host, HostWord, RingHeader, RingLayout};
+use ringmem::{Host, HostWord, Local, RingHeader, RingLayout};
 
 use crate::LIMIT;
 
@@ -282,7 +282,7 @@ fn wait_accepts_any_operation_of_an_end() {
         let (producer, consumer) = spsc::Ring::<u64, 4>::new().into_ends();
         let (mut sender, mut receiver) = pair(producer, consumer, how);
         let reads = thread::spawn(move || {
-            let three = |end: &mut Owned<spsc::Consumer<'static, u64, Host>>| {
+            let three = |end: &mut Owned<spsc::Consumer<'static, u64, Local>>| {
                 (end.end().len() >= 3).then(|| Ok::<_, Infallible>([(); 3].map(|()| end.pop().unwrap())))
             };
             block_on(receiver.wait_async(three))

@@ -4,7 +4,6 @@ use super::WORD;
 use super::end::Consumer;
 use super::error::PopError;
 use super::message::{Chunk, Found, Frame, find};
-use crate::attach::Corrupt;
 use crate::{Machine, SliceCell};
 
 impl<'a, M: Machine> Consumer<'a, M> {
@@ -30,9 +29,9 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; this end keeps its last index.
+    /// [`Corrupt`](crate::attach::Corrupt); this end keeps its last index.
     #[inline]
-    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
         self.look()?;
         Ok(self.available())
     }
@@ -43,7 +42,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// [`PopError`]; after `TooSmall` the message remains.
     #[inline]
-    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
+    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError<M::Corrupt>>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -58,7 +57,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// [`PopError`].
     #[inline]
-    pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError> {
+    pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError<M::Corrupt>> {
         let found = self.find()?;
         Ok(Frame { consumer: self, found, slack: 0 })
     }
@@ -68,7 +67,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     /// # Errors
     ///
     /// [`PopError`].
-    pub fn peek_many(&mut self) -> Result<Chunk<'_, 'a, M>, PopError> {
+    pub fn peek_many(&mut self) -> Result<Chunk<'_, 'a, M>, PopError<M::Corrupt>> {
         if let Err(corrupt) = self.refresh() {
             return Err(self.nothing(PopError::Corrupt(corrupt)));
         }
@@ -84,7 +83,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     }
 
     #[inline(always)]
-    fn find(&mut self) -> Result<Found, PopError> {
+    fn find(&mut self) -> Result<Found, PopError<M::Corrupt>> {
         if self.index == self.seen {
             match self.refresh() {
                 Ok(0) => return Err(self.nothing(PopError::Empty)),
@@ -92,18 +91,18 @@ impl<'a, M: Machine> Consumer<'a, M> {
                 Err(corrupt) => return Err(self.nothing(PopError::Corrupt(corrupt))),
             }
         }
-        find(self.slots, self.index, self.seen).map_err(|refused| self.nothing(refused))
+        find::<M>(self.slots, self.index, self.seen).map_err(|refused| self.nothing(refused))
     }
 
     /// Releases a batch's frames, for which the producer may wait.
     #[cold]
-    fn nothing(&mut self, refused: PopError) -> PopError {
+    fn nothing(&mut self, refused: PopError<M::Corrupt>) -> PopError<M::Corrupt> {
         self.publish_pending();
         refused
     }
 
     #[inline(always)]
-    fn copy(&mut self, into: &mut [u8]) -> Result<usize, PopError>
+    fn copy(&mut self, into: &mut [u8]) -> Result<usize, PopError<M::Corrupt>>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -159,7 +158,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
     ///
     /// [`PopError`]; unless `TooSmall`, earlier messages have been released.
     #[inline]
-    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
+    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError<M::Corrupt>>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -174,7 +173,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
     ///
     /// As [`pop`](Self::pop).
     #[inline]
-    pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError> {
+    pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError<M::Corrupt>> {
         let found = self.consumer.find()?;
         Ok(Frame { consumer: self.consumer, found, slack: self.slack })
     }

@@ -1,7 +1,7 @@
 use core::ptr::NonNull;
 
 use super::{WORD, large_enough, largest};
-use crate::attach::{AttachError, Corrupt};
+use crate::attach::{AttachError, Corrupt, Corruption};
 use crate::ring::header::used;
 use crate::ring::port::Port;
 use crate::ring::slots::{Slots, geometry_of_both, place};
@@ -12,10 +12,10 @@ use crate::{Machine, RingHeader, Word};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::framed::{End, Ring};
 ///
-/// fn used<const FILLS: bool>(end: &End<'_, Host, FILLS>) -> usize {
+/// fn used<const FILLS: bool>(end: &End<'_, Local, FILLS>) -> usize {
 ///     100 * end.len() / end.capacity()
 /// }
 ///
@@ -85,7 +85,10 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     /// # Safety
     ///
     /// For `'a`, `len` bytes at `base` are valid and initialised, and only one producer and one consumer access them.
-    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        M: Machine<Corrupt = Corrupt>,
+    {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
         let capacity = large_enough(&layout)?;
@@ -107,7 +110,10 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
         slots: NonNull<M::Cell<u64>>,
-    ) -> Result<Self, AttachError> {
+    ) -> Result<Self, AttachError>
+    where
+        M: Machine<Corrupt = Corrupt>,
+    {
         let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
         // SAFETY: the caller's promise; the capacity is a checked layout's.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
@@ -127,7 +133,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         let port = Port::new(own, peer);
         let index = if FILLS { &peer.producer.tail } else { &peer.consumer.head }.load();
         let mut end = Self { port, slots, index, seen: index, published: index, pending: 0 };
-        end.look()?;
+        end.look().map_err(Into::into)?;
         Ok(end)
     }
 
@@ -185,10 +191,12 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     }
 
     #[inline(always)]
-    pub(super) fn look(&mut self) -> Result<(), Corrupt> {
+    pub(super) fn look(&mut self) -> Result<(), M::Corrupt> {
         let other = self.poll();
         let (head, tail) = if FILLS { (other, self.index) } else { (self.index, other) };
-        used(head, tail, self.slots.capacity())?;
+        if let Err(corrupt) = used(head, tail, self.slots.capacity()) {
+            return M::Corrupt::found(corrupt, ());
+        }
         self.seen = other;
         Ok(())
     }

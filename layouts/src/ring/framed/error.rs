@@ -1,6 +1,7 @@
+use core::convert::Infallible;
 use core::fmt;
 
-use crate::attach::Corrupt;
+use crate::attach::Corruption;
 
 /// An error of a push.
 ///
@@ -18,7 +19,7 @@ use crate::attach::Corrupt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PushError {
+pub enum PushError<C = Infallible> {
     /// Not enough contiguous room now.
     Full,
     /// Longer than any message of this ring.
@@ -29,10 +30,10 @@ pub enum PushError {
         asked: usize,
     },
     /// The consumer's index is out of range.
-    Corrupt(Corrupt),
+    Corrupt(C),
 }
 
-impl fmt::Display for PushError {
+impl<C: fmt::Display> fmt::Display for PushError<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("ring is full"),
@@ -42,7 +43,7 @@ impl fmt::Display for PushError {
     }
 }
 
-impl core::error::Error for PushError {}
+impl<C: Corruption> core::error::Error for PushError<C> {}
 
 /// An error of a pop.
 ///
@@ -62,7 +63,7 @@ impl core::error::Error for PushError {}
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PopError {
+pub enum PopError<C = Infallible> {
     /// The ring is empty.
     Empty,
     /// The message, which stays, is longer than the buffer.
@@ -71,25 +72,27 @@ pub enum PopError {
         needed: usize,
     },
     /// The producer's index is out of range.
-    Corrupt(Corrupt),
+    Corrupt(C),
     /// An invalid length or marker; later messages are lost.
     BadFrame {
         /// Index of the word.
         index: u64,
         /// Its value.
         word: u64,
+        /// The ring's indices.
+        indices: C,
     },
 }
 
-impl fmt::Display for PopError {
+impl<C: fmt::Display> fmt::Display for PopError<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
             Self::TooSmall { needed } => write!(f, "buffer too small: the next message has {needed} bytes"),
             Self::Corrupt(corrupt) => corrupt.fmt(f),
-            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} is {word:#x}, not a valid message length"),
+            Self::BadFrame { index, word, .. } => write!(f, "ring is corrupt: word {index} is {word:#x}, not a valid message length"),
         }
     }
 }
 
-impl core::error::Error for PopError {}
+impl<C: Corruption> core::error::Error for PopError<C> {}

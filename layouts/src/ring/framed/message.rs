@@ -4,6 +4,7 @@ use core::ops::Deref;
 use super::end::Consumer;
 use super::error::PopError;
 use super::{SKIP, WORD, frame, largest};
+use crate::attach::{Corrupt, Corruption};
 use crate::ring::slots::Slots;
 use crate::{Machine, SliceCell, SlotCell};
 
@@ -149,12 +150,12 @@ impl<M: Machine> Chunk<'_, '_, M> {
     ///
     /// [`PopError`].
     #[inline]
-    pub fn next(&self) -> Result<Message<'_, M>, PopError> {
+    pub fn next(&self) -> Result<Message<'_, M>, PopError<M::Corrupt>> {
         let Consumer { slots, seen: tail, .. } = *self.consumer;
         if self.next.get() == tail {
             return Err(PopError::Empty);
         }
-        let Found { payload, len, next } = find(slots, self.next.get(), tail)?;
+        let Found { payload, len, next } = find::<M>(slots, self.next.get(), tail)?;
         self.next.set(next);
         self.seen.set(self.seen.get() + 1);
         Ok(Message { slots, payload, len })
@@ -178,7 +179,11 @@ pub(super) struct Found {
 }
 
 #[inline(always)]
-pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
+pub(super) fn find<M: Machine>(slots: Slots<'_, M::Cell<u64>>, head: u64, tail: u64) -> Result<Found, PopError<M::Corrupt>> {
+    let bad = |index, word| {
+        let found = M::Corrupt::found(Corrupt { head, tail, capacity: slots.capacity() }, PopError::Empty);
+        Err(found.unwrap_or_else(|indices| PopError::BadFrame { index, word, indices }))
+    };
     // SAFETY: the words from `head` to `tail` are initialised and the consumer's, by its invariant.
     let read = |index| slots.at(index).with(|word| unsafe { word.read() });
     let mut start = head;
@@ -187,13 +192,13 @@ pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) 
         let skipped = slots.before_wrap(head, u64::MAX);
         // A frame, at most half of the ring, skips less and is published with its marker.
         if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
-            return Err(PopError::BadFrame { index: head, word });
+            return bad(head, word);
         }
         start = head.wrapping_add(skipped);
         word = read(start);
     }
     if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
-        return Err(PopError::BadFrame { index: start, word });
+        return bad(start, word);
     }
     Ok(Found { payload: start.wrapping_add(1), len: word as usize, next: start.wrapping_add(frame(word)) })
 }

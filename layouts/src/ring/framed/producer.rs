@@ -4,7 +4,6 @@ use core::ptr::NonNull;
 use super::end::Producer;
 use super::error::PushError;
 use super::{SKIP, WORD, frame};
-use crate::attach::Corrupt;
 use crate::{Machine, SliceCell, SlotCell, Word};
 
 impl<'a, M: Machine> Producer<'a, M> {
@@ -29,8 +28,8 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; this end keeps its last index.
-    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
+    /// [`Corrupt`](crate::attach::Corrupt); this end keeps its last index.
+    pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
         self.look()?;
         Ok(self.free())
     }
@@ -41,7 +40,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// [`PushError`].
     #[inline]
-    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
+    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -56,7 +55,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// # Errors
     ///
     /// [`PushError`], next to the number.
-    pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError>)
+    pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError<M::Corrupt>>)
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -83,7 +82,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// [`PushError`].
     #[inline]
-    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError> {
+    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError<M::Corrupt>> {
         let start = self.make_room(len)?;
         Ok(Grant { producer: self, start, len, slack: 0 })
     }
@@ -96,7 +95,7 @@ impl<'a, M: Machine> Producer<'a, M> {
 
     /// Returns the index of a frame that ends before the wrap and the consumer's first word.
     #[inline(always)]
-    fn make_room(&mut self, len: usize) -> Result<u64, PushError> {
+    fn make_room(&mut self, len: usize) -> Result<u64, PushError<M::Corrupt>> {
         if len > self.largest() {
             return Err(PushError::TooLarge { largest: self.largest(), asked: len });
         }
@@ -112,14 +111,14 @@ impl<'a, M: Machine> Producer<'a, M> {
 
     /// Publishes a batch first: the consumer cannot free unpublished messages.
     #[inline(never)]
-    fn look_for_room(&mut self, words: u64) -> Result<(), PushError> {
+    fn look_for_room(&mut self, words: u64) -> Result<(), PushError<M::Corrupt>> {
         self.publish_pending();
         self.refresh().map_err(PushError::Corrupt)?;
         if self.free_words() < words { Err(PushError::Full) } else { Ok(()) }
     }
 
     #[inline(always)]
-    fn copy(&mut self, message: &[u8]) -> Result<(), PushError>
+    fn copy(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -272,7 +271,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// [`PushError`]; unless `TooLarge`, earlier messages have been published.
     #[inline]
-    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
+    pub fn push(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -287,7 +286,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// As [`push`](Self::push).
     #[inline]
-    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError> {
+    pub fn reserve(&mut self, len: usize) -> Result<Grant<'_, 'a, M>, PushError<M::Corrupt>> {
         let start = self.producer.make_room(len)?;
         Ok(Grant { producer: self.producer, start, len, slack: self.slack })
     }

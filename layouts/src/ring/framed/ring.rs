@@ -7,7 +7,7 @@ use crate::ring::Owned;
 use crate::ring::header::abi_of;
 use crate::ring::storage::slots_of;
 use crate::ring::{BareSlot, LayoutError, RingFlags, RingHeader, Storage};
-use crate::{Host, HostWord, SlotCell};
+use crate::{HostWord, Local, SlotCell};
 
 /// A ring of `BYTES` bytes, a power of two of at least 16 (checked at compile time).
 ///
@@ -107,7 +107,7 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 /// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedProducer = Owned<Producer<'static, Host>>;
+pub type OwnedProducer = Owned<Producer<'static, Local>>;
 
 /// A consumer that shares ownership of its ring.
 ///
@@ -126,7 +126,7 @@ pub type OwnedProducer = Owned<Producer<'static, Host>>;
 /// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
+pub type OwnedConsumer = Owned<Consumer<'static, Local>>;
 
 // SAFETY: only `split`, which takes `&mut`, gives access.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
@@ -182,7 +182,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
     }
 
     /// Returns both ends. After both are dropped, the ring can be split again, with its messages.
-    pub fn split(&mut self) -> (Producer<'_, Host>, Consumer<'_, Host>) {
+    pub fn split(&mut self) -> (Producer<'_, Local>, Consumer<'_, Local>) {
         let Self { header, words } = &*self;
         let (slots, capacity) = slots_of(words);
         // SAFETY: `&mut self` lends the ring to this pair; the words are a power of two, initialised by the invariant.
@@ -241,10 +241,10 @@ pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
     Boxed::with_capacity(bytes).into_ends()
 }
 
-static_assertions::assert_impl_all!(Producer<'static, Host>: Send);
-static_assertions::assert_impl_all!(Consumer<'static, Host>: Send);
-static_assertions::assert_not_impl_any!(Producer<'static, Host>: Sync, Clone);
-static_assertions::assert_not_impl_any!(Consumer<'static, Host>: Sync, Clone);
+static_assertions::assert_impl_all!(Producer<'static, Local>: Send);
+static_assertions::assert_impl_all!(Consumer<'static, Local>: Send);
+static_assertions::assert_not_impl_any!(Producer<'static, Local>: Sync, Clone);
+static_assertions::assert_not_impl_any!(Consumer<'static, Local>: Sync, Clone);
 
 impl<const BYTES: usize> Default for Ring<BYTES> {
     fn default() -> Self {

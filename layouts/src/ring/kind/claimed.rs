@@ -25,11 +25,11 @@ use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::{Consumer, Mpsc, RingFlags, mpsc};
 ///
 /// let mut ring = mpsc::Ring::<u32, 4>::new();
-/// let (_, consumer): (_, Consumer<'_, Mpsc, u32, Host>) = ring.split(); // `mpsc::Consumer<'_, u32, Host>`
+/// let (_, consumer): (_, Consumer<'_, Mpsc, u32, Local>) = ring.split(); // `mpsc::Consumer<'_, u32, Local>`
 /// assert_eq!(consumer.kind(), RingFlags::MPSC);
 /// ```
 pub struct Mpsc(());
@@ -387,7 +387,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     }
 
     /// Skips slots that were given up. Slots of a forgotten batch wait for `next`: a word must not be released twice.
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt> {
         let turns = consumer.turns();
         let mut index = consumer.head;
         loop {
@@ -404,7 +404,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     }
 
     #[inline(always)]
-    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError<M::Corrupt>> {
         let turns = consumer.turns();
         loop {
             // SYNC POINT: slot published. Pairs with the producers' stores of it.
@@ -424,7 +424,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     }
 
     #[inline(always)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt> {
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt> {
         if most == 0 || Self::next(consumer).is_err() {
             return Ok(0);
         }
@@ -493,6 +493,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
     where
         T: RingMessage,
+        M: Machine<Corrupt = Corrupt>,
     {
         // SAFETY: the caller's promise; the proof makes them one domain.
         unsafe { Self::from_raw(base, len) }

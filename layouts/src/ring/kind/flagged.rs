@@ -2,7 +2,6 @@ use core::mem::offset_of;
 
 use super::sealed::Sealed;
 use super::{InPlace, Kind, OneConsumer, OneProducer};
-use crate::attach::Corrupt;
 use crate::ring::error::PopError;
 use crate::ring::slots::{Slot, Slots, free};
 use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
@@ -12,11 +11,11 @@ use crate::{Machine, SlotCell, Word};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::{Consumer, Flagged, RingFlags, flagged};
 ///
 /// let mut ring = flagged::Ring::<u32, 4>::new();
-/// let (_, consumer): (_, Consumer<'_, Flagged, u32, Host>) = ring.split(); // `flagged::Consumer<'_, u32, Host>`
+/// let (_, consumer): (_, Consumer<'_, Flagged, u32, Local>) = ring.split(); // `flagged::Consumer<'_, u32, Local>`
 /// assert_eq!(consumer.kind(), RingFlags::FLAGGED);
 /// ```
 pub struct Flagged(());
@@ -79,7 +78,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 
     #[inline(always)]
-    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt> {
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, M::Corrupt> {
         Self::flush(producer);
         producer.refresh()
     }
@@ -144,7 +143,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
         (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
     }
 
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt> {
         let waiting = Self::waiting(consumer, most);
         if waiting == 0 && consumer.state.released != consumer.head {
             consumer.port.peer.consumer.head.store_release(consumer.head);
@@ -153,12 +152,12 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
     }
 
     #[inline(always)]
-    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError<M::Corrupt>> {
         if consumer.is_there(0) { Ok(()) } else { Err(PopError::Empty) }
     }
 
     #[inline(always)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt> {
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt> {
         Ok(Self::waiting(consumer, most))
     }
 
@@ -193,8 +192,8 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; nothing was pushed.
-    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
+    /// [`Corrupt`](crate::attach::Corrupt); nothing was pushed.
+    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, M::Corrupt>
     where
         T: Copy,
     {

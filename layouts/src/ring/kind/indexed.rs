@@ -2,7 +2,7 @@ use core::hint::cold_path;
 
 use super::sealed::Sealed;
 use super::{InPlace, Kind, OneConsumer, OneProducer};
-use crate::attach::Corrupt;
+use crate::attach::{Corrupt, Corruption};
 use crate::ring::error::PopError;
 use crate::ring::header::used;
 use crate::ring::pace::Pace;
@@ -14,11 +14,11 @@ use crate::{Machine, SliceCell, SlotCell, Word};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::{Consumer, Indexed, RingFlags, spsc};
 ///
 /// let mut ring = spsc::Ring::<u32, 4>::new();
-/// let (_, consumer): (_, Consumer<'_, Indexed, u32, Host>) = ring.split(); // `spsc::Consumer<'_, u32, Host>`
+/// let (_, consumer): (_, Consumer<'_, Indexed, u32, Local>) = ring.split(); // `spsc::Consumer<'_, u32, Local>`
 /// assert_eq!(consumer.kind(), RingFlags::SPSC);
 /// ```
 pub struct Indexed<A = Plain>(A);
@@ -101,7 +101,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt> {
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, M::Corrupt> {
         Self::settle(producer);
         if producer.free() > 0 {
             return producer.refresh();
@@ -117,7 +117,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
             let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
             producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
         }
-        producer.accepted(head)
+        producer.accepted(head).or_else(|corrupt| M::Corrupt::found(corrupt, 0))
     }
 
     #[inline(always)]
@@ -205,11 +205,11 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline]
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), Corrupt> {
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt> {
         if consumer.available() >= most {
             return Ok((consumer.head, most));
         }
-        let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity())?;
+        let waiting = used(consumer.head, consumer.polled(), consumer.slots.capacity()).or_else(|corrupt| M::Corrupt::found(corrupt, 0))?;
         if waiting == 0 && consumer.state.is_held {
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
@@ -217,7 +217,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError<M::Corrupt>> {
         if consumer.available() > 0 {
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt> {
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt> {
         if consumer.available() < most {
             consumer.poll_for_more()?;
         }
@@ -295,8 +295,11 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 }
 
 #[cold]
-fn nothing(head: u64, tail: u64, mask: u64) -> PopError {
-    if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity: mask + 1 }) }
+fn nothing<C: Corruption>(head: u64, tail: u64, mask: u64) -> PopError<C> {
+    if head == tail {
+        return PopError::Empty;
+    }
+    C::found(Corrupt { head, tail, capacity: mask + 1 }, PopError::Empty).unwrap_or_else(PopError::Corrupt)
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
@@ -305,7 +308,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
     /// # Errors
     ///
     /// [`Corrupt`]; nothing was pushed.
-    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
+    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, M::Corrupt>
     where
         T: Copy,
     {
@@ -344,17 +347,17 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
     ///
     /// [`Corrupt`]; this end keeps its last index.
     #[inline]
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<u64, M::Corrupt> {
         let tail = self.polled();
-        self.accepted(tail)
+        self.accepted(tail).or_else(|corrupt| M::Corrupt::found(corrupt, self.available()))
     }
 
-    fn poll_for_more(&mut self) -> Result<u64, Corrupt> {
+    fn poll_for_more(&mut self) -> Result<u64, M::Corrupt> {
         if self.available() > 0 {
             return self.refresh();
         }
         let tail = self.poll_paced();
-        self.accepted(tail)
+        self.accepted(tail).or_else(|corrupt| M::Corrupt::found(corrupt, 0))
     }
 
     #[inline(always)]
@@ -392,7 +395,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     /// # Errors
     ///
     /// [`Corrupt`]; nothing was popped.
-    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt>
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, M::Corrupt>
     where
         T: Copy,
     {

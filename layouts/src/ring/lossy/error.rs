@@ -1,6 +1,7 @@
+use core::convert::Infallible;
 use core::fmt;
 
-use crate::attach::Corrupt;
+use crate::attach::Corruption;
 
 /// Why nothing was read.
 ///
@@ -18,7 +19,7 @@ use crate::attach::Corrupt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum ReadError {
+pub enum ReadError<C = Infallible> {
     /// Nothing new was published.
     Empty,
     /// Messages were overwritten; the reader continues at the oldest that may be available.
@@ -27,7 +28,7 @@ pub enum ReadError {
         lost: u64,
     },
     /// The writer's index went backwards; call [`Reader::skip`](super::Reader::skip).
-    Corrupt(Corrupt),
+    Corrupt(C),
 }
 
 /// Messages were overwritten before they were read.
@@ -71,7 +72,7 @@ pub enum LatestError {
     Busy,
 }
 
-impl fmt::Display for ReadError {
+impl<C: fmt::Display> fmt::Display for ReadError<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
@@ -82,11 +83,11 @@ impl fmt::Display for ReadError {
     }
 }
 
-impl core::error::Error for ReadError {}
+impl<C: Corruption> core::error::Error for ReadError<C> {}
 
 impl fmt::Display for Overrun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ReadError::Overrun { lost: self.lost }.fmt(f)
+        ReadError::<Infallible>::Overrun { lost: self.lost }.fmt(f)
     }
 }
 

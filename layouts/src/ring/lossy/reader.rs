@@ -2,7 +2,7 @@ use core::ptr::NonNull;
 
 use super::error::{LatestError, ReadError};
 use super::slots::Cells;
-use crate::attach::{AttachError, Corrupt};
+use crate::attach::{AttachError, Corrupt, Corruption};
 use crate::ring::header::RingFlags;
 use crate::ring::owner;
 use crate::ring::slots::place;
@@ -145,7 +145,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// [`ReadError`].
     #[inline]
-    pub fn pop(&mut self) -> Result<T, ReadError> {
+    pub fn pop(&mut self) -> Result<T, ReadError<M::Corrupt>> {
         let value = self.peek()?;
         self.head = self.head.wrapping_add(1);
         Ok(value)
@@ -157,7 +157,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// As [`pop`](Self::pop).
     #[inline]
-    pub fn peek(&mut self) -> Result<T, ReadError> {
+    pub fn peek(&mut self) -> Result<T, ReadError<M::Corrupt>> {
         if self.head == self.tail {
             self.look(0)?;
         }
@@ -172,7 +172,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     /// # Errors
     ///
     /// [`ReadError`]: overrun, or corrupt; nothing is read.
-    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, ReadError> {
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, ReadError<M::Corrupt>> {
         if self.tail.wrapping_sub(self.head) < values.len() as u64 {
             match self.look(0) {
                 Err(ReadError::Empty) => return Ok(0),
@@ -239,11 +239,12 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 
     /// Polls and skips lost messages; `gone` is 1 if the next message is known to be lost.
-    fn look(&mut self, gone: u64) -> Result<(), ReadError> {
+    fn look(&mut self, gone: u64) -> Result<(), ReadError<M::Corrupt>> {
         let tail = self.poll();
         let ahead = tail.wrapping_sub(self.head);
         if is_behind(ahead) {
-            return Err(ReadError::Corrupt(Corrupt { head: self.head, tail, capacity: self.capacity() }));
+            let corrupt = Corrupt { head: self.head, tail, capacity: self.capacity() };
+            return Err(M::Corrupt::found(corrupt, ReadError::Empty).unwrap_or_else(ReadError::Corrupt));
         }
         self.tail = tail;
         if ahead == 0 {

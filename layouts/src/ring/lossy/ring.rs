@@ -10,7 +10,7 @@ use super::{Reader, Writer};
 use crate::ring::Owned;
 use crate::ring::storage::slots_of;
 use crate::ring::{LayoutError, RingFlags, RingHeader, RingLayout, Storage};
-use crate::{Host, HostWord, RingMessage};
+use crate::{HostWord, Local, RingMessage};
 
 /// A ring of `N` messages, a power of two (checked at compile time).
 ///
@@ -87,7 +87,7 @@ pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> 
 /// assert_eq!((reader.len(), reader.end().lost()), (3, 0));
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
+pub type OwnedWriter<T> = Owned<Writer<'static, T, Local>>;
 
 /// A reader that shares ownership of its ring.
 ///
@@ -105,7 +105,7 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 /// assert_eq!((first(reader), first(other)), (Some(Ok(7)), Some(Ok(7))));
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
-pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
+pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 
 /// The words of a [`Ring`]'s slots.
 ///
@@ -203,7 +203,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
 
     /// Returns the writer and a reader, at the oldest message, which can be cloned. After all are dropped, the ring can be split again, with its
     /// messages.
-    pub fn split(&mut self) -> (Writer<'_, T, Host>, Reader<'_, T, Host>) {
+    pub fn split(&mut self) -> (Writer<'_, T, Local>, Reader<'_, T, Local>) {
         let Self { header, words, .. } = &*self;
         let (slots, count) = slots_of(words);
         let capacity = count / words_of::<T>() as u64;
@@ -261,9 +261,9 @@ pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<
     Boxed::with_capacity(capacity).into_ends()
 }
 
-static_assertions::assert_impl_all!(Writer<'static, u64, Host>: Send);
-static_assertions::assert_impl_all!(Reader<'static, u64, Host>: Send, Clone);
-static_assertions::assert_not_impl_any!(Writer<'static, u64, Host>: Sync, Clone);
+static_assertions::assert_impl_all!(Writer<'static, u64, Local>: Send);
+static_assertions::assert_impl_all!(Reader<'static, u64, Local>: Send, Clone);
+static_assertions::assert_not_impl_any!(Writer<'static, u64, Local>: Sync, Clone);
 
 impl<T: RingMessage, const N: usize> Default for Ring<T, N> {
     fn default() -> Self {

@@ -9,10 +9,10 @@ use crate::{Machine, RmwWord};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::mpmc::{Consumer, Ring};
 ///
-/// fn sum(mut consumer: Consumer<'_, u32, Host>) -> u32 {
+/// fn sum(mut consumer: Consumer<'_, u32, Local>) -> u32 {
 ///     std::iter::from_fn(|| consumer.pop().ok()).sum()
 /// }
 ///
@@ -31,7 +31,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     ///
     /// [`PopError::Empty`].
     #[inline]
-    pub fn pop(&mut self) -> Result<T, PopError> {
+    pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         let (index, _) = self.claim(1).ok_or(PopError::Empty)?;
         // SAFETY: claimed above, not taken yet.
         Ok(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
@@ -56,7 +56,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     /// # Errors
     ///
     /// [`PopError::Empty`], also for `most == 0`.
-    pub fn take(&mut self, most: u64) -> Result<Taken<'_, 'a, T, M>, PopError> {
+    pub fn take(&mut self, most: u64) -> Result<Taken<'_, 'a, T, M>, PopError<M::Corrupt>> {
         if most == 0 {
             return Err(PopError::Empty);
         }

@@ -142,7 +142,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     ///
     /// [`PushError::Full`] with the value; earlier messages have been published.
     #[inline]
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.next == self.end {
             let Some((first, count)) = claim_free(self.turns, self.hint, self.every) else { return Err(PushError::Full(value)) };
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));

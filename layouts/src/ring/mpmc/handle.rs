@@ -10,10 +10,10 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::mpmc::{Handle, Ring};
 ///
-/// fn used<const KIND: u64, const FILLS: bool>(handle: &Handle<'_, u32, Host, KIND, FILLS>) -> u64 {
+/// fn used<const KIND: u64, const FILLS: bool>(handle: &Handle<'_, u32, Local, KIND, FILLS>) -> u64 {
 ///     100 * handle.len() / handle.capacity()
 /// }
 ///

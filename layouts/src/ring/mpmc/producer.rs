@@ -8,11 +8,11 @@ use crate::{Machine, RmwWord, Word};
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
-/// use ringmem::Host;
+/// use ringmem::Local;
 /// use ringmem::ring::mpmc::ManyProducer;
 /// use ringmem::ring::{PushError, mpmc, mpsc};
 ///
-/// fn send<const KIND: u64>(mut producer: ManyProducer<'_, u32, Host, KIND>) -> Result<(), PushError<u32>> {
+/// fn send<const KIND: u64>(mut producer: ManyProducer<'_, u32, Local, KIND>) -> Result<(), PushError<u32>> {
 ///     producer.push(7)
 /// }
 ///
@@ -31,7 +31,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
     ///
     /// [`PushError::Full`] with the value.
     #[inline]
-    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         let Some((index, _)) = self.claim(1) else { return Err(PushError::Full(value)) };
         // SAFETY: claimed just now, nothing written.
         unsafe { fill::<T, M>(self.turns.slot(index), self.turns.full(index), value) };
@@ -66,7 +66,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
     /// # Errors
     ///
     /// [`ReserveError`].
-    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError> {
+    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError<M::Corrupt>> {
         if count > self.capacity() {
             return Err(ReserveError::TooLarge { capacity: self.capacity() });
         }

@@ -7,7 +7,7 @@ use crate::ring::BareSlot;
 use crate::ring::kind::{Emptying, Filling};
 use crate::ring::port::Port;
 use crate::ring::slots::Slots;
-use crate::{Host, HostWord};
+use crate::{HostWord, Local};
 
 impl<T, const N: usize> Ring<T, N> {
     /// Returns both ends of a new ring, also in the initial value of a `static`. [`split`](super::RingIn::split) is safe, but borrows the ring
@@ -21,10 +21,10 @@ impl<T, const N: usize> Ring<T, N> {
     /// # use ringmem_layouts as ringmem;
     /// use std::sync::Mutex;
     ///
-    /// use ringmem::Host;
+    /// use ringmem::Local;
     /// use ringmem::ring::spsc::{Consumer, Producer, Ring};
     ///
-    /// type Ends = (Producer<'static, u32, Host>, Consumer<'static, u32, Host>);
+    /// type Ends = (Producer<'static, u32, Local>, Consumer<'static, u32, Local>);
     /// static ENDS: Mutex<Option<Ends>> = {
     ///     static RING: Ring<u32, 16> = Ring::new();
     ///     // SAFETY: nothing else names the ring.
@@ -37,7 +37,7 @@ impl<T, const N: usize> Ring<T, N> {
     /// assert!(consumer.is_disconnected());
     /// ```
     #[must_use]
-    pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Host>, Consumer<'static, T, Host>) {
+    pub const unsafe fn split_const(&'static self) -> (Producer<'static, T, Local>, Consumer<'static, T, Local>) {
         let slots = NonNull::from_ref(&self.slots).cast();
         // A new ring's indices are 0; they are not read, because the compiler reads no other `static`.
         // SAFETY: so many slots live as long as the ring, a power of two; by the caller's promise only these ends access them.
@@ -56,7 +56,7 @@ pub(in crate::ring) const unsafe fn ends<'a, T>(
     capacity: u64,
     head: u64,
     tail: u64,
-) -> (Producer<'a, T, Host>, Consumer<'a, T, Host>) {
+) -> (Producer<'a, T, Local>, Consumer<'a, T, Local>) {
     // SAFETY: the caller's promise.
     let slots = unsafe { Slots::new(slots, capacity) };
     let producer = Producer { state: Filling::new(tail), port: to_fill, slots, tail, end: head.wrapping_add(capacity) };
