@@ -14,7 +14,7 @@ pub(super) use indexed::{Emptying, Filling};
 pub use sealed::Sealed;
 
 use super::slots::Slots;
-use super::{Consumer, Producer, RingFlags, RingHeader};
+use super::{Consumer, Producer, RingFlags, RingHeader, value};
 use crate::attach::AttachError;
 use crate::ring::error::PopError;
 use crate::{Machine, SlotCell};
@@ -119,7 +119,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
         // SAFETY: available, as callers have checked; advancing ensures that it is read once.
-        let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { place.read() });
+        let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { value::read(place) });
         consumer.head = consumer.head.wrapping_add(1);
         value
     }

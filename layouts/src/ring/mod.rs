@@ -55,6 +55,7 @@ pub mod spsc;
 mod storage;
 mod stream;
 mod traits;
+mod value;
 mod view;
 
 pub use batch::{BatchConsumer, BatchProducer};

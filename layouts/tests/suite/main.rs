@@ -45,6 +45,8 @@ mod two_threads_framed;
 mod two_threads_lossy;
 mod untrusted_model;
 #[cfg(feature = "alloc")]
+mod values;
+#[cfg(feature = "alloc")]
 mod views;
 
 const DEPTH: u64 = if cfg!(debug_assertions) { 1 } else { 8 };

@@ -18,7 +18,7 @@ use crate::attach::{AttachError, Corrupt};
 use crate::ring::error::PopError;
 use crate::ring::pace::pause;
 use crate::ring::slots::{Slot, Slots, first_use, free, place};
-use crate::ring::{Consumer, RingFlags, RingHeader, RingLayout};
+use crate::ring::{Consumer, RingFlags, RingHeader, RingLayout, value};
 use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 
 /// The kind of [`mpsc`](crate::ring::mpsc) rings.
@@ -249,7 +249,7 @@ pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machi
 #[inline(always)]
 pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
     // SAFETY: claimed, so no other handle accesses it until its word is full.
-    slot.cell.with_mut(|place| unsafe { place.write(value) });
+    slot.cell.with_mut(|place| unsafe { value::write(place, value) });
     // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
     slot.word.store_release(full);
 }
@@ -260,7 +260,7 @@ pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u
 #[inline(always)]
 pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
     // SAFETY: full when claimed, acquired by the claimer; no other handle accesses it until its word is free.
-    let value = slot.cell.with(|place| unsafe { place.read() });
+    let value = slot.cell.with(|place| unsafe { value::read(place) });
     // SYNC POINT: slot released. Pairs with Turns::run.
     slot.word.store_release(taken);
     value

@@ -4,7 +4,7 @@ use super::sealed::Sealed;
 use super::{InPlace, Kind, OneConsumer, OneProducer};
 use crate::ring::error::PopError;
 use crate::ring::slots::{Slot, Slots, free};
-use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
+use crate::ring::{Consumer, Producer, RingFlags, RingHeader, value};
 use crate::{Machine, SlotCell, Word};
 
 /// The kind of [`flagged`](crate::ring::flagged) rings.
@@ -87,7 +87,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         let slot = producer.slots.at(producer.tail);
         // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers have checked.
-        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         if producer.tail != producer.state.published {
             // Read only after the first flag was acquired.
             slot.word.store(full(producer.tail, producer.slots.capacity()));

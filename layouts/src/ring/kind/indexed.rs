@@ -7,7 +7,7 @@ use crate::ring::error::PopError;
 use crate::ring::header::used;
 use crate::ring::pace::Pace;
 use crate::ring::slots::Slots;
-use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
+use crate::ring::{Consumer, Producer, RingFlags, RingHeader, value};
 use crate::{Machine, SliceCell, SlotCell, Word};
 
 /// The kind of [`spsc`](crate::ring::spsc) rings; `A` accesses the payload.
@@ -50,12 +50,12 @@ impl<T, M: Machine> Access<T, M> for Plain {
     #[inline(always)]
     unsafe fn write(cell: &M::Cell<T>, value: T) {
         // SAFETY: the caller's promise.
-        cell.with_mut(|place| unsafe { place.write(value) });
+        cell.with_mut(|place| unsafe { value::write(place, value) });
     }
     #[inline(always)]
     unsafe fn read(cell: &M::Cell<T>) -> T {
         // SAFETY: the caller's promise.
-        cell.with(|place| unsafe { place.read() })
+        cell.with(|place| unsafe { value::read(place) })
     }
 }
 

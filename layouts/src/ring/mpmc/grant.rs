@@ -1,4 +1,5 @@
 use crate::ring::kind::Turns;
+use crate::ring::value;
 use crate::{Machine, RmwWord, SlotCell, Word};
 
 use super::PushError;
@@ -66,7 +67,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         self.next = index.wrapping_add(1);
         let slot = self.turns.slot(index);
         // SAFETY: claimed and not written, by the invariant; this handle's until its word is full.
-        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
         slot.word.store_release(self.turns.full(index));
         Ok(())
@@ -149,7 +150,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
         }
         let slot = self.turns.slot(self.next);
         // SAFETY: claimed and not written, by the invariant.
-        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         self.next = self.next.wrapping_add(1);
         // Relaxed: a hint only.
         if self.next == self.end || self.turns.header.consumer.head.load() == self.published {
