@@ -2,28 +2,27 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 
-type Word = MaybeUninit<u64>;
-
-/// Greatest value that moves as words.
-const MOST: usize = 256;
-
 /// Whether a `T` moves as words. LLVM keeps these in registers; a longer copy stays in memory, and each move on its way is one more.
 const fn is_words<T>() -> bool {
-    cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
-        && size_of::<T>() > 8
-        && size_of::<T>() <= MOST
-        && size_of::<T>().is_multiple_of(8)
+    cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && matches!(size_of::<T>(), 9..=256) && size_of::<T>().is_multiple_of(8)
 }
 
-/// Not a loop, which LLVM would turn into the longer copy.
-macro_rules! copy_words {
-    ($from:expr, $to:expr, $t:ty, $($word:literal)*) => {
-        $(if const { size_of::<$t>() > 8 * $word } {
-            // SAFETY: within the value, by the condition; a word of it, initialised or not, is a `Word`.
-            unsafe { $to.add($word).write_unaligned($from.add($word).read_unaligned()) };
-        })*
-    };
-    ($from:expr, $to:expr, $t:ty) => { copy_words!($from, $to, $t, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31) };
+/// # Safety
+///
+/// As [`core::ptr::copy_nonoverlapping`] of one value; `T` moves as words.
+#[inline(always)]
+unsafe fn copy_words<T>(from: *const T, to: *mut T) {
+    let (from, to) = (from.cast::<MaybeUninit<u64>>(), to.cast::<MaybeUninit<u64>>());
+    // Not a loop, which LLVM would turn into the longer copy.
+    macro_rules! copy {
+        ($($word:literal)*) => {
+            $(if const { size_of::<T>() > 8 * $word } {
+                // SAFETY: within the value, by the condition; a word of it may be uninitialised and unaligned.
+                unsafe { to.add($word).write_unaligned(from.add($word).read_unaligned()) };
+            })*
+        };
+    }
+    copy!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
 }
 
 /// [`core::ptr::read`].
@@ -37,11 +36,12 @@ pub(super) unsafe fn read<T>(place: *const T) -> T {
         // SAFETY: the caller's promise.
         return unsafe { place.read() };
     }
-    let mut value = MaybeUninit::<T>::uninit();
-    let (from, to) = (place.cast::<Word>(), value.as_mut_ptr().cast::<Word>());
-    copy_words!(from, to, T);
-    // SAFETY: every word was copied.
-    unsafe { value.assume_init() }
+    let mut value = MaybeUninit::uninit();
+    // SAFETY: the caller's promise; all of the value is copied.
+    unsafe {
+        copy_words(place, value.as_mut_ptr());
+        value.assume_init()
+    }
 }
 
 /// [`core::ptr::write`].
@@ -56,6 +56,6 @@ pub(super) unsafe fn write<T>(place: *mut T, value: T) {
         return unsafe { place.write(value) };
     }
     let value = ManuallyDrop::new(value);
-    let (from, to) = ((&raw const value).cast::<Word>(), place.cast::<Word>());
-    copy_words!(from, to, T);
+    // SAFETY: the caller's promise; `value` is not dropped.
+    unsafe { copy_words(&raw const *value, place) };
 }
