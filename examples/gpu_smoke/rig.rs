@@ -265,11 +265,10 @@ impl Pair {
     }
 
     fn step(&mut self, last: u64, window: usize, Scratch { messages, answers }: &mut Scratch) -> Result<bool> {
-        let mut wanted = (last - self.sent).min(window.min(MOST) as u64);
+        let mut wanted = (last - self.sent).min(window.min(MOST) as u64) as usize;
         if self.producer.free() < wanted {
             wanted = wanted.min(self.producer.refresh().map_err(AttachError::Corrupt)?);
         }
-        let wanted = wanted as usize;
         for (number, message) in (self.sent..).zip(&mut messages[..wanted]) {
             *message = Self::message(number);
         }

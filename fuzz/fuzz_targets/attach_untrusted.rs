@@ -127,8 +127,10 @@ fn run<T: RingMessage>(input: &Input) {
     let (mut tail, mut head) = (producer.tail(), consumer.head());
     let value = T::zeroed();
     for op in &input.operations {
-        assert!(capacity.is_power_of_two() && 384 + capacity * size_of::<T>() as u64 <= memory.len() as u64);
-        let corrupt = |found: Corrupt| assert!(found.capacity == capacity && found.tail.wrapping_sub(found.head) > capacity, "{found}");
+        assert!(capacity.is_power_of_two() && 384 + capacity * size_of::<T>() <= memory.len());
+        let corrupt = |found: Corrupt| {
+            assert!(found.capacity == capacity as u64 && found.tail.wrapping_sub(found.head) > found.capacity, "{found}");
+        };
         match *op {
             Op::Push => match producer.push(value) {
                 Ok(()) => tail = tail.wrapping_add(1),
@@ -142,14 +144,14 @@ fn run<T: RingMessage>(input: &Input) {
             },
             Op::PushSlice(count) => match producer.push_slice(&vec![value; count.into()]) {
                 Ok(pushed) => {
-                    assert!(pushed <= usize::from(count) && pushed as u64 <= capacity);
+                    assert!(pushed <= usize::from(count) && pushed <= capacity);
                     tail = tail.wrapping_add(pushed as u64);
                 }
                 Err(found) => corrupt(found),
             },
             Op::PopSlice(count) => match consumer.pop_slice(&mut vec![value; count.into()]) {
                 Ok(popped) => {
-                    assert!(popped <= usize::from(count) && popped as u64 <= capacity);
+                    assert!(popped <= usize::from(count) && popped <= capacity);
                     head = head.wrapping_add(popped as u64);
                 }
                 Err(found) => corrupt(found),

@@ -151,9 +151,9 @@ fn hostile(memory: &Memory, most: u64, operations: &[Op]) {
             Op::PushMany(ref lengths) => {
                 let messages: Vec<_> = lengths.iter().take(16).map(|len| fresh.message(*len)).collect();
                 let (taken, outcome) = producer.push_many(messages.iter().map(Vec::as_slice));
-                assert!(taken <= capacity);
+                assert!(taken as u64 <= capacity);
                 if outcome.is_err() {
-                    pushed(messages[taken as usize].len(), outcome);
+                    pushed(messages[taken].len(), outcome);
                 }
             }
             Op::Reserve { len, used, forget: forgets } => {
@@ -203,7 +203,7 @@ fn hostile(memory: &Memory, most: u64, operations: &[Op]) {
                         }
                         seen += 1;
                     }
-                    assert!(seen <= capacity);
+                    assert!(seen as u64 <= capacity);
                     if release {
                         assert_eq!(chunk.release(), seen);
                     }

@@ -127,7 +127,7 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
             }
             Op::PopSlice { count, .. } => match reader.pop_slice(&mut vec![fresh(); usize::from(count % 16)]) {
                 Ok(count) => {
-                    assert!(count as u64 <= capacity);
+                    assert!(count <= capacity);
                     step = count as u64;
                 }
                 Err(refused) => step = overrun(refused),
@@ -137,14 +137,14 @@ fn hostile<T: Value>(memory: &Memory, operations: &[Op]) {
             }
             Op::Skip { keep, .. } => {
                 reader.skip(keep.into());
-                assert!(reader.poll().wrapping_sub(reader.head()) <= capacity);
+                assert!(reader.poll().wrapping_sub(reader.head()) <= capacity as u64);
                 step = reader.head().wrapping_sub(head);
             }
             Op::Clone { .. } => reader = reader.clone(),
             Op::AttachReader => match open_reader(memory) {
                 Ok(another) => {
                     reader = another;
-                    assert!(reader.poll().wrapping_sub(reader.head()) <= capacity);
+                    assert!(reader.poll().wrapping_sub(reader.head()) <= capacity as u64);
                     continue;
                 }
                 Err(_) => return,

@@ -49,7 +49,7 @@ enum Operation {
     PushSlice(u8),
     PopSlice(u8),
     Reserve { count: u8, write: u8, end: Leave },
-    ReserveAny(u64),
+    ReserveAny(usize),
     BatchPush { every: u8, count: u8, pops: u16, end: Leave },
     InPlace { most: u8, count: u8, end: Leave },
     BatchPop { every: u8, count: u8, end: Leave },
@@ -75,12 +75,12 @@ impl From<Leave> for End {
 
 impl From<Operation> for Op {
     fn from(operation: Operation) -> Self {
-        let small = |number: u8| u64::from(number % 16);
+        let small = |number: u8| usize::from(number % 16);
         match operation {
             Operation::Push => Self::Push,
             Operation::Pop => Self::Pop,
-            Operation::PushSlice(count) => Self::PushSlice(small(count) as usize),
-            Operation::PopSlice(count) => Self::PopSlice(small(count) as usize),
+            Operation::PushSlice(count) => Self::PushSlice(small(count)),
+            Operation::PopSlice(count) => Self::PopSlice(small(count)),
             Operation::Reserve { count, write, end } => Self::Reserve { count: small(count), write: small(write), end: end.into() },
             Operation::ReserveAny(count) => Self::Reserve { count, write: 1, end: End::Drop },
             Operation::BatchPush { every, count, pops, end } => {

@@ -49,7 +49,7 @@ enum Op {
     PushSlice(u8),
     PopSlice(u8),
     Reserve { count: u8, write: u8, forget: bool },
-    ReserveAny(u64),
+    ReserveAny(usize),
     Release { most: u8, count: u8, forget: bool },
     BatchPush { every: u8, count: u8, forget: bool },
     BatchPop { every: u8, count: u8, forget: bool },
@@ -112,13 +112,15 @@ fn run<T: Numbered>(input: &Input) {
 fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
     let Ok((mut producer, mut consumer)) = attach::<T>(memory) else { return };
     let capacity = producer.capacity();
-    assert!(capacity.is_power_of_two() && capacity <= memory.layout.capacity());
+    assert!(capacity.is_power_of_two() && capacity as u64 <= memory.layout.capacity());
     let written = Cell::new(0);
     let fresh = || {
         written.set(written.get() + 1);
         T::numbered(written.get())
     };
-    let corrupt = |corrupt: Corrupt| assert!(corrupt.capacity == capacity && corrupt.tail.wrapping_sub(corrupt.head) > capacity);
+    let corrupt = |corrupt: Corrupt| {
+        assert!(corrupt.capacity == capacity as u64 && corrupt.tail.wrapping_sub(corrupt.head) > corrupt.capacity);
+    };
     for op in operations {
         match *op {
             Op::Push => {
@@ -139,7 +141,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
             Op::PushSlice(count) => {
                 let values: Vec<T> = (0..count % 16).map(|_| fresh()).collect();
                 match producer.push_slice(&values) {
-                    Ok(taken) => assert!(taken <= values.len() && taken as u64 <= capacity),
+                    Ok(taken) => assert!(taken <= values.len() && taken <= capacity),
                     Err(refused) => corrupt(refused),
                 }
             }
@@ -147,15 +149,15 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
                 let mut values = vec![T::numbered(0); usize::from(count % 16)];
                 match consumer.pop_slice(&mut values) {
                     Ok(taken) => {
-                        assert!(taken as u64 <= capacity);
+                        assert!(taken <= capacity);
                         assert!(values[..taken].iter().all(|value| value.was_written(written.get())));
                     }
                     Err(refused) => corrupt(refused),
                 }
             }
-            Op::Reserve { count, write, forget: forgets } => match producer.reserve(u64::from(count % 16)) {
+            Op::Reserve { count, write, forget: forgets } => match producer.reserve(usize::from(count % 16)) {
                 Ok(mut grant) => {
-                    assert!(grant.len() == u64::from(count % 16) && grant.len() <= capacity);
+                    assert!(grant.len() == usize::from(count % 16) && grant.len() <= capacity);
                     for _ in 0..write % 16 {
                         let _ = grant.write(fresh());
                     }

@@ -79,7 +79,7 @@ fn publish<T: Words>(publish: &mut Publish<ipc::Service, Message<T>>, ring: &mut
     let (mut next, mut sent) = (numbers.start, numbers.start);
     while sent < numbers.end {
         ring.0.with(|end| {
-            let count = end.refresh().unwrap().min(numbers.end - next);
+            let count = end.refresh().unwrap().min((numbers.end - next) as usize);
             let mut grant = end.reserve(count).unwrap();
             for place in grant.as_mut_slices().into_iter().flatten() {
                 T::fill(place, next);
@@ -105,7 +105,7 @@ fn feed<T: Words>(feed: &mut Feed<ipc::Service, Message<T>>, ring: &mut Ends<T>,
             continue;
         }
         ring.1.with(|end| {
-            let chunk = end.peek(u64::MAX).unwrap();
+            let chunk = end.peek(usize::MAX).unwrap();
             for message in chunk.iter() {
                 message.check(next);
                 next += 1;

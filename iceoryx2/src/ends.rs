@@ -62,7 +62,7 @@ impl<T: RingMessage> Source<T> for spsc::OwnedConsumer<T> {
                 Err(spsc::PopError::Empty) => return Ok(false),
             };
             let is_sent = chunk.get(0).map_or(Ok(false), send)?;
-            chunk.release(u64::from(is_sent));
+            chunk.release(usize::from(is_sent));
             Ok(is_sent)
         })
     }

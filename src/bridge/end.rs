@@ -22,7 +22,7 @@ pub(super) trait NearEnd: Sized {
     fn capacity(&self) -> u64;
     fn index(&self) -> u64;
     fn usable(&self) -> u64;
-    fn refresh(&mut self) -> Result<u64, Corrupt>;
+    fn refresh(&mut self) -> Result<usize, Corrupt>;
     /// # Safety
     ///
     /// Usable, and no longer accessed by this end.
@@ -42,15 +42,15 @@ macro_rules! near_end {
                 self.announce()
             }
             fn capacity(&self) -> u64 {
-                self.capacity()
+                self.capacity() as u64
             }
             fn index(&self) -> u64 {
                 self.$index()
             }
             fn usable(&self) -> u64 {
-                self.$usable()
+                self.$usable() as u64
             }
-            fn refresh(&mut self) -> Result<u64, Corrupt> {
+            fn refresh(&mut self) -> Result<usize, Corrupt> {
                 self.refresh()
             }
             unsafe fn pass(&mut self, count: u64) {

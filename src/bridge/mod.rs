@@ -259,7 +259,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
 
     /// Polls the kernel's input index. Returns the sent messages that it has not popped, and the poll's result: on an error, the count is
     /// older. `None` for shared rings: use [`Sender::refresh`].
-    pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
+    pub fn untaken(&mut self) -> Option<(usize, Result<()>)> {
         let up = self.up.mover.as_mut()?;
         let polled = up.poll(Line::Head);
         Some((up.untaken(), polled))

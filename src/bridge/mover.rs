@@ -89,8 +89,8 @@ impl<E: NearEnd> Mover<E> {
     }
 
     /// As last polled; some may not have arrived.
-    pub fn untaken(&self) -> u64 {
-        self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen)
+    pub fn untaken(&self) -> usize {
+        self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen) as usize
     }
 
     pub fn is_settled(&self) -> bool {

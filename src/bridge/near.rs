@@ -60,7 +60,7 @@ impl Near {
             // SAFETY: the invariant; it only counts.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
             // The only stored index, the consumer's, may have moved: flags may be of another lap.
-            found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
+            found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len() as u64), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
             }
@@ -280,7 +280,7 @@ impl<T: RingMessage> Sender<T> {
     }
 
     /// Pushes and publishes every `every` messages.
-    pub fn batch(&mut self, every: u64) -> BatchSender<'_, T> {
+    pub fn batch(&mut self, every: usize) -> BatchSender<'_, T> {
         BatchSender(match &mut self.end {
             Either::Indexed(end) => Either::Indexed(end.batch(every)),
             Either::Flagged(end) => Either::Flagged(end.batch(every)),
@@ -292,7 +292,7 @@ impl<T: RingMessage> Sender<T> {
     /// # Errors
     ///
     /// [`Corrupt`].
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         either!(&mut self.end, end => end.refresh())
     }
 
@@ -304,7 +304,7 @@ impl<T: RingMessage> Sender<T> {
 
     /// Returns the ring's number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
+    pub const fn capacity(&self) -> usize {
         either!(&self.end, end => end.capacity())
     }
 
@@ -365,13 +365,13 @@ impl<T: RingMessage> Receiver<T> {
                 Err(PopError::Corrupt(corrupt)) => return Err(corrupt),
             };
             let is_popped = chunk.with(0, act).unwrap_or(false);
-            chunk.release(u64::from(is_popped));
+            chunk.release(usize::from(is_popped));
             Ok(is_popped)
         })
     }
 
     /// Pops and releases every `every` slots.
-    pub fn batch(&mut self, every: u64) -> BatchReceiver<'_, T> {
+    pub fn batch(&mut self, every: usize) -> BatchReceiver<'_, T> {
         BatchReceiver(match &mut self.end {
             Either::Indexed(end) => Either::Indexed(end.batch(every)),
             Either::Flagged(end) => Either::Flagged(end.batch(every)),
@@ -383,7 +383,7 @@ impl<T: RingMessage> Receiver<T> {
     /// # Errors
     ///
     /// [`Corrupt`].
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         match &mut self.end {
             Either::Indexed(end) => end.refresh(),
             Either::Flagged(end) => Ok(end.len()),
@@ -398,7 +398,7 @@ impl<T: RingMessage> Receiver<T> {
 
     /// Returns the ring's number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
+    pub const fn capacity(&self) -> usize {
         either!(&self.end, end => end.capacity())
     }
 

@@ -172,12 +172,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     /// Publishes every `every` messages: [`BatchSender`]. [`flush`](Self::flush) after it.
-    pub fn send_batch(&mut self, every: u64) -> BatchSender<'_, I> {
+    pub fn send_batch(&mut self, every: usize) -> BatchSender<'_, I> {
         self.sender.batch(every)
     }
 
     /// Releases every `every` slots: [`BatchReceiver`]. [`flush`](Self::flush) before it.
-    pub fn recv_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
+    pub fn recv_batch(&mut self, every: usize) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)
     }
 
@@ -203,7 +203,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// # Errors
     ///
     /// As [`flush`](Self::flush); [`Attach`](crate::Error::Attach) for a corrupt ring.
-    pub fn input_waiting(&mut self) -> Result<u64> {
+    pub fn input_waiting(&mut self) -> Result<usize> {
         self.flush()?;
         if let Some((untaken, polled)) = self.bridge.untaken() {
             return polled.map(|()| untaken);
@@ -216,7 +216,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// # Errors
     ///
     /// As [`input_waiting`](Self::input_waiting).
-    pub fn output_waiting(&mut self) -> Result<u64> {
+    pub fn output_waiting(&mut self) -> Result<usize> {
         self.flush()?;
         Ok(self.receiver.refresh().map_err(AttachError::Corrupt)?)
     }

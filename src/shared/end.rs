@@ -213,7 +213,7 @@ impl<T: RingMessage> Producer<T> {
     /// # Errors
     ///
     /// As [`push_slice`](Self::push_slice); this end keeps the previous value.
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.end.refresh()
     }
 
@@ -225,7 +225,7 @@ impl<T: RingMessage> Producer<T> {
 
     /// Returns the free slots at the last poll.
     #[must_use]
-    pub const fn free(&self) -> u64 {
+    pub const fn free(&self) -> usize {
         self.end.free()
     }
 
@@ -276,7 +276,7 @@ impl<T: RingMessage> Consumer<T> {
     /// # Errors
     ///
     /// As [`pop_slice`](Self::pop_slice); this end keeps the previous value.
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.end.refresh()
     }
 
@@ -288,13 +288,13 @@ impl<T: RingMessage> Consumer<T> {
 
     /// Returns the free slots.
     #[must_use]
-    pub fn free(&self) -> u64 {
+    pub fn free(&self) -> usize {
         self.end.free()
     }
 
     /// Returns the available messages at the last poll.
     #[must_use]
-    pub const fn available(&self) -> u64 {
+    pub const fn available(&self) -> usize {
         self.end.available()
     }
 
@@ -315,7 +315,7 @@ macro_rules! ends {
         impl<T: RingMessage> $end<T> {
             /// Returns the number of messages, at most the capacity whatever the peer writes.
             #[must_use]
-            pub fn len(&self) -> u64 {
+            pub fn len(&self) -> usize {
                 self.end.len()
             }
 
@@ -333,7 +333,7 @@ macro_rules! ends {
 
             /// Returns the number of slots.
             #[must_use]
-            pub const fn capacity(&self) -> u64 {
+            pub const fn capacity(&self) -> usize {
                 self.end.capacity()
             }
 

@@ -99,7 +99,7 @@ pub struct Persistent<D: Dialogue> {
     pub dialogue: D,
     /// Did not fit.
     question: Option<(Chunk, D::Question)>,
-    high_water: [u64; 2],
+    high_water: [usize; 2],
     unanswered: Range<u64>,
     home: u64,
 }
@@ -168,7 +168,7 @@ impl<D: Dialogue> Persistent<D> {
 
     /// Returns the high-water marks of the input and output rings.
     #[must_use]
-    pub const fn high_water(&self) -> [u64; 2] {
+    pub const fn high_water(&self) -> [usize; 2] {
         self.high_water
     }
 

@@ -262,7 +262,7 @@ fn killed_producers_lose_no_published_message() {
     let mut consumer = memory.consumer::<Message>().unwrap();
     let mut producer = memory.producer::<Message>().unwrap();
     let left = producer.len();
-    assert_eq!(producer.tail().wrapping_sub(consumer.head()), left);
+    assert_eq!(producer.tail().wrapping_sub(consumer.head()), left as u64);
     for _ in 0..left {
         let index = consumer.head();
         assert_eq!(consumer.pop(), Ok(message(index)), "at index {index}");
@@ -613,14 +613,16 @@ fn a_hostile_peer_causes_only_errors_or_wrong_messages() {
     println!("seed {seed:#x}");
     let corrupt = |found: Corrupt| assert!(found.capacity <= CAPACITY && found.tail.wrapping_sub(found.head) > found.capacity, "{found}");
     let fill = |producer: &mut Producer<Message>, random: &mut Random| {
-        assert!(producer.capacity() <= CAPACITY && producer.free() <= producer.capacity() && producer.len() <= producer.capacity());
+        assert!(
+            producer.capacity() <= CAPACITY as usize && producer.free() <= producer.capacity() && producer.len() <= producer.capacity()
+        );
         match random.below(16) {
             0 => match producer.waiting(WaitStrategy::Sleep { polls: 2 }).send_timeout([9; 8], Duration::from_micros(200)) {
                 Ok(()) | Err(SendError::Timeout([9, ..]) | SendError::Disconnected([9, ..]) | SendError::Corrupt([9, ..], _)) => {}
                 Err(other) => panic!("{other:?}"),
             },
             1..=4 => match producer.push_slice(&[[9; 8]; 100]) {
-                Ok(count) => assert!(count as u64 <= producer.capacity()),
+                Ok(count) => assert!(count <= producer.capacity()),
                 Err(found) => corrupt(found),
             },
             _ => match producer.push([9; 8]) {
@@ -631,7 +633,11 @@ fn a_hostile_peer_causes_only_errors_or_wrong_messages() {
         black_box((producer.peer_state(), producer.is_disconnected()));
     };
     let drain = |consumer: &mut Consumer<Message>, random: &mut Random| {
-        assert!(consumer.capacity() <= CAPACITY && consumer.available() <= consumer.capacity() && consumer.len() <= consumer.capacity());
+        assert!(
+            consumer.capacity() <= CAPACITY as usize
+                && consumer.available() <= consumer.capacity()
+                && consumer.len() <= consumer.capacity()
+        );
         match random.below(16) {
             0 => match consumer.waiting(WaitStrategy::Sleep { polls: 2 }).recv_timeout(Duration::from_micros(200)) {
                 Ok(message) => {
@@ -641,7 +647,7 @@ fn a_hostile_peer_causes_only_errors_or_wrong_messages() {
                 Err(RecvError::Timeout | RecvError::Disconnected) => {}
             },
             1..=4 => match consumer.pop_slice(&mut [[0; 8]; 100]) {
-                Ok(count) => assert!(count as u64 <= consumer.capacity()),
+                Ok(count) => assert!(count <= consumer.capacity()),
                 Err(found) => corrupt(found),
             },
             _ => match consumer.pop() {

@@ -52,27 +52,27 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
             let mut next = 0;
             while next < count {
                 // A quarter of the ring at once: polling for a single slot takes a core from the relay.
-                let free = producer.with(|end| end.refresh()).unwrap();
+                let free = producer.with(|end| end.refresh()).unwrap() as u64;
                 if free < (slots as u64 / 4).min(count - next) {
                     thread::sleep(NAP);
                     continue;
                 }
                 let most = free.min(count - next);
-                producer.with(|end| end.reserve(most).unwrap().fill((next..next + most).map(message)));
+                producer.with(|end| end.reserve(most as usize).unwrap().fill((next..next + most).map(message)));
                 next += most;
             }
         });
         let mut next = 0;
         while next < count {
             let got = consumer.with(|end| {
-                let chunk = end.peek(u64::MAX).ok()?;
+                let chunk = end.peek(usize::MAX).ok()?;
                 chunk.iter().zip(next..).for_each(|(got, number)| assert_eq!(*got, message(number)));
                 let len = chunk.len();
                 chunk.release(len);
                 Some(len)
             });
             match got {
-                Some(len) => next += len,
+                Some(len) => next += len as u64,
                 None => thread::sleep(NAP),
             }
         }

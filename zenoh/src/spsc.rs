@@ -22,7 +22,7 @@ pub struct SpscSource<T: RingMessage> {
     end: OwnedConsumer<T>,
     ring: RingType,
     stream: u64,
-    taken: u64,
+    taken: usize,
 }
 
 impl<T: RingMessage> SpscSource<T> {
@@ -33,8 +33,8 @@ impl<T: RingMessage> SpscSource<T> {
     }
 }
 
-fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> u64 {
-    end.with(|end| match end.peek(u64::MAX) {
+fn available<T: RingMessage>(end: &mut OwnedConsumer<T>) -> usize {
+    end.with(|end| match end.peek(usize::MAX) {
         Ok(chunk) => chunk.len(),
         Err(PopError::Empty) => 0,
     })
@@ -54,9 +54,9 @@ impl<T: RingMessage> Source for SpscSource<T> {
     }
 
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error> {
-        let (skip, most) = (self.taken as usize, (most / size_of::<T>()).clamp(1, u32::MAX as usize));
+        let (skip, most) = (self.taken, (most / size_of::<T>()).clamp(1, u32::MAX as usize));
         let count = self.end.with(|end| {
-            let chunk = match end.peek((skip + most) as u64) {
+            let chunk = match end.peek(skip + most) {
                 Ok(chunk) => chunk,
                 Err(PopError::Empty) => return 0,
             };
@@ -64,22 +64,22 @@ impl<T: RingMessage> Source for SpscSource<T> {
             for run in [&first[skip.min(first.len())..], &second[skip.saturating_sub(first.len()).min(second.len())..]] {
                 into.extend_from_slice(T::slice_as_bytes(run));
             }
-            chunk.len().saturating_sub(skip as u64)
+            chunk.len().saturating_sub(skip)
         });
         self.taken += count;
         Ok(count as u32)
     }
 
     fn seek(&mut self, count: u64) -> Result<bool, Error> {
-        let found = count <= available(&mut self.end);
+        let found = count <= available(&mut self.end) as u64;
         if found {
-            self.taken = count;
+            self.taken = count as usize;
         }
         Ok(found)
     }
 
     fn release(&mut self, count: u64) {
-        let count = count.min(self.taken);
+        let count = count.min(self.taken as u64) as usize;
         self.end.with(|end| {
             if let Ok(chunk) = end.peek(count) {
                 chunk.release(count);
@@ -112,7 +112,7 @@ impl<T: RingMessage> Sink for SpscSink<T> {
         let messages = messages.chunks_exact(size_of::<T>());
         let count = self.end.with(|end| {
             let Ok(free) = end.refresh();
-            let count = free.min(messages.len() as u64);
+            let count = free.min(messages.len());
             if let Ok(mut grant) = end.reserve(count) {
                 grant.fill(messages.map(|bytes| {
                     let mut value = T::zeroed();
@@ -122,7 +122,7 @@ impl<T: RingMessage> Sink for SpscSink<T> {
             }
             count
         });
-        Ok((count, count as usize * size_of::<T>()))
+        Ok((count as u64, count * size_of::<T>()))
     }
 
     fn tail(&self) -> u64 {

@@ -45,9 +45,9 @@ fn slices_to_one(messages: u64) -> f64 {
 fn grants(messages: u64) -> f64 {
     let ring = Box::new(mpmc::Ring::<u64, CAPACITY>::new());
     let (mut producer, mut consumer) = ring.split();
-    let push = move |values: &[u64; CLAIM]| producer.reserve(CLAIM as u64).map_or(0, |mut grant| grant.fill(values.iter().copied()));
+    let push = move |values: &[u64; CLAIM]| producer.reserve(CLAIM).map_or(0, |mut grant| grant.fill(values.iter().copied()) as u64);
     let pop = move |values: &mut [u64; CLAIM]| {
-        let Ok(taken) = consumer.take(CLAIM as u64) else { return 0 };
+        let Ok(taken) = consumer.take(CLAIM) else { return 0 };
         values.iter_mut().zip(taken).map(|(place, value)| *place = value).count() as u64
     };
     claims(messages, push, pop)

@@ -53,16 +53,16 @@ fn ours_in_place(messages: u64) -> f64 {
     let mut ring = Box::new(spsc::Ring::<Line, CAPACITY>::new());
     let (mut producer, mut consumer) = ring.split();
     let send = move |first| {
-        let Ok(mut grant) = producer.reserve(BATCH as u64) else { return 0 };
-        grant.fill(numbered(first)) as usize
+        let Ok(mut grant) = producer.reserve(BATCH) else { return 0 };
+        grant.fill(numbered(first))
     };
     let receive = move |first| {
-        let Ok(chunk) = consumer.peek(BATCH as u64) else { return 0 };
+        let Ok(chunk) = consumer.peek(BATCH) else { return 0 };
         let [head, rest] = chunk.as_slices();
         check(head.iter().chain(rest), first);
         let count = chunk.len();
         chunk.release(count);
-        count as usize
+        count
     };
     race(messages, send, receive)
 }

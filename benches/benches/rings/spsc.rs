@@ -51,7 +51,7 @@ fn stream<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
 
 macro_rules! batches {
     ($turn:ident, $module:ident) => {
-        fn $turn<T: Message, const EVERY: u64>(messages: u64) -> f64 {
+        fn $turn<T: Message, const EVERY: usize>(messages: u64) -> f64 {
             let mut ring = Box::new($module::Ring::<T, CAPACITY>::new());
             let (mut producer, mut consumer) = ring.split();
             let send = move || {
@@ -88,11 +88,11 @@ fn ours_drained<T: Message>(messages: u64) -> f64 {
     let mut ring = Box::new(spsc::Ring::<T, CAPACITY>::new());
     let (mut producer, mut consumer) = ring.split();
     let drain = move |number| {
-        let Ok(chunk) = consumer.peek(CAPACITY as u64) else { return number };
+        let Ok(chunk) = consumer.peek(CAPACITY) else { return number };
         (number..).zip(chunk.as_slices().into_iter().flatten()).for_each(|(number, message)| message.check(number));
         let count = chunk.len();
         chunk.release(count);
-        number + count
+        number + count as u64
     };
     drained(messages, move |value: T| producer.push(value).is_ok(), drain)
 }

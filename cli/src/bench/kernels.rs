@@ -194,7 +194,7 @@ pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
     run(Workload { name: "accounts", unit: "ns/message", aim: Some(1.02), subjects })
 }
 
-fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failure> {
+fn batches(channel: &mut Echoes, messages: u64, every: usize) -> Result<f64, Failure> {
     let (mut sent, mut received) = (0, 0);
     let begun = Instant::now();
     while received < messages {

@@ -22,7 +22,7 @@ pub(super) struct Run {
     pub(super) chunks: u64,
     pub(super) elapsed: Duration,
     pub(super) round_trips: Vec<u64>,
-    pub(super) high_water: [u64; 2],
+    pub(super) high_water: [usize; 2],
     pub(super) closed: Closed,
     pub(super) pinned: (usize, usize),
 }

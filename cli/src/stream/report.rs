@@ -80,7 +80,7 @@ impl Report<'_> {
 
     fn json(&self) -> Value {
         let Self { arguments, run, .. } = self;
-        let ring = |high_water: u64| json!({ "capacity": arguments.ring_capacity, "high_water": high_water });
+        let ring = |high_water: usize| json!({ "capacity": arguments.ring_capacity, "high_water": high_water });
         json!({
             "bytes": run.bytes,
             "chunks": run.chunks,

@@ -138,7 +138,7 @@ macro_rules! one_producer {
         /// use ringmem::Local;
         #[doc = concat!("use ringmem::ring::", $module, "::{Grant, Ring};")]
         ///
-        /// fn number(mut grant: Grant<'_, '_, u32, Local>) -> u64 {
+        /// fn number(mut grant: Grant<'_, '_, u32, Local>) -> usize {
         ///     grant.fill(1..)
         /// }
         ///

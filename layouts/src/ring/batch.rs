@@ -8,8 +8,8 @@ use crate::{Machine, Word};
 
 impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     /// Publishes every `every` messages, at least 1.
-    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, K, T, M> {
-        BatchProducer::new(self, every)
+    pub fn batch(&mut self, every: usize) -> BatchProducer<'_, 'a, K, T, M> {
+        BatchProducer::new(self, every as u64)
     }
 }
 
@@ -84,11 +84,11 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     /// Releases every `every` messages, at least 1.
     ///
     /// For `Copy` values only: if batch and consumer are forgotten, the next consumer pops unreleased messages again.
-    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
+    pub fn batch(&mut self, every: usize) -> BatchConsumer<'_, 'a, K, T, M>
     where
         T: Copy,
     {
-        BatchConsumer::new(self, every)
+        BatchConsumer::new(self, every as u64)
     }
 }
 

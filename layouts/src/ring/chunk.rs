@@ -9,7 +9,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`PopError`]; empty also for `most == 0`.
-    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError<M::Corrupt>> {
+    pub fn peek(&mut self, most: usize) -> Result<Chunk<'_, 'a, K, T, M>, PopError<M::Corrupt>> {
         match K::ready(self, most).map_err(PopError::Corrupt)? {
             0 => {
                 K::settle_kept(self);
@@ -39,26 +39,26 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, K, T, M>,
     // INVARIANT: this many messages from the consumer's head on are present, at least one.
-    count: u64,
+    count: usize,
 }
 
 impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, M> {
     #[inline(always)]
-    pub(super) const fn new(consumer: &'c mut Consumer<'a, K, T, M>, count: u64) -> Self {
+    pub(super) const fn new(consumer: &'c mut Consumer<'a, K, T, M>, count: usize) -> Self {
         Self { consumer, count }
     }
 
     /// Returns the number of messages, at least one.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
-    pub const fn len(&self) -> u64 {
+    pub const fn len(&self) -> usize {
         self.count
     }
 
     /// Returns the message `offset` places after the first, if any.
     #[must_use]
     #[inline]
-    pub fn get(&self, offset: u64) -> Option<&T>
+    pub fn get(&self, offset: usize) -> Option<&T>
     where
         M::Cell<T>: SliceCell<T>,
     {
@@ -78,18 +78,18 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
     /// Like [`get`](Self::get), also for cells that are not plain bytes.
     #[must_use]
     #[inline]
-    pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn with<R>(&self, offset: usize, read: impl FnOnce(&T) -> R) -> Option<R> {
         if offset >= self.count {
             return None;
         }
         // SAFETY: initialised and this end's by the invariant; not written until released.
-        Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
+        Some(self.consumer.slot(offset as u64).with(|slot| read(unsafe { &*slot })))
     }
 
     /// Drops the first `count` messages (at most all) and releases their slots together.
     ///
     /// If a drop panics, that message and those before it are released; the others stay.
-    pub fn release(self, count: u64) {
+    pub fn release(self, count: usize) {
         let guard = Release(self.consumer);
         for _ in 0..count.min(self.count) {
             let cell = guard.0.slot(0);
@@ -159,7 +159,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 pub struct Drain<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,
     // INVARIANT: this many messages from the consumer's head on are present.
-    left: u64,
+    left: usize,
 }
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
@@ -175,7 +175,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
+        (self.left, Some(self.left))
     }
 
     fn fold<B, F: FnMut(B, T) -> B>(self, start: B, mut fold: F) -> B {

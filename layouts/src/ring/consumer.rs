@@ -138,7 +138,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
 
     /// Returns the number of messages in the ring; at most the capacity.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn len(&self) -> usize {
         K::waiting(self, self.capacity())
     }
 
@@ -150,7 +150,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
 
     /// Returns the number of free slots.
     #[must_use]
-    pub fn free(&self) -> u64 {
+    pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }
 
@@ -168,8 +168,8 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.slots.capacity()
+    pub const fn capacity(&self) -> usize {
+        self.slots.capacity() as usize
     }
 
     /// Returns the index of the next slot to empty.

@@ -40,12 +40,12 @@ pub enum ReserveError<C = Infallible> {
     /// Too few slots are free now.
     Full {
         /// Free slots.
-        free: u64,
+        free: usize,
     },
     /// The request exceeds the capacity.
     TooLarge {
         /// Slots.
-        capacity: u64,
+        capacity: usize,
     },
     /// The other side's index is out of range.
     Corrupt(C),

@@ -11,7 +11,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     /// # Errors
     ///
     /// [`ReserveError`].
-    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError<M::Corrupt>> {
+    pub fn reserve(&mut self, count: usize) -> Result<Grant<'_, 'a, K, T, M>, ReserveError<M::Corrupt>> {
         if self.free() < count {
             if count > self.capacity() {
                 return Err(ReserveError::TooLarge { capacity: self.capacity() });
@@ -42,7 +42,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 /// ```
 pub struct Grant<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
     producer: &'p mut Producer<'a, K, T, M>,
-    count: u64,
+    count: usize,
     // INVARIANT: slots from the producer's tail to here are free, at most `count`.
     end: u64,
 }
@@ -50,15 +50,15 @@ pub struct Grant<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
 impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
     /// `count` slots are free.
     #[inline(always)]
-    pub(super) fn new(producer: &'p mut Producer<'a, K, T, M>, count: u64) -> Self {
+    pub(super) fn new(producer: &'p mut Producer<'a, K, T, M>, count: usize) -> Self {
         K::hold(producer);
-        let end = producer.tail.wrapping_add(count);
+        let end = producer.tail.wrapping_add(count as u64);
         Self { producer, count, end }
     }
 
     /// Returns the number of slots granted.
     #[must_use]
-    pub const fn len(&self) -> u64 {
+    pub const fn len(&self) -> usize {
         self.count
     }
 
@@ -70,8 +70,8 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
 
     /// Returns the number of slots written.
     #[must_use]
-    pub const fn written(&self) -> u64 {
-        self.count - self.end.wrapping_sub(self.producer.tail)
+    pub const fn written(&self) -> usize {
+        self.count - self.end.wrapping_sub(self.producer.tail) as usize
     }
 
     /// Writes the next slot.
@@ -89,7 +89,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
     }
 
     /// Writes values of an iterator while slots remain; returns the number written.
-    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
+    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> usize {
         let before = self.written();
         let mut values = values.into_iter();
         while self.producer.tail != self.end {
@@ -109,21 +109,21 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
     /// # Safety
     ///
     /// `count` is at most [`len`](Self::len), and each of these slots is initialised.
-    pub unsafe fn assume_written(&mut self, count: u64) {
+    pub unsafe fn assume_written(&mut self, count: usize) {
         debug_assert!(count <= self.count);
-        self.producer.tail = self.end.wrapping_sub(self.count).wrapping_add(count);
+        self.producer.tail = self.end.wrapping_sub(self.count as u64).wrapping_add(count as u64);
     }
 
     /// Returns the unwritten slots before the wrap and after it.
     pub fn as_mut_slices(&mut self) -> [&mut [MaybeUninit<T>]; 2] {
         let Producer { slots, tail, .. } = &*self.producer;
-        let rest = self.end.wrapping_sub(*tail);
+        let rest = self.end.wrapping_sub(*tail) as usize;
         let first = slots.before_wrap(*tail, rest);
-        let run = |index: u64, count: u64| {
+        let run = |index: u64, count: usize| {
             // SAFETY: `count` free slots before the wrap, borrowed with this grant.
-            unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count as usize) }
+            unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count) }
         };
-        [run(*tail, first), run(tail.wrapping_add(first), rest - first)]
+        [run(*tail, first), run(tail.wrapping_add(first as u64), rest - first)]
     }
 }
 

@@ -100,7 +100,7 @@ unsafe fn drop_popped<K: OneProducer<T, Local> + OneConsumer<T, Local> + InPlace
 ) {
     // SAFETY: the caller's promise.
     let (_, mut consumer) = unsafe { pair::<K, T>(header, slots, capacity) };
-    drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
+    drop_all(|| consumer.peek(usize::MAX).map(|chunk| chunk.release(usize::MAX)).is_ok());
 }
 
 /// # Safety

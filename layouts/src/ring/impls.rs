@@ -166,13 +166,11 @@ mod bounded {
     macro_rules! bounded {
         ($([$($generic:tt)*] $end:ty;)+) => {$(
             impl<$($generic)*> Bounded for $end {
-                #[allow(clippy::unnecessary_cast, reason = "some ends count in `u64`, for a peer with other words")]
                 fn capacity(&self) -> usize {
-                    <$end>::capacity(self) as usize
+                    <$end>::capacity(self)
                 }
-                #[allow(clippy::unnecessary_cast, reason = "as above")]
                 fn len(&self) -> usize {
-                    <$end>::len(self) as usize
+                    <$end>::len(self)
                 }
             }
         )+};

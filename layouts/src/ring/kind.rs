@@ -45,7 +45,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     /// Polls the consumer's index if too few slots are free; returns the number free. First publishes a forgotten grant or batch, or the consumer
     /// would make no room.
     #[doc(hidden)]
-    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, M::Corrupt>;
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<usize, M::Corrupt>;
 
     #[doc(hidden)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T);
@@ -97,7 +97,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     fn emptying(head: u64, tail: u64) -> Self::Emptying;
 
     #[doc(hidden)]
-    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: usize) -> usize;
 
     /// Returns the next message's index and the number of consecutive messages, up to `most`, without caching them.
     ///
@@ -105,14 +105,14 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     ///
     /// [`Corrupt`] if the producer's index is outside the ring.
     #[doc(hidden)]
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt>;
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt>;
 
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError<M::Corrupt>>;
 
     /// Returns the number of consecutive messages, up to `most`.
     #[doc(hidden)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt>;
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: usize) -> Result<usize, M::Corrupt>;
 
     /// Takes the next message, which is available, without releasing it.
     #[doc(hidden)]

@@ -146,7 +146,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
+    pub const fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
@@ -213,7 +213,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
+    pub const fn capacity(&self) -> usize {
         self.0.capacity()
     }
 

@@ -194,8 +194,8 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.slots.mask + 1
+    pub const fn capacity(&self) -> usize {
+        (self.slots.mask + 1) as usize
     }
 
     /// Returns the index of the next slot to fill or to empty.
@@ -235,8 +235,8 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     /// Returns the slots known to be free; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
-    pub const fn free(&self) -> u64 {
-        self.end.wrapping_sub(self.next)
+    pub const fn free(&self) -> usize {
+        self.end.wrapping_sub(self.next) as usize
     }
 
     /// Returns the consumer's index in memory.
@@ -260,10 +260,10 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     /// leaves no slot free.
     #[doc(hidden)]
     #[inline(always)]
-    pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
+    pub unsafe fn accept(&mut self, head: u64) -> Result<usize, Corrupt> {
         let used = used(head, self.next, self.slots.mask + 1)?;
         self.end = head.wrapping_add(self.slots.mask + 1);
-        Ok(self.slots.mask + 1 - used)
+        Ok((self.slots.mask + 1 - used) as usize)
     }
 
     /// Polls the consumer's index; returns the number of free slots.
@@ -271,7 +271,7 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
     /// # Errors
     ///
     /// [`Corrupt`]; this end keeps its last index.
-    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         let head = self.poll();
         // SAFETY: just polled, on this lane.
         unsafe { self.accept(head) }

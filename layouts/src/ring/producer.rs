@@ -120,8 +120,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 
     /// Returns the number of messages, with those of an unfinished batch; at most the capacity.
     #[must_use]
-    pub fn len(&self) -> u64 {
-        self.tail.wrapping_sub(self.polled()).min(self.capacity())
+    pub fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.polled()).min(self.slots.capacity()) as usize
     }
 
     /// Returns whether the ring is empty.
@@ -144,8 +144,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.slots.capacity()
+    pub const fn capacity(&self) -> usize {
+        self.slots.capacity() as usize
     }
 
     /// Returns the index of the next slot to fill.
@@ -157,8 +157,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     /// Returns the slots known to be free; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
-    pub const fn free(&self) -> u64 {
-        self.end.wrapping_sub(self.tail)
+    pub const fn free(&self) -> usize {
+        self.end.wrapping_sub(self.tail) as usize
     }
 
     /// Polls the consumer's index; returns the number of free slots.
@@ -167,7 +167,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// [`Corrupt`]; this end keeps its last index.
     #[inline]
-    pub fn refresh(&mut self) -> Result<u64, M::Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
         let head = self.polled();
         self.accepted(head).or_else(|corrupt| M::Corrupt::found(corrupt, self.free()))
     }
@@ -199,10 +199,10 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 
     #[inline(always)]
-    pub(super) fn accepted(&mut self, head: u64) -> Result<u64, Corrupt> {
+    pub(super) fn accepted(&mut self, head: u64) -> Result<usize, Corrupt> {
         let used = used(head, self.tail, self.slots.capacity())?;
         self.end = head.wrapping_add(self.slots.capacity());
-        Ok(self.slots.capacity() - used)
+        Ok((self.slots.capacity() - used) as usize)
     }
 }
 
@@ -225,7 +225,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
     #[inline(always)]
-    pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
+    pub unsafe fn accept(&mut self, head: u64) -> Result<usize, Corrupt> {
         self.accepted(head)
     }
 

@@ -161,18 +161,18 @@ impl<'a, C> Slots<'a, C> {
     }
 
     /// A kilobyte in slots. The hardware prefetches slots of many lines.
-    const AHEAD: Option<u64> = match size_of::<C>() {
-        64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),
+    const AHEAD: Option<usize> = match size_of::<C>() {
+        64..=512 => Some(1024 / size_of::<C>().next_power_of_two()),
         _ => None,
     };
 
     /// Prefetches a slot after `index`, the first of `ready`: lines then come from the other core in parallel.
     #[inline(always)]
-    pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
+    pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: usize) {
         if let Some(ahead) = const { Self::AHEAD }
             && ready > ahead
         {
-            let slot = core::ptr::from_ref(self.at(index.wrapping_add(ahead))).cast::<u8>();
+            let slot = core::ptr::from_ref(self.at(index.wrapping_add(ahead as u64))).cast::<u8>();
             for line in (0..size_of::<C>()).step_by(64) {
                 prefetch::<TO_WRITE>(slot.wrapping_add(line));
             }
@@ -190,22 +190,19 @@ impl<'a, C> Slots<'a, C> {
     }
 
     #[inline(always)]
-    pub(super) fn runs(&self, index: u64, count: u64) -> [&'a [C]; 2] {
-        let count = count.min(self.capacity());
+    pub(super) fn runs(&self, index: u64, count: usize) -> [&'a [C]; 2] {
+        let count = count.min(self.capacity() as usize);
         let first = self.before_wrap(index, count);
         // SAFETY: `first` slots are before the wrap, the rest is at most the capacity; valid by the invariant.
         unsafe {
             let here = self.base.add((index & self.mask) as usize);
-            [
-                NonNull::slice_from_raw_parts(here, first as usize).as_ref(),
-                NonNull::slice_from_raw_parts(self.base, (count - first) as usize).as_ref(),
-            ]
+            [NonNull::slice_from_raw_parts(here, first).as_ref(), NonNull::slice_from_raw_parts(self.base, count - first).as_ref()]
         }
     }
 
     #[inline(always)]
-    pub(super) const fn before_wrap(&self, index: u64, count: u64) -> u64 {
-        let room = self.capacity() - (index & self.mask);
+    pub(super) const fn before_wrap(&self, index: u64, count: usize) -> usize {
+        let room = (self.capacity() - (index & self.mask)) as usize;
         if count < room { count } else { room }
     }
 }

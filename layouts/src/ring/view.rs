@@ -76,7 +76,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         let (index, count) = K::seen(self, self.capacity()).unwrap_or((self.head, 0));
         // SAFETY: so many messages are present, and this end's until they are released, which takes `&mut`.
-        (0..count as usize).map(move |offset| unsafe { &*self.place(index.wrapping_add(offset as u64)) })
+        (0..count).map(move |offset| unsafe { &*self.place(index.wrapping_add(offset as u64)) })
     }
 
     /// Returns the waiting messages in place, to be changed; otherwise as [`iter`](Self::iter).
@@ -91,15 +91,15 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// assert_eq!(consumer.iter().sum::<i32>(), 20);
     /// ```
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
-        let count = self.peek(u64::MAX).map_or(0, |chunk| chunk.len());
+        let count = self.peek(usize::MAX).map_or(0, |chunk| chunk.len());
         self.exclusive(count)
     }
 
     /// Returns the first `count` messages, which are present.
-    fn exclusive(&mut self, count: u64) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
+    fn exclusive(&mut self, count: usize) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
         let end = &*self;
         // SAFETY: the messages are present and this end's, which is borrowed exclusively for as long; each offset comes once.
-        (0..count as usize).map(move |offset| unsafe { &mut *end.place(end.head.wrapping_add(offset as u64)) })
+        (0..count).map(move |offset| unsafe { &mut *end.place(end.head.wrapping_add(offset as u64)) })
     }
 
     fn place(&self, index: u64) -> *mut T {
@@ -152,13 +152,13 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     }
 
     /// Returns the first `count` messages, which are present, as two runs: before the wrap and after it.
-    fn runs_mut(&mut self, count: u64) -> [&mut [T]; 2] {
+    fn runs_mut(&mut self, count: usize) -> [&mut [T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
-        let run = |index: u64, count: u64| {
+        let run = |index: u64, count: usize| {
             // SAFETY: `count` initialised slots short of the wrap, this end's, which is borrowed exclusively; the two runs do not overlap.
-            unsafe { core::slice::from_raw_parts_mut(self.slots.run(index).as_ptr(), count as usize) }
+            unsafe { core::slice::from_raw_parts_mut(self.slots.run(index).as_ptr(), count) }
         };
-        [run(self.head, first), run(self.head.wrapping_add(first), count - first)]
+        [run(self.head, first), run(self.head.wrapping_add(first as u64), count - first)]
     }
 }
 
@@ -176,12 +176,12 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
     /// assert_eq!((consumer.pop(), consumer.pop()), (Ok(1), Ok(0)));
     /// # Ok::<(), ringmem::ring::PopError>(())
     /// ```
-    pub fn get_mut(&mut self, offset: u64) -> Option<&mut T> {
+    pub fn get_mut(&mut self, offset: usize) -> Option<&mut T> {
         if offset >= self.len() {
             return None;
         }
         // SAFETY: by the invariant of a chunk the message is present, and this end's, which is borrowed exclusively.
-        Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset)) })
+        Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset as u64)) })
     }
 
     /// Returns the messages in place, to be changed.

@@ -187,7 +187,7 @@ macro_rules! values {
                     for start in [0, 1, 5, u64::MAX, u64::MAX - 2, 1 << 63] {
                         let memory = formatted(capacity, start);
                         let (mut producer, mut consumer) = (producer(&memory).unwrap(), consumer(&memory).unwrap());
-                        assert_eq!((producer.capacity(), consumer.capacity()), (capacity, capacity));
+                        assert_eq!([producer.capacity(), consumer.capacity()], [capacity as usize; 2]);
                         assert_eq!(consumer.pop(), Err(PopError::Empty));
                         for lap in 0..3 {
                             for number in 0..capacity {
@@ -199,7 +199,7 @@ macro_rules! values {
                             }
                             assert_eq!(consumer.pop(), Err(PopError::Empty));
                         }
-                        assert_eq!(producer.reserve(u64::MAX).map(drop), Err(ReserveError::TooLarge { capacity }));
+                        assert_eq!(producer.reserve(usize::MAX).map(drop), Err(ReserveError::TooLarge { capacity: capacity as usize }));
                     }
                 }
             }
@@ -322,7 +322,7 @@ macro_rules! hostile_heads {
                                 Err(PushError::Corrupt(value, found)) => prop_assert!(known == 0 && used > 4 && value == 5 && found == corrupt),
                             },
                             1 => match producer.refresh() {
-                                Ok(free) => prop_assert_eq!(free, 4 - used),
+                                Ok(free) => prop_assert_eq!(free, 4 - used as usize),
                                 Err(found) => prop_assert!(used > 4 && found == corrupt && producer.free() == known),
                             },
                             2 => match producer.push_slice(&[5; 9]) {
@@ -337,7 +337,7 @@ macro_rules! hostile_heads {
                                 Err(ReserveError::Corrupt(found)) => prop_assert!(known < 3 && used > 4 && found == corrupt),
                                 Err(refused) => {
                                     prop_assert!(known < 3 && used > 1);
-                                    prop_assert_eq!(refused, ReserveError::Full { free: 4 - used });
+                                    prop_assert_eq!(refused, ReserveError::Full { free: 4 - used as usize });
                                 }
                             },
                         }
@@ -393,7 +393,7 @@ proptest! {
                     Err(PopError::Corrupt(found)) => prop_assert!(known == 0 && claimed > 4 && found == corrupt),
                 },
                 1 => match consumer.refresh() {
-                    Ok(waiting) => prop_assert!(waiting == claimed && waiting <= 4),
+                    Ok(waiting) => prop_assert!(waiting as u64 == claimed && waiting <= 4),
                     Err(found) => prop_assert!(claimed > 4 && found == corrupt && consumer.available() == known),
                 },
                 2 => {
@@ -403,9 +403,9 @@ proptest! {
                         Err(found) => prop_assert!(claimed > 4 && found == corrupt),
                     }
                 }
-                _ => match consumer.peek(u64::MAX) {
+                _ => match consumer.peek(usize::MAX) {
                     Ok(chunk) => {
-                        prop_assert!(chunk.len() == claimed && chunk.as_slices().concat().len() as u64 == claimed);
+                        prop_assert!(chunk.len() as u64 == claimed && chunk.as_slices().concat().len() == chunk.len());
                         chunk.release(1);
                     }
                     Err(PopError::Empty) => prop_assert_eq!(claimed, 0),

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use ringmem_layouts::ring::{flagged, mpsc, spsc};
 
-const CAPACITY: u64 = 4;
+const CAPACITY: usize = 4;
 const STARTS: [u64; 3] = [0, 3, u64::MAX - 1];
 
-type Dropped = Rc<RefCell<Vec<u64>>>;
+type Dropped = Rc<RefCell<Vec<usize>>>;
 
-struct Value(u64, Dropped);
+struct Value(usize, Dropped);
 
 impl Drop for Value {
     fn drop(&mut self) {
@@ -29,14 +29,14 @@ macro_rules! of_each_kind {
                     for (most, taken) in (1..=CAPACITY).flat_map(|most| (0..=most).map(move |taken| (most, taken))) {
                         for is_dropped in [true, false] {
                             let dropped = Dropped::default();
-                            let mut ring = $kind::Ring::<Value, { CAPACITY as usize }>::starting_at(start);
+                            let mut ring = $kind::Ring::<Value, CAPACITY>::starting_at(start);
                             let (mut producer, mut consumer) = ring.split();
                             (0..CAPACITY).for_each(|number| producer.push(Value(number, Rc::clone(&dropped))).unwrap());
                             let mut drain = consumer.peek(most).unwrap().into_iter();
-                            assert_eq!(drain.len() as u64, most);
-                            let held: Vec<Value> = drain.by_ref().take(taken as usize).collect();
+                            assert_eq!(drain.len(), most);
+                            let held: Vec<Value> = drain.by_ref().take(taken).collect();
                             assert!(held.iter().map(|value| value.0).eq(0..taken));
-                            assert_eq!((producer.len(), drain.size_hint().0 as u64), (CAPACITY - taken, most - taken));
+                            assert_eq!((producer.len(), drain.size_hint().0), (CAPACITY - taken, most - taken));
                             if is_dropped { drop(consumer) } else { forget(consumer) }
                             drop(producer);
                             let (mut producer, mut consumer) = ring.split();
@@ -57,10 +57,10 @@ macro_rules! of_each_kind {
             fn a_panic_in_for_each_consumes_passed_messages() {
                 for (start, taken) in STARTS.into_iter().flat_map(|start| (1..=CAPACITY).map(move |taken| (start, taken))) {
                     let dropped = Dropped::default();
-                    let mut ring = $kind::Ring::<Value, { CAPACITY as usize }>::starting_at(start);
+                    let mut ring = $kind::Ring::<Value, CAPACITY>::starting_at(start);
                     let (mut producer, mut consumer) = ring.split();
                     (0..CAPACITY).for_each(|number| producer.push(Value(number, Rc::clone(&dropped))).unwrap());
-                    let drain = consumer.peek(u64::MAX).unwrap().into_iter();
+                    let drain = consumer.peek(usize::MAX).unwrap().into_iter();
                     let panics = |value: Value| if value.0 + 1 == taken { resume_unwind(Box::new("asked to")) };
                     assert!(catch_unwind(AssertUnwindSafe(|| drain.for_each(panics))).is_err());
                     assert_eq!((producer.len(), consumer.len()), (CAPACITY - taken, CAPACITY - taken));
@@ -76,7 +76,7 @@ macro_rules! of_each_kind {
             #[test]
             fn for_each_releases_slots_at_the_end() {
                 for start in STARTS {
-                    let mut ring = $kind::Ring::<u64, { CAPACITY as usize }>::starting_at(start);
+                    let mut ring = $kind::Ring::<usize, CAPACITY>::starting_at(start);
                     let (mut producer, mut consumer) = ring.split();
                     for (number, left) in (0..CAPACITY).zip((0..CAPACITY).rev()) {
                         (0..CAPACITY).for_each(|number| producer.push(number).unwrap());
@@ -84,7 +84,7 @@ macro_rules! of_each_kind {
                         assert!((0..number).all(|_| drain.next().is_some()));
                         assert_eq!((producer.len(), drain.next(), producer.len()), (left + 1, Some(number), left));
                         assert_eq!((drain.next(), drain.next()), (None, None));
-                        consumer.peek(u64::MAX).into_iter().flatten().for_each(|_| assert_eq!(producer.len(), left));
+                        consumer.peek(usize::MAX).into_iter().flatten().for_each(|_| assert_eq!(producer.len(), left));
                         assert_eq!(producer.len(), 0);
                     }
                 }

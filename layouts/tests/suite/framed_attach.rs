@@ -244,7 +244,7 @@ fn survives(words: u64, start: u64, ops: &[Op]) {
                         assert!(seen <= words, "more frames than words");
                     };
                     popped(largest, Err(end));
-                    assert_eq!(chunk.release(), seen);
+                    assert_eq!(chunk.release() as u64, seen);
                 }
                 Err(refused) => popped(largest, Err(refused)),
             },

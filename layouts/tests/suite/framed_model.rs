@@ -30,10 +30,10 @@ fn op() -> impl Strategy<Value = Op> {
         4 => prop_oneof![3 => Just(0), 1 => 1..5_usize].prop_map(|missing| Op::Pop { missing }),
         2 => (lengths(), prop::option::of(0..6_usize)).prop_map(|(lengths, panics)| Op::PushMany(lengths, panics)),
         3 => (length(), length(), end()).prop_map(|(len, used, end)| Op::Reserve { len, used, end }),
-        2 => (0..4_u64, lengths(), any::<bool>(), end()).prop_map(|(every, messages, in_place, end)| Op::BatchPush { every, messages, in_place, end }),
+        2 => (0..4_usize, lengths(), any::<bool>(), end()).prop_map(|(every, messages, in_place, end)| Op::BatchPush { every, messages, in_place, end }),
         2 => end().prop_map(Op::Peek),
         2 => (0..6_usize, end()).prop_map(|(most, end)| Op::PeekMany { most, end }),
-        2 => (0..4_u64, 0..6_usize, any::<bool>(), end()).prop_map(|(every, count, in_place, end)| Op::BatchPop { every, count, in_place, end }),
+        2 => (0..4_usize, 0..6_usize, any::<bool>(), end()).prop_map(|(every, count, in_place, end)| Op::BatchPop { every, count, in_place, end }),
         1 => Just(Op::LookAtHead),
         1 => Just(Op::LookAtTail),
         1 => Just(Op::SplitAgain),
@@ -219,23 +219,23 @@ fn push_many_publishes_once() {
 fn a_forgotten_batch_does_not_block_its_successor() {
     let mut ring = Ring::<64>::starting_at(u64::MAX - 1);
     let (mut producer, mut consumer) = ring.split();
-    let mut batch = producer.batch(u64::MAX);
+    let mut batch = producer.batch(usize::MAX);
     for value in 0..4 {
         batch.push(&[value]).unwrap();
     }
     forget(batch);
     assert_eq!(consumer.refresh(), Ok(16), "the first served a dry consumer");
-    assert_eq!(producer.batch(u64::MAX).push(&[4]), Err(PushError::Full));
+    assert_eq!(producer.batch(usize::MAX).push(&[4]), Err(PushError::Full));
     assert_eq!(consumer.refresh(), Ok(64), "a full ring has been published");
 
-    let mut batch = consumer.batch(u64::MAX);
+    let mut batch = consumer.batch(usize::MAX);
     let mut into = [9];
     for value in 0..4 {
         assert_eq!((batch.pop(&mut into), into), (Ok(1), [value]));
     }
     forget(batch);
     assert_eq!(producer.refresh(), Ok(0));
-    assert_eq!(consumer.batch(u64::MAX).pop(&mut into), Err(PopError::Empty));
+    assert_eq!(consumer.batch(usize::MAX).pop(&mut into), Err(PopError::Empty));
     assert_eq!(producer.refresh(), Ok(64), "a ring that was found empty has been released");
 }
 
@@ -243,7 +243,7 @@ fn a_forgotten_batch_does_not_block_its_successor() {
 fn a_forgotten_batch_is_published_with_the_next_message() {
     let mut ring = Ring::<128>::new();
     let (mut producer, mut consumer) = ring.split();
-    let mut batch = producer.batch(u64::MAX);
+    let mut batch = producer.batch(usize::MAX);
     batch.push(&[1]).unwrap();
     batch.push(&[2]).unwrap();
     forget(batch);

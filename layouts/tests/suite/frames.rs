@@ -45,7 +45,7 @@ pub enum Op {
         end: End,
     },
     BatchPush {
-        every: u64,
+        every: usize,
         messages: Vec<Length>,
         in_place: bool,
         end: End,
@@ -60,7 +60,7 @@ pub enum Op {
         end: End,
     },
     BatchPop {
-        every: u64,
+        every: usize,
         count: usize,
         in_place: bool,
         end: End,
@@ -232,7 +232,7 @@ fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, 
             }
             match outcome {
                 Ok(outcome) => assert_eq!(outcome, expected),
-                Err(_) => assert_eq!((Some(expected.0 as usize), expected.1), (panics, Ok(()))),
+                Err(_) => assert_eq!((Some(expected.0), expected.1), (panics, Ok(()))),
             }
             published(model, consumer);
         }
@@ -282,7 +282,7 @@ fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, 
                     Err(_) => {}
                 }
                 model.observe(consumer);
-                assert!(model.unpublished < every.max(1) as usize, "a batch is published when it is complete");
+                assert!(model.unpublished < every.max(1), "a batch is published when it is complete");
                 let dry = model.entries.len() == model.unpublished;
                 assert!(!dry || model.unpublished == 0, "a consumer that has run dry is served at once");
             }
@@ -340,7 +340,7 @@ fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, 
                     assert_eq!(chunk.next().map(|message| message.len()), Err(PopError::Empty));
                 }
                 drop(seen);
-                if leave(end, chunk, |chunk| assert_eq!(chunk.release(), count as u64)) && count > 0 {
+                if leave(end, chunk, |chunk| assert_eq!(chunk.release(), count)) && count > 0 {
                     model.popped += count;
                     model.release();
                 }
@@ -366,7 +366,7 @@ fn step(producer: &mut Producer<'_, Local>, consumer: &mut Consumer<'_, Local>, 
                         assert_eq!(outcome, Ok(message.len()));
                         assert_eq!(&into[..message.len()], message);
                         model.popped += 1;
-                        if model.popped as u64 >= every.max(1) {
+                        if model.popped >= every.max(1) {
                             model.release();
                         }
                     }

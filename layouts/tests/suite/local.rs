@@ -25,7 +25,7 @@ fn popped<T>(popped: Result<T, PopError>) -> Option<T> {
     }
 }
 
-fn free<T>(reserved: Result<T, ReserveError>) -> Option<u64> {
+fn free<T>(reserved: Result<T, ReserveError>) -> Option<usize> {
     match reserved {
         Ok(_) => None,
         Err(ReserveError::Full { free }) => Some(free),

@@ -18,17 +18,17 @@ macro_rules! of_each_kind {
         #[test]
         fn $fact() {
             for start in STARTS {
-                let mut ring = $kind::Ring::<u64, CAPACITY>::starting_at(start);
+                let mut ring = $kind::Ring::<usize, CAPACITY>::starting_at(start);
                 let ring = &mut ring;
                 let (mut producer, mut consumer) = ring.split();
                 for _ in 0..3 {
                     holds!(producer, consumer, 0);
-                    for len in 1..=CAPACITY as u64 {
+                    for len in 1..=CAPACITY {
                         producer.push(len).unwrap();
                         holds!(producer, consumer, len);
                     }
                     assert!(producer.push(9).is_err());
-                    for left in (0..CAPACITY as u64).rev() {
+                    for left in (0..CAPACITY).rev() {
                         consumer.pop().unwrap();
                         holds!(producer, consumer, left);
                     }
@@ -73,10 +73,10 @@ fn lossy_and_mailbox_ends_report_their_fill() {
         let mut ring = lossy::Ring::<u64, CAPACITY>::starting_at(start);
         let (mut writer, mut reader) = ring.split();
         assert_eq!((writer.len(), writer.is_empty(), reader.is_empty(), reader.written()), (0, true, true, 0));
-        for written in 1..10 {
-            writer.push(written);
-            assert_eq!((writer.len(), writer.is_empty()), (written.min(CAPACITY as u64), false));
-            assert_eq!((reader.len(), reader.written()), (written.min(CAPACITY as u64), written));
+        for written in 1..10_usize {
+            writer.push(written as u64);
+            assert_eq!((writer.len(), writer.is_empty()), (written.min(CAPACITY), false));
+            assert_eq!((reader.len(), reader.written()), (written.min(CAPACITY), written as u64));
         }
         assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 5 }));
 
@@ -103,7 +103,7 @@ macro_rules! seen_in_place {
                     assert_eq!(consumer.first(), Ok(&names[0]));
                     let chunk = consumer.peek(2).unwrap();
                     assert!(chunk.iter().eq(&names[..2]));
-                    assert_eq!([0, 1, 2, u64::MAX].map(|offset| chunk.get(offset)), [Some(&names[0]), Some(&names[1]), None, None]);
+                    assert_eq!([0, 1, 2, usize::MAX].map(|offset| chunk.get(offset)), [Some(&names[0]), Some(&names[1]), None, None]);
                     chunk.release(1);
                     assert_eq!((consumer.len(), consumer.first()), (2, Ok(&names[1])));
                     assert_eq!([(); 3].map(|()| consumer.pop().ok()), [Some(names[1].clone()), Some(names[2].clone()), None]);

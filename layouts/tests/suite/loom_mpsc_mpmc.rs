@@ -144,9 +144,9 @@ fn take<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries:
 fn peek_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
     let mut got = Vec::new();
     for _ in 0..tries {
-        if let Ok(chunk) = consumer.peek(u64::MAX) {
+        if let Ok(chunk) = consumer.peek(usize::MAX) {
             got.extend((0..chunk.len()).map(|offset| chunk.with(offset, |value| *value).unwrap()));
-            chunk.release(u64::MAX);
+            chunk.release(usize::MAX);
         }
     }
     got
@@ -155,7 +155,7 @@ fn peek_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, 
 fn drain_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
     let mut got = Vec::new();
     for _ in 0..tries {
-        if let Ok(chunk) = consumer.peek(u64::MAX) {
+        if let Ok(chunk) = consumer.peek(usize::MAX) {
             let mut values = chunk.into_iter();
             got.extend(values.next());
             values.for_each(|value| got.push(value));

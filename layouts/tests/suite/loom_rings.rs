@@ -314,9 +314,9 @@ macro_rules! values {
         fn reserve<M: Machine>(producer: &mut Producer<M>, messages: u64) {
             let mut sent = 0;
             while sent < messages {
-                match producer.reserve(producer.capacity().min(messages - sent)) {
+                match producer.reserve(producer.capacity().min((messages - sent) as usize)) {
                     Ok(mut grant) => {
-                        sent += grant.fill(sent..messages);
+                        sent += grant.fill(sent..messages) as u64;
                         grant.commit();
                     }
                     Err(ReserveError::Full { .. }) => thread::yield_now(),
@@ -345,15 +345,15 @@ macro_rules! values {
         fn peek<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
             let mut seen = 0;
             while seen < messages {
-                match consumer.peek(u64::MAX) {
+                match consumer.peek(usize::MAX) {
                     Ok(chunk) => {
                         let count = chunk.len();
                         for offset in 0..count {
-                            assert_eq!(chunk.with(offset, |value| *value), Some(seen + offset));
+                            assert_eq!(chunk.with(offset, |value| *value), Some(seen + offset as u64));
                         }
                         assert_eq!(chunk.with(count, |value| *value), None);
                         chunk.release(count);
-                        seen += count;
+                        seen += count as u64;
                     }
                     Err(PopError::Empty) => thread::yield_now(),
                     Err(refused) => panic!("{refused}"),
@@ -364,7 +364,7 @@ macro_rules! values {
         fn drain<M: Machine>(consumer: &mut Consumer<M>, messages: u64) {
             let mut expected = 0..messages;
             while !expected.is_empty() {
-                match consumer.peek(u64::MAX) {
+                match consumer.peek(usize::MAX) {
                     Ok(chunk) => {
                         let mut values = chunk.into_iter();
                         assert_eq!(values.next(), expected.next());
@@ -454,7 +454,7 @@ mod spsc {
         while sent < messages {
             let polled = producer.poll();
             // SAFETY: polled on this ring by this thread.
-            let free = unsafe { producer.accept(polled) }.unwrap();
+            let free = unsafe { producer.accept(polled) }.unwrap() as u64;
             let count = free.min(messages - sent);
             for offset in 0..count {
                 // SAFETY: at most `free` slots after the tail, this end's.
@@ -476,7 +476,7 @@ mod spsc {
         while seen < messages {
             let polled = consumer.poll();
             // SAFETY: polled on this ring by this thread.
-            let count = unsafe { consumer.accept(polled) }.unwrap();
+            let count = unsafe { consumer.accept(polled) }.unwrap() as u64;
             for offset in 0..count {
                 // SAFETY: at most `count` filled slots after the head, this end's.
                 assert_eq!(consumer.slot(offset).with(|slot| unsafe { slot.read() }), seen + offset);
@@ -539,7 +539,7 @@ mod flagged {
         while sent < messages {
             let polled = producer.poll();
             // SAFETY: polled on this ring by this thread.
-            let free = unsafe { producer.accept(polled) }.unwrap();
+            let free = unsafe { producer.accept(polled) }.unwrap() as u64;
             let count = free.min(messages - sent);
             for offset in 0..count {
                 // SAFETY: at most `free` slots after the tail, this end's.

@@ -56,13 +56,13 @@ impl Value for [u64; 19] {
 pub enum Op {
     Push,
     PushSlice(u64),
-    Batch { every: u64, count: u64, forget: bool },
+    Batch { every: usize, count: u64, forget: bool },
     AttachWriter,
     Pop(usize),
     PopSlice(usize, usize),
     Peek(usize),
     Latest(usize),
-    Skip(usize, u64),
+    Skip(usize, usize),
     CloneReader(usize),
     AttachReader,
 }
@@ -131,7 +131,7 @@ pub fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &
                 model.publish();
                 for _ in 0..count {
                     batch.push(model.write());
-                    if model.messages.len() - model.published == every.clamp(1, capacity) as usize {
+                    if model.messages.len() - model.published == every.clamp(1, capacity as usize) {
                         model.publish();
                     }
                 }
@@ -181,7 +181,7 @@ pub fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &
             Op::Skip(reader, keep) => {
                 let reader = at(reader);
                 let (reader, place) = &mut readers[reader];
-                let passed = (model.published - place.next) - model.waiting(*place).min(usize::try_from(keep).unwrap());
+                let passed = (model.published - place.next) - model.waiting(*place).min(keep);
                 assert_eq!(reader.skip(keep), passed as u64);
                 place.next += passed;
             }
@@ -195,7 +195,7 @@ pub fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &
         }
         assert_eq!(writer.written(), model.messages.len() as u64);
         for (reader, place) in &readers {
-            assert_eq!((reader.len(), reader.lost()), (model.waiting(*place) as u64, place.lost));
+            assert_eq!((reader.len(), reader.lost()), (model.waiting(*place), place.lost));
             assert_eq!(reader.head().wrapping_sub(start), place.next as u64);
         }
     }

@@ -28,13 +28,13 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => Just(Op::Push),
         2 => (0..20_u64).prop_map(Op::PushSlice),
-        2 => (0..10_u64, 0..20_u64, any::<bool>()).prop_map(|(every, count, forget)| Op::Batch { every, count, forget }),
+        2 => (0..10_usize, 0..20_u64, any::<bool>()).prop_map(|(every, count, forget)| Op::Batch { every, count, forget }),
         1 => Just(Op::AttachWriter),
         4 => reader.clone().prop_map(Op::Pop),
         2 => (reader.clone(), 0..10_usize).prop_map(|(reader, count)| Op::PopSlice(reader, count)),
         2 => reader.clone().prop_map(Op::Peek),
         2 => reader.clone().prop_map(Op::Latest),
-        1 => (reader.clone(), prop_oneof![0..10_u64, Just(u64::MAX)]).prop_map(|(reader, keep)| Op::Skip(reader, keep)),
+        1 => (reader.clone(), prop_oneof![0..10_usize, Just(usize::MAX)]).prop_map(|(reader, keep)| Op::Skip(reader, keep)),
         1 => reader.prop_map(Op::CloneReader),
         1 => Just(Op::AttachReader),
     ]
@@ -142,14 +142,14 @@ proptest! {
                 },
                 4 => {
                     let mut clone = reader.clone();
-                    clone.skip(place.index(10) as u64);
+                    clone.skip(place.index(10));
                     prop_assert!(tail.wrapping_sub(clone.head()) <= capacity, "a skip brings every reader back");
                 }
                 _ => {
                     let _ = reader.peek();
                 }
             }
-            prop_assert!(reader.len() <= capacity);
+            prop_assert!(reader.len() as u64 <= capacity);
         }
     }
 }
@@ -282,7 +282,7 @@ fn push_slice_beyond_capacity_keeps_the_newest() {
 fn a_batch_publishes_at_capacity_and_survives_forget() {
     let memory = lossy::<u64>(2, 0);
     let (mut writer, mut reader) = (writer::<u64>(&memory), reader::<u64>(&memory));
-    let mut batch = writer.batch(u64::MAX);
+    let mut batch = writer.batch(usize::MAX);
     batch.push(1);
     assert_eq!(reader.pop(), Err(ReadError::Empty));
     batch.push(2);

@@ -21,12 +21,12 @@ pub enum End {
 pub enum Op {
     Push,
     PushSlice(usize),
-    Reserve { count: u64, write: u64, end: End },
-    BatchPush { every: u64, count: u64, pops: u16, end: End },
+    Reserve { count: usize, write: usize, end: End },
+    BatchPush { every: usize, count: usize, pops: u16, end: End },
     Pop,
     PopSlice(usize),
-    InPlace { most: u64, count: u64, end: End },
-    BatchPop { every: u64, count: u64, end: End },
+    InPlace { most: usize, count: usize, end: End },
+    BatchPop { every: usize, count: usize, end: End },
     SplitAgain,
 }
 
@@ -72,7 +72,7 @@ pub enum At<T> {
 }
 
 pub struct Turns<T> {
-    capacity: u64,
+    capacity: usize,
     slots: VecDeque<At<T>>,
     popped: usize,
     next: u64,
@@ -83,20 +83,20 @@ impl<T: Value> Turns<T> {
         self.next += 1;
         T::of(self.next)
     }
-    fn free(&self, most: u64) -> u64 {
-        let is_free = |place: &u64| {
-            let before = (self.slots.len() as u64 + place).checked_sub(self.capacity);
-            before.is_none_or(|before| self.slots[before as usize] == At::GivenUp)
+    fn free(&self, most: usize) -> usize {
+        let is_free = |place: &usize| {
+            let before = (self.slots.len() + place).checked_sub(self.capacity);
+            before.is_none_or(|before| self.slots[before] == At::GivenUp)
         };
-        (0..most.min(self.capacity)).take_while(is_free).count() as u64
+        (0..most.min(self.capacity)).take_while(is_free).count()
     }
-    fn waiting(&mut self, most: u64) -> u64 {
+    fn waiting(&mut self, most: usize) -> usize {
         while self.slots.get(self.popped) == Some(&At::GivenUp) {
             self.release();
             self.slots.pop_front();
         }
-        let most = most.min(self.capacity) as usize;
-        self.slots.iter().skip(self.popped).take(most).take_while(|slot| matches!(slot, At::Full(_))).count() as u64
+        let most = most.min(self.capacity);
+        self.slots.iter().skip(self.popped).take(most).take_while(|slot| matches!(slot, At::Full(_))).count()
     }
     fn pop(&mut self) -> Option<T> {
         if self.waiting(1) == 0 {
@@ -110,8 +110,8 @@ impl<T: Value> Turns<T> {
         self.slots.drain(..self.popped);
         self.popped = 0;
     }
-    fn len(&self) -> u64 {
-        self.capacity.min(self.slots.len() as u64)
+    fn len(&self) -> usize {
+        self.capacity.min(self.slots.len())
     }
     fn publish(&mut self) {
         for slot in &mut self.slots {
@@ -130,16 +130,16 @@ impl<T: Value> Turns<T> {
 }
 
 pub trait Drain<T: Value> {
-    fn len(&self) -> u64;
+    fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
     fn pop(&mut self) -> Result<T, PopError>;
     fn pop_slice(&mut self, values: &mut [T]) -> usize;
-    fn in_place(&mut self, model: &mut Turns<T>, most: u64, count: u64, end: End);
-    fn batch(&mut self, model: &mut Turns<T>, every: u64, count: u64, end: End);
+    fn in_place(&mut self, model: &mut Turns<T>, most: usize, count: usize, end: End);
+    fn batch(&mut self, model: &mut Turns<T>, every: usize, count: usize, end: End);
 }
 
 impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Local> {
-    fn len(&self) -> u64 {
+    fn len(&self) -> usize {
         self.len()
     }
     fn is_empty(&self) -> bool {
@@ -151,12 +151,12 @@ impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Local> {
     fn pop_slice(&mut self, values: &mut [T]) -> usize {
         self.pop_slice(values)
     }
-    fn in_place(&mut self, model: &mut Turns<T>, most: u64, count: u64, _: End) {
+    fn in_place(&mut self, model: &mut Turns<T>, most: usize, count: usize, _: End) {
         let seen = if most == 0 { 0 } else { model.waiting(most) };
         match self.take(most) {
             Err(refused) => assert_eq!((refused, seen), (PopError::Empty, 0)),
             Ok(mut taken) => {
-                assert_eq!(taken.len() as u64, seen);
+                assert_eq!(taken.len(), seen);
                 for _ in 0..count.min(seen) {
                     assert_eq!(taken.next(), model.pop());
                 }
@@ -165,16 +165,16 @@ impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Local> {
                 }
             }
         }
-        model.popped = seen as usize;
+        model.popped = seen;
         model.release();
     }
-    fn batch(&mut self, model: &mut Turns<T>, _: u64, count: u64, end: End) {
-        self.in_place(model, count, u64::MAX, end);
+    fn batch(&mut self, model: &mut Turns<T>, _: usize, count: usize, end: End) {
+        self.in_place(model, count, usize::MAX, end);
     }
 }
 
 impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Local> {
-    fn len(&self) -> u64 {
+    fn len(&self) -> usize {
         self.len()
     }
     fn is_empty(&self) -> bool {
@@ -186,7 +186,7 @@ impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Local> {
     fn pop_slice(&mut self, values: &mut [T]) -> usize {
         self.pop_slice(values)
     }
-    fn in_place(&mut self, model: &mut Turns<T>, most: u64, count: u64, end: End) {
+    fn in_place(&mut self, model: &mut Turns<T>, most: usize, count: usize, end: End) {
         let seen = if most == 0 { 0 } else { model.waiting(most) };
         match self.peek(most) {
             Err(refused) => {
@@ -196,7 +196,7 @@ impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Local> {
             Ok(chunk) => {
                 assert_eq!(chunk.len(), seen);
                 for offset in 0..seen {
-                    let expected = model.slots[model.popped + offset as usize];
+                    let expected = model.slots[model.popped + offset];
                     assert_eq!(chunk.with(offset, |value| At::Full(*value)), Some(expected));
                 }
                 assert_eq!(chunk.with(seen, |value| *value), None);
@@ -204,20 +204,20 @@ impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Local> {
                     End::Drop | End::Forget => {}
                     End::Explicit => {
                         chunk.release(count);
-                        model.popped += count.min(seen) as usize;
+                        model.popped += count.min(seen);
                         model.release();
                     }
                 }
             }
         }
     }
-    fn batch(&mut self, model: &mut Turns<T>, every: u64, count: u64, end: End) {
+    fn batch(&mut self, model: &mut Turns<T>, every: usize, count: usize, end: End) {
         let mut batch = self.batch(every);
         for _ in 0..count {
             match model.pop() {
                 Some(value) => {
                     assert_eq!(batch.pop(), Ok(value));
-                    if model.popped as u64 >= every.max(1) {
+                    if model.popped >= every.max(1) {
                         model.release();
                     }
                 }
@@ -256,7 +256,7 @@ fn turn<T: Value, C: Drain<T>, const KIND: u64>(
         Op::PushSlice(count) => {
             let values: Vec<T> = (0..count).map(|_| model.fresh()).collect();
             let taken = producer.push_slice(&values);
-            assert_eq!(taken as u64, model.free(count as u64));
+            assert_eq!(taken, model.free(count));
             model.slots.extend(values[..taken].iter().map(|value| At::Full(*value)));
         }
         Op::Reserve { count, write, end } => match producer.reserve(count) {
@@ -276,7 +276,7 @@ fn turn<T: Value, C: Drain<T>, const KIND: u64>(
                 if written == count {
                     assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
                 }
-                model.slots.extend(values[..written as usize].iter().map(|value| At::Full(*value)));
+                model.slots.extend(values[..written].iter().map(|value| At::Full(*value)));
                 if written > 0 {
                     pop(consumer, model);
                 }
@@ -310,8 +310,8 @@ fn turn<T: Value, C: Drain<T>, const KIND: u64>(
         Op::PopSlice(count) => {
             let mut values = vec![T::of(0); count];
             let taken = consumer.pop_slice(&mut values);
-            let expected = if count == 0 { 0 } else { model.waiting(count as u64) };
-            assert_eq!(taken as u64, expected);
+            let expected = if count == 0 { 0 } else { model.waiting(count) };
+            assert_eq!(taken, expected);
             for value in &values[..taken] {
                 assert_eq!(Some(*value), model.pop());
             }
@@ -334,7 +334,7 @@ fn pop<T: Value, C: Drain<T>>(consumer: &mut C, model: &mut Turns<T>) {
     model.release();
 }
 
-fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Local>, model: &mut Turns<T>, every: u64) {
+fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Local>, model: &mut Turns<T>, every: usize) {
     let value = model.fresh();
     if !model.slots.contains(&At::Claimed) {
         let free = model.free(every.max(1));
@@ -353,11 +353,11 @@ fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Local>, model: &mut
 }
 
 pub fn mpmc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
-    mpmc_follows(mpmc::Ring::<T, N>::starting_at(start), N as u64, ops);
-    mpmc_follows(mpmc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N as u64, ops);
+    mpmc_follows(mpmc::Ring::<T, N>::starting_at(start), N, ops);
+    mpmc_follows(mpmc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N, ops);
 }
 
-fn mpmc_follows<T: Value, S: Storage<WordSlot<T>>>(ring: mpmc::RingIn<T, S>, capacity: u64, ops: &[(usize, Op)]) {
+fn mpmc_follows<T: Value, S: Storage<WordSlot<T>>>(ring: mpmc::RingIn<T, S>, capacity: usize, ops: &[(usize, Op)]) {
     let mut model = Turns { capacity, slots: VecDeque::new(), popped: 0, next: 0 };
     let mut handles = [ring.split(), ring.split()];
     for (who, op) in ops.iter().copied() {
@@ -375,11 +375,11 @@ fn mpmc_follows<T: Value, S: Storage<WordSlot<T>>>(ring: mpmc::RingIn<T, S>, cap
 }
 
 pub fn mpsc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
-    mpsc_follows(mpsc::Ring::<T, N>::starting_at(start), N as u64, ops);
-    mpsc_follows(mpsc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N as u64, ops);
+    mpsc_follows(mpsc::Ring::<T, N>::starting_at(start), N, ops);
+    mpsc_follows(mpsc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N, ops);
 }
 
-fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>, capacity: u64, ops: &[(usize, Op)]) {
+fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>, capacity: usize, ops: &[(usize, Op)]) {
     let mut model = Turns { capacity, slots: VecDeque::new(), popped: 0, next: 0 };
     let mut ops = ops.iter().copied().peekable();
     while ops.peek().is_some() {
@@ -466,14 +466,14 @@ macro_rules! pairs {
                             break;
                         }
                         if who == 1 {
-                            let free = producer.capacity() - model.slots.len() as u64;
+                            let free = producer.capacity() - model.slots.len();
                             assert_eq!((producer.refresh(), producer.free()), (Ok(free), free));
-                            look(&mut consumer, model.visible() as u64);
+                            look(&mut consumer, model.visible());
                         }
                         step(&mut producer, &mut consumer, &mut model, op, who == 1);
-                        assert_eq!(consumer.len(), model.visible() as u64);
+                        assert_eq!(consumer.len(), model.visible());
                         assert_eq!(consumer.is_empty(), model.visible() == 0);
-                        assert_eq!((producer.len(), producer.is_empty()), (model.slots.len() as u64, model.slots.is_empty()));
+                        assert_eq!((producer.len(), producer.is_empty()), (model.slots.len(), model.slots.is_empty()));
                         assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
                     }
                     if dies {
@@ -495,7 +495,7 @@ macro_rules! pairs {
                 by_slices: bool,
             ) {
                 let capacity = producer.capacity();
-                let free = capacity - model.slots.len() as u64;
+                let free = capacity - model.slots.len();
                 match op {
                     Op::Push => {
                         let value = model.fresh();
@@ -511,7 +511,7 @@ macro_rules! pairs {
                     Op::PushSlice(count) => {
                         let values: Vec<T> = (0..count).map(|_| model.fresh()).collect();
                         let taken = producer.push_slice(&values).unwrap();
-                        assert_eq!(taken as u64, free.min(count as u64));
+                        assert_eq!(taken, free.min(count));
                         model.slots.extend(&values[..taken]);
                         model.unpublished = 0;
                     }
@@ -531,7 +531,7 @@ macro_rules! pairs {
                                 let values: Vec<T> = (0..write).map(|_| model.fresh()).collect();
                                 let written = count.min(write);
                                 if by_slices {
-                                    fill_slices(&mut grant, &values[..written as usize]);
+                                    fill_slices(&mut grant, &values[..written]);
                                 } else {
                                     assert_eq!(grant.fill(values.iter().copied()), written);
                                 }
@@ -539,7 +539,7 @@ macro_rules! pairs {
                                 if written == count {
                                     assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
                                 }
-                                model.slots.extend(&values[..written as usize]);
+                                model.slots.extend(&values[..written]);
                                 if GRANTS_PUBLISH {
                                     model.unpublished = 0;
                                 }
@@ -547,7 +547,7 @@ macro_rules! pairs {
                                     End::Drop => drop(grant),
                                     End::Explicit => grant.commit(),
                                     End::Forget => {
-                                        model.unpublished += written as usize;
+                                        model.unpublished += written;
                                         return forget(grant);
                                     }
                                 }
@@ -563,9 +563,9 @@ macro_rules! pairs {
                             let value = model.fresh();
                             if known == 0 {
                                 model.unpublished = 0;
-                                known = capacity - model.slots.len() as u64;
+                                known = capacity - model.slots.len();
                             }
-                            if model.slots.len() as u64 == capacity {
+                            if model.slots.len() == capacity {
                                 assert_eq!(batch.push(value), Err(PushError::Full(value)));
                             } else {
                                 assert_eq!(batch.push(value), Ok(()));
@@ -573,11 +573,11 @@ macro_rules! pairs {
                                 model.slots.push_back(value);
                                 model.unpublished += 1;
                                 let dry = model.slots.len() == model.unpublished;
-                                if dry || known == 0 || model.unpublished as u64 >= every.max(1) {
+                                if dry || known == 0 || model.unpublished >= every.max(1) {
                                     model.unpublished = 0;
                                 }
                             }
-                            assert_eq!(consumer.len(), model.visible() as u64);
+                            assert_eq!(consumer.len(), model.visible());
                             if pops >> number & 1 == 1
                                 && let Some(value) = model.pop()
                             {
@@ -612,11 +612,11 @@ macro_rules! pairs {
                             model.release();
                         }
                         Ok(chunk) => {
-                            let seen = most.min(model.visible() as u64);
+                            let seen = most.min(model.visible());
                             assert_eq!(chunk.len(), seen);
-                            let expected: Vec<T> = model.slots.iter().skip(model.popped).take(seen as usize).copied().collect();
+                            let expected: Vec<T> = model.slots.iter().skip(model.popped).take(seen).copied().collect();
                             for (offset, value) in expected.iter().enumerate() {
-                                assert_eq!(chunk.with(offset as u64, |seen| *seen), Some(*value));
+                                assert_eq!(chunk.with(offset, |seen| *seen), Some(*value));
                             }
                             assert_eq!(chunk.with(seen, |value| *value), None);
                             slices(&chunk, &expected);
@@ -624,7 +624,7 @@ macro_rules! pairs {
                                 End::Drop | End::Forget => {}
                                 End::Explicit => {
                                     chunk.release(count);
-                                    model.popped += count.min(seen) as usize;
+                                    model.popped += count.min(seen);
                                     model.release();
                                 }
                             }
@@ -637,7 +637,7 @@ macro_rules! pairs {
                             match model.pop() {
                                 Some(value) => {
                                     assert_eq!(batch.pop(), Ok(value));
-                                    if model.popped as u64 >= every.max(1) {
+                                    if model.popped >= every.max(1) {
                                         model.release();
                                     }
                                 }
@@ -646,7 +646,7 @@ macro_rules! pairs {
                                     model.release();
                                 }
                             }
-                            assert_eq!(producer.len(), model.slots.len() as u64);
+                            assert_eq!(producer.len(), model.slots.len());
                         }
                         match end {
                             End::Drop => drop(batch),
@@ -666,7 +666,7 @@ pairs! {
     spsc_follows_the_model, spsc_model: spsc over BareSlot {
         const GRANTS_PUBLISH: bool = true;
 
-        fn look<T: Value>(consumer: &mut Consumer<'_, T, Local>, visible: u64) {
+        fn look<T: Value>(consumer: &mut Consumer<'_, T, Local>, visible: usize) {
             assert_eq!((consumer.refresh(), consumer.available()), (Ok(visible), visible));
         }
 
@@ -678,20 +678,20 @@ pairs! {
             if let Some(first) = values.first() {
                 grant.write(*first).unwrap();
             }
-            let rest = grant.len() - u64::from(!values.is_empty());
+            let rest = grant.len() - usize::from(!values.is_empty());
             let runs = grant.as_mut_slices();
-            assert_eq!((runs[0].len() + runs[1].len()) as u64, rest, "what is written cannot be unwritten");
+            assert_eq!(runs[0].len() + runs[1].len(), rest, "what is written cannot be unwritten");
             for (slot, value) in runs.into_iter().flatten().zip(values.iter().skip(1)) {
                 slot.write(*value);
             }
             // SAFETY: one by `write`, the rest above.
-            unsafe { grant.assume_written(values.len() as u64) };
+            unsafe { grant.assume_written(values.len()) };
         }
     }
     flagged_follows_the_model, flagged_model: flagged over WordSlot {
         const GRANTS_PUBLISH: bool = false;
 
-        fn look<T: Value>(_: &mut Consumer<'_, T, Local>, _: u64) {}
+        fn look<T: Value>(_: &mut Consumer<'_, T, Local>, _: usize) {}
 
         fn slices<T: Value>(_: &Chunk<'_, '_, T, Local>, _: &[T]) {}
 

@@ -49,11 +49,11 @@ fn op() -> impl Strategy<Value = Op> {
         3 => Just(Op::Pop),
         2 => (0..12_usize).prop_map(Op::PushSlice),
         2 => (0..12_usize).prop_map(Op::PopSlice),
-        3 => (prop_oneof![0..10_u64, Just(u64::MAX)], 0..10_u64, end()).prop_map(|(count, write, end)| Op::Reserve { count, write, end }),
-        2 => (prop_oneof![0..5_u64, Just(u64::MAX)], 0..10_u64, any::<u16>(), end())
+        3 => (prop_oneof![0..10_usize, Just(usize::MAX)], 0..10_usize, end()).prop_map(|(count, write, end)| Op::Reserve { count, write, end }),
+        2 => (prop_oneof![0..5_usize, Just(usize::MAX)], 0..10_usize, any::<u16>(), end())
             .prop_map(|(every, count, pops, end)| Op::BatchPush { every, count, pops, end }),
-        2 => (prop_oneof![0..10_u64, Just(u64::MAX)], 0..10_u64, end()).prop_map(|(most, count, end)| Op::InPlace { most, count, end }),
-        2 => (0..5_u64, 0..10_u64, end()).prop_map(|(every, count, end)| Op::BatchPop { every, count, end }),
+        2 => (prop_oneof![0..10_usize, Just(usize::MAX)], 0..10_usize, end()).prop_map(|(most, count, end)| Op::InPlace { most, count, end }),
+        2 => (0..5_usize, 0..10_usize, end()).prop_map(|(every, count, end)| Op::BatchPop { every, count, end }),
         1 => Just(Op::SplitAgain),
     ]
 }
@@ -128,11 +128,11 @@ impl Drop for Noted {
 #[derive(Clone, Copy, Debug)]
 enum OwnedOp {
     Push,
-    BatchPush { every: u64, count: u64, forget: bool },
-    Reserve { count: u64, write: u64, forget: bool },
-    Explode { count: u64, write: u64 },
+    BatchPush { every: usize, count: usize, forget: bool },
+    Reserve { count: usize, write: usize, forget: bool },
+    Explode { count: usize, write: usize },
     Pop,
-    InPlace { most: u64, count: u64 },
+    InPlace { most: usize, count: usize },
     SplitAgain,
 }
 
@@ -140,10 +140,10 @@ fn owned_op() -> impl Strategy<Value = OwnedOp> {
     prop_oneof![
         2 => Just(OwnedOp::Push),
         2 => Just(OwnedOp::Pop),
-        2 => (0..9_u64, 0..9_u64, any::<bool>()).prop_map(|(every, count, forget)| OwnedOp::BatchPush { every, count, forget }),
-        2 => (0..9_u64, 0..9_u64, any::<bool>()).prop_map(|(count, write, forget)| OwnedOp::Reserve { count, write, forget }),
-        1 => (0..9_u64, 0..9_u64).prop_map(|(count, write)| OwnedOp::Explode { count, write }),
-        3 => (0..9_u64, 0..9_u64).prop_map(|(most, count)| OwnedOp::InPlace { most, count }),
+        2 => (0..9_usize, 0..9_usize, any::<bool>()).prop_map(|(every, count, forget)| OwnedOp::BatchPush { every, count, forget }),
+        2 => (0..9_usize, 0..9_usize, any::<bool>()).prop_map(|(count, write, forget)| OwnedOp::Reserve { count, write, forget }),
+        1 => (0..9_usize, 0..9_usize).prop_map(|(count, write)| OwnedOp::Explode { count, write }),
+        3 => (0..9_usize, 0..9_usize).prop_map(|(most, count)| OwnedOp::InPlace { most, count }),
         1 => Just(OwnedOp::SplitAgain),
     ]
 }
@@ -220,7 +220,7 @@ macro_rules! owned {
 owned! {
     mpmc_drops_each_once: mpmc, |consumer, most, count| {
         if let Ok(mut taken) = consumer.take(most) {
-            taken.by_ref().take(count as usize).for_each(drop);
+            taken.by_ref().take(count).for_each(drop);
         }
     };
     mpsc_drops_each_once: mpsc, |consumer, most, count| {
@@ -241,7 +241,7 @@ macro_rules! owned_in_order {
             drops($ring::RingIn::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), ops, bomb);
 
             fn drops<S: Storage<$slot<Noted>>>(mut ring: $ring::RingIn<Noted, S>, ops: &[OwnedOp], bomb: Option<usize>) {
-                let capacity = ring.split().0.capacity() as usize;
+                let capacity = ring.split().0.capacity();
                 DROPPED.with_borrow_mut(Vec::clear);
                 BOMB.set(bomb);
                 let mut made = 0;
@@ -273,7 +273,7 @@ macro_rules! owned_in_order {
                             }
                             OwnedOp::BatchPush { every, count, forget: forgets } => {
                                 let mut batch = producer.batch(every);
-                                for _ in 0..count.min(free as u64) {
+                                for _ in 0..count.min(free) {
                                     let value = fresh();
                                     inside.push_back(value.0);
                                     assert!(batch.push(value).is_ok());
@@ -283,12 +283,12 @@ macro_rules! owned_in_order {
                                 } else {
                                     drop(batch);
                                 }
-                                unpublished = inside.len() - consumer.len() as usize;
+                                unpublished = inside.len() - consumer.len();
                                 assert!(unpublished == 0 || forgets);
                             }
                             OwnedOp::Reserve { count, write, forget: forgets } => {
                                 let before = unpublished;
-                                let mut grant = producer.reserve(count.min(free as u64)).unwrap();
+                                let mut grant = producer.reserve(count.min(free)).unwrap();
                                 let mut ids = Vec::new();
                                 for _ in 0..write.min(grant.len()) {
                                     let value = fresh();
@@ -302,13 +302,13 @@ macro_rules! owned_in_order {
                                 } else {
                                     drop(grant);
                                 }
-                                unpublished = inside.len() - consumer.len() as usize;
+                                unpublished = inside.len() - consumer.len();
                                 // Some kinds publish forgotten slots before a grant, others with the next
                                 // publish.
                                 assert!([0, before].map(|before| if forgets { before + written } else { 0 }).contains(&unpublished));
                             }
                             OwnedOp::Explode { count, write } => {
-                                let mut grant = producer.reserve(count.min(free as u64)).unwrap();
+                                let mut grant = producer.reserve(count.min(free)).unwrap();
                                 let written = write.min(grant.len());
                                 let values = (0..=written).map(|number| {
                                     if number == written {
@@ -337,12 +337,12 @@ macro_rules! owned_in_order {
                                 for id in &dropped {
                                     assert_eq!(inside.pop_front(), Some(*id), "in order, and the one that panicked too");
                                 }
-                                let expected = (visible as u64).min(most).min(count) as usize;
+                                let expected = visible.min(most).min(count);
                                 let exploded = bomb.is_some_and(|bomb| seen < bomb && bomb <= seen + dropped.len());
                                 assert!(dropped.len() == expected || exploded);
                             }
                         }
-                        assert_eq!(consumer.len() as usize, inside.len() - unpublished);
+                        assert_eq!(consumer.len(), inside.len() - unpublished);
                     }
                     unpublished = 0;
                 }
@@ -415,7 +415,7 @@ macro_rules! facts {
             fn reserve_separates_too_large_from_full() {
                 let mut ring = $ring::Ring::<u8, 4>::new();
                 let (mut producer, consumer) = ring.split();
-                for count in [5, u64::from(u32::MAX), u64::MAX] {
+                for count in [5, u32::MAX as usize, usize::MAX] {
                     assert_eq!(producer.reserve(count).map(drop), Err(ReserveError::TooLarge { capacity: 4 }));
                 }
                 producer.push(1).unwrap();
@@ -493,20 +493,20 @@ macro_rules! facts_of_forgetting {
             fn a_forgotten_batch_does_not_block_its_successor() {
                 let mut ring = $ring::Ring::<u64, 4>::starting_at(u64::MAX - 2);
                 let (mut producer, mut consumer) = ring.split();
-                let mut batch = producer.batch(u64::MAX);
+                let mut batch = producer.batch(usize::MAX);
                 for value in 0..4 {
                     batch.push(value).unwrap();
                 }
                 forget(batch);
-                assert_eq!(producer.batch(u64::MAX).push(4), Err(PushError::Full(4)));
+                assert_eq!(producer.batch(usize::MAX).push(4), Err(PushError::Full(4)));
                 assert_eq!(consumer.len(), 4, "a full ring has been published");
 
-                let mut batch = consumer.batch(u64::MAX);
+                let mut batch = consumer.batch(usize::MAX);
                 for value in 0..4 {
                     assert_eq!(batch.pop(), Ok(value));
                 }
                 forget(batch);
-                let mut batch = consumer.batch(u64::MAX);
+                let mut batch = consumer.batch(usize::MAX);
                 assert_eq!(batch.pop(), Err(PopError::Empty));
                 assert_eq!(producer.refresh(), Ok(4), "a ring that was found empty has been released");
             }
@@ -572,7 +572,7 @@ fn calls_behind_a_forgotten_claim_never_block() {
     assert_eq!([producer.push(1), producer.push(2)], [Ok(()), Err(PushError::Full(2))]);
     for _ in 0..3 {
         assert_eq!(consumer.pop(), Err(PopError::Empty));
-        assert_eq!(consumer.take(u64::MAX).map(|_| ()), Err(PopError::Empty));
+        assert_eq!(consumer.take(usize::MAX).map(|_| ()), Err(PopError::Empty));
         assert_eq!(producer.reserve(1).map(drop), Err(ReserveError::Full { free: 0 }));
     }
 }
@@ -605,7 +605,7 @@ fn a_chunk_ends_at_an_abandoned_slot() {
     drop(producer.reserve(1).unwrap());
     producer.push(2).unwrap();
     for number in [1, 2] {
-        let chunk = consumer.peek(u64::MAX).unwrap();
+        let chunk = consumer.peek(usize::MAX).unwrap();
         assert_eq!((chunk.len(), chunk.get(0)), (1, Some(&number)));
         chunk.release(1);
     }

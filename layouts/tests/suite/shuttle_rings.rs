@@ -16,7 +16,7 @@ use shuttle::{check_random, thread};
 
 const SCHEDULES: usize = 2_000;
 const MESSAGES: u64 = 12;
-const CAPACITY: u64 = 2;
+const CAPACITY: usize = 2;
 const START: u64 = u64::MAX - 2;
 
 const WHOLE: u8 = 0;
@@ -123,10 +123,10 @@ impl<M: Machine, S> Memory<M, S> {
     where
         M: 'static,
     {
-        let layout = RingLayout::of_kind::<u64>(kind, CAPACITY).unwrap();
+        let layout = RingLayout::of_kind::<u64>(kind, CAPACITY as u64).unwrap();
         Box::leak(Box::new(Self {
             header: RingHeader::new::<u64>(&layout, START),
-            slots: (0..CAPACITY).map(|place| slot(M::Cell::new(u64::MAX), place)).collect(),
+            slots: (0..CAPACITY as u64).map(|place| slot(M::Cell::new(u64::MAX), place)).collect(),
         }))
     }
     fn slots(&self) -> NonNull<S> {
@@ -156,7 +156,7 @@ impl<H> Drop for Kept<H> {
 fn meet<P: Send + 'static, C: Send + 'static>(
     producers: Vec<P>,
     consumers: Vec<C>,
-    fill: fn(&mut P, &[u64], u64) -> u64,
+    fill: fn(&mut P, &[u64], u64) -> usize,
     drain: fn(&mut C, u64) -> Vec<u64>,
 ) {
     let count = producers.len() as u64;
@@ -170,9 +170,9 @@ fn meet<P: Send + 'static, C: Send + 'static>(
                 let mut sent = 0;
                 let mut tries = who;
                 while sent < MESSAGES {
-                    let rest: Vec<u64> = (sent..MESSAGES).take(CAPACITY as usize).map(|number| who << 32 | number).collect();
+                    let rest: Vec<u64> = (sent..MESSAGES).take(CAPACITY).map(|number| who << 32 | number).collect();
                     let taken = fill(&mut producer.0, &rest, tries);
-                    sent += taken;
+                    sent += taken as u64;
                     tries += 1;
                     if taken == 0 {
                         thread::yield_now();
@@ -225,11 +225,11 @@ fn got<T>(popped: Result<T, PopError<Corrupt>>) -> Option<T> {
 macro_rules! fill {
     ($producer:ident, $messages:ident, $way:ident, $($slice:expr)?) => {
         match $way % 4 {
-            0 => u64::from($producer.push($messages[0]).is_ok()),
+            0 => usize::from($producer.push($messages[0]).is_ok()),
             1 => $producer.reserve(CAPACITY).map_or(0, |mut grant| grant.fill([$messages[0]])),
             2 => {
                 let mut batch = $producer.batch(CAPACITY);
-                $messages.iter().take_while(|value| batch.push(**value).is_ok()).count() as u64
+                $messages.iter().take_while(|value| batch.push(**value).is_ok()).count()
             }
             $(3 => $slice,)?
             _ => $producer.reserve(1).map_or(0, |mut grant| grant.fill($messages.iter().copied())),
@@ -277,7 +277,7 @@ fn flagged_ring<const BROKEN: u8>() {
     meet(
         vec![producer],
         vec![consumer],
-        |producer, messages, way| fill!(producer, messages, way, producer.push_slice(messages).unwrap() as u64),
+        |producer, messages, way| fill!(producer, messages, way, producer.push_slice(messages).unwrap()),
         |consumer, way| drain!(consumer, way),
     );
     // SAFETY: the threads and their handles are gone.
@@ -288,12 +288,12 @@ fn many_fill<const BROKEN: u8, const KIND: u64>(
     producer: &mut ManyProducer<'static, u64, Shuttle<BROKEN>, KIND>,
     messages: &[u64],
     way: u64,
-) -> u64 {
-    fill!(producer, messages, way, producer.push_slice(messages) as u64)
+) -> usize {
+    fill!(producer, messages, way, producer.push_slice(messages))
 }
 
 fn mpsc_ring<const BROKEN: u8>() {
-    let memory = Slotted::<BROKEN>::new(RingFlags::MPSC, |cell, place| Slot::vacant(cell, place, CAPACITY, START));
+    let memory = Slotted::<BROKEN>::new(RingFlags::MPSC, |cell, place| Slot::vacant(cell, place, CAPACITY as u64, START));
     // SAFETY: `CAPACITY` slots, vacant.
     let producer = unsafe { mpsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above; the only consumer.
@@ -304,7 +304,7 @@ fn mpsc_ring<const BROKEN: u8>() {
 }
 
 fn mpmc_ring<const BROKEN: u8>() {
-    let memory = Slotted::<BROKEN>::new(RingFlags::MPMC, |cell, place| Slot::vacant(cell, place, CAPACITY, START));
+    let memory = Slotted::<BROKEN>::new(RingFlags::MPMC, |cell, place| Slot::vacant(cell, place, CAPACITY as u64, START));
     // SAFETY: `CAPACITY` slots, vacant.
     let producer = unsafe { mpmc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above.
@@ -313,7 +313,7 @@ fn mpmc_ring<const BROKEN: u8>() {
         0 => got(consumer.pop()).into_iter().collect(),
         1 => got(consumer.take(CAPACITY)).map_or_else(Vec::new, |taken| ManuallyDrop::new(taken).by_ref().collect()),
         _ => {
-            let mut values = [0; CAPACITY as usize];
+            let mut values = [0; CAPACITY];
             let count = consumer.pop_slice(&mut values);
             values[..count].to_vec()
         }

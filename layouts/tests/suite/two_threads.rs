@@ -100,7 +100,7 @@ macro_rules! fill {
                 while number < messages {
                     let count = (number % 31 + 1).min(messages - number);
                     let values = (number..number + count).map(|number| message(who, number));
-                    number += insist(|| self.reserve(count + $spare).ok().map(|mut grant| grant.fill(values.clone())));
+                    number += insist(|| self.reserve(count as usize + $spare).ok().map(|mut grant| grant.fill(values.clone()))) as u64;
                 }
             }
         }
@@ -152,7 +152,7 @@ macro_rules! drain {
         fn in_place(&mut self, seen: &mut Seen) -> usize {
             self.peek(11).map_or(0, |chunk| {
                 let count = (0..chunk.len()).filter_map(|offset| chunk.with(offset, |message| seen.note(message))).count();
-                chunk.release(u64::MAX);
+                chunk.release(usize::MAX);
                 count
             })
         }
@@ -167,7 +167,7 @@ drain! {
         fn in_place(&mut self, seen: &mut Seen) -> usize {
             self.peek(29).map_or(0, |chunk| {
                 let count = seen.note_all(chunk.as_slices().into_iter().flatten());
-                chunk.release(u64::MAX);
+                chunk.release(usize::MAX);
                 count
             })
         }

@@ -131,7 +131,7 @@ fn push_many_and_peek_many_keep_message_order() {
                     write(number, &mut message[..length(number)]);
                 }
                 let messages = bytes.iter().zip(number..number + count).map(|(message, number)| &message[..length(number)]);
-                number += insist(|| Some(producer.push_many(messages.clone()).0).filter(|taken| *taken > 0));
+                number += insist(|| Some(producer.push_many(messages.clone()).0).filter(|taken| *taken > 0)) as u64;
             }
         },
         |consumer| {
@@ -144,7 +144,7 @@ fn push_many_and_peek_many_keep_message_order() {
                         verify(next, &message);
                         next += 1;
                     }
-                    Some(chunk.release())
+                    Some(chunk.release() as u64)
                 });
             }
         },

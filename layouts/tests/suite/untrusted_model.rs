@@ -107,15 +107,15 @@ fn honest<T: Message>(capacity: u64, start: u64, operations: &[Op]) {
                 assert!(values[taken..].iter().all(|value| *value == numbered::<T>(255)), "no more is written");
             }
             Op::Look => {
-                assert_eq!(producer.refresh(), Ok(free as u64));
-                assert_eq!(consumer.refresh(), Ok(model.len() as u64));
+                assert_eq!(producer.refresh(), Ok(free));
+                assert_eq!(consumer.refresh(), Ok(model.len()));
             }
             Op::AttachAgain => (producer, consumer) = (memory.producer().unwrap(), memory.consumer().unwrap()),
         }
-        let len = model.len() as u64;
+        let len = model.len();
         assert_eq!((producer.len(), consumer.len(), producer.is_empty(), consumer.is_empty()), (len, len, len == 0, len == 0));
-        assert_eq!(producer.tail().wrapping_sub(consumer.head()), len);
-        assert!(producer.free() <= capacity - len && consumer.available() <= len);
+        assert_eq!(producer.tail().wrapping_sub(consumer.head()), len as u64);
+        assert!(producer.free() <= capacity as usize - len && consumer.available() <= len);
     }
 }
 
@@ -204,7 +204,7 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
             }
             Hostile::Do(Op::PushSlice(count)) => {
                 let expected = match used {
-                    _ if known_free >= *count as u64 => Ok(*count),
+                    _ if known_free >= *count => Ok(*count),
                     used if used > capacity => Err(corrupt_head),
                     used => Ok((capacity - used).min(*count as u64) as usize),
                 };
@@ -213,7 +213,7 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
             }
             Hostile::Do(Op::PopSlice(count)) => {
                 let expected = match waiting {
-                    _ if known >= *count as u64 => Ok(*count),
+                    _ if known >= *count => Ok(*count),
                     waiting if waiting > capacity => Err(corrupt_tail),
                     waiting => Ok(waiting.min(*count as u64) as usize),
                 };
@@ -222,16 +222,16 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
             }
             Hostile::Do(Op::Look) => {
                 let (free, available) = (producer.refresh(), consumer.refresh());
-                assert_eq!(free, if used > capacity { Err(corrupt_head) } else { Ok(capacity - used) });
-                assert_eq!(available, if waiting > capacity { Err(corrupt_tail) } else { Ok(waiting) });
+                assert_eq!(free, if used > capacity { Err(corrupt_head) } else { Ok((capacity - used) as usize) });
+                assert_eq!(available, if waiting > capacity { Err(corrupt_tail) } else { Ok(waiting as usize) });
                 assert_eq!((producer.free(), consumer.available()), (free.unwrap_or(known_free), available.unwrap_or(known)));
             }
             Hostile::Do(Op::AttachAgain) => {
                 let ends = (memory.producer::<T>(), memory.consumer::<T>());
                 assert_eq!(ends.0.as_ref().err(), ends.1.as_ref().err(), "both object alike");
                 if let (Ok(new_producer), Ok(new_consumer)) = ends {
-                    assert!(claimed_tail.wrapping_sub(claimed_head) <= new_producer.capacity());
-                    if new_producer.capacity() == capacity {
+                    assert!(claimed_tail.wrapping_sub(claimed_head) <= new_producer.capacity() as u64);
+                    if new_producer.capacity() as u64 == capacity {
                         (producer, consumer) = (new_producer, new_consumer);
                         (tail, head) = (claimed_tail, claimed_head);
                     }
@@ -242,6 +242,7 @@ fn hostile<T: Message>(capacity: u64, start: u64, hostilities: &[Hostile]) {
             Hostile::Word { place, value } => place.get(memory.words()).store(*value, Relaxed),
         }
         assert_eq!((producer.tail(), consumer.head()), (tail, head));
+        let capacity = capacity as usize;
         assert_eq!((producer.capacity(), consumer.capacity()), (capacity, capacity), "constants are read once");
         assert!(producer.free() <= capacity && consumer.available() <= capacity);
         assert!(producer.len() <= capacity && consumer.len() <= capacity);
@@ -319,7 +320,7 @@ fn untrusted_ends_report_their_len() {
     for len in 0..=4 {
         assert_eq!((producer.len(), producer.is_full(), producer.is_empty()), (len, len == 4, len == 0));
         assert_eq!((consumer.len(), consumer.is_full(), consumer.is_empty(), consumer.free()), (len, len == 4, len == 0, 4 - len));
-        assert_eq!(producer.push(len).is_ok(), len < 4);
+        assert_eq!(producer.push(len as u64).is_ok(), len < 4);
     }
     assert_eq!((consumer.pop(), consumer.is_full(), producer.is_full()), (Ok(0), false, false));
 }

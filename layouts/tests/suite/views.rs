@@ -34,7 +34,7 @@ macro_rules! of_each_kind {
                         for seen in 0..names.len() {
                             assert_eq!(consumer.first(), Ok(&names[seen]));
                             assert!(consumer.iter().eq(&names[seen..]) && consumer.iter().rev().eq(names[seen..].iter().rev()));
-                            assert_eq!((consumer.iter().len(), consumer.len()), (names.len() - seen, (names.len() - seen) as u64));
+                            assert_eq!((consumer.iter().len(), consumer.len()), (names.len() - seen, names.len() - seen));
                             assert_eq!(consumer.pop().as_ref(), Ok(&names[seen]));
                         }
                         assert_eq!(consumer.first(), Err(PopError::Empty));

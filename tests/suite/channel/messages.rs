@@ -4,7 +4,7 @@ use ringmem::dump::{Indices, Twins};
 
 use super::*;
 
-fn waiting(channel: &mut Channel<Echo, Echo>) -> (u64, u64) {
+fn waiting(channel: &mut Channel<Echo, Echo>) -> (usize, usize) {
     (channel.input_waiting().expect("no fault"), channel.output_waiting().expect("no fault"))
 }
 

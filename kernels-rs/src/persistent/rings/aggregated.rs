@@ -44,13 +44,13 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
         let (mut tail, mut begin, mut count, mut whole) = (0, 0, 0, true);
         if lanes.lane() == 0 {
-            tail = self.input.head().wrapping_add(self.input.available());
-            if self.input.available() < batch {
+            tail = self.input.head().wrapping_add(self.input.available() as u64);
+            if (self.input.available() as u64) < batch {
                 tail = self.input.poll();
             }
             let waiting = tail.wrapping_sub(self.input.head());
             // A reservation must wait only for earlier ones.
-            if waiting > 0 && waiting <= self.input.capacity() {
+            if waiting > 0 && waiting <= self.input.capacity() as u64 {
                 match self.output.reserve(waiting.min(batch)) {
                     Ok(reserved) => (begin, count) = reserved,
                     Err(_) => whole = false,
@@ -107,7 +107,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
 
     #[inline(always)]
     fn waiting(&self) -> u64 {
-        self.input.available()
+        self.input.available() as u64
     }
 
     #[inline(always)]

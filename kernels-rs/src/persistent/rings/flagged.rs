@@ -46,13 +46,13 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
         let mut head = 0;
         if lanes.lane() == 0 {
-            head = self.output.tail().wrapping_add(self.output.free()).wrapping_sub(self.output.capacity());
-            if self.output.free() < batch {
+            head = self.output.tail().wrapping_add(self.output.free() as u64).wrapping_sub(self.output.capacity() as u64);
+            if (self.output.free() as u64) < batch {
                 head = self.output.poll();
             }
         }
         let head = lanes.broadcast(head);
-        let most = batch.min(self.input.capacity());
+        let most = batch.min(self.input.capacity() as u64);
         let width = u64::from(L::WIDTH);
         let mut seen = 0;
         while seen < most {
@@ -68,7 +68,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         self.seen = seen;
         // SAFETY: lane 0 polled it or held it; the barrier makes the writes that each lane acquired visible to all.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
-        Ok(seen.min(free))
+        Ok(seen.min(free as u64))
     }
 
     #[inline(always)]
@@ -119,6 +119,6 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
 
     #[inline(always)]
     fn unread(&self) -> u64 {
-        self.output.capacity() - self.output.free()
+        (self.output.capacity() - self.output.free()) as u64
     }
 }

@@ -40,12 +40,12 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         // Polls an index only if the known one does not suffice.
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
-            tail = self.input.head().wrapping_add(self.input.available());
-            head = self.output.tail().wrapping_add(self.output.free()).wrapping_sub(self.output.capacity());
-            if self.input.available() < batch {
+            tail = self.input.head().wrapping_add(self.input.available() as u64);
+            head = self.output.tail().wrapping_add(self.output.free() as u64).wrapping_sub(self.output.capacity() as u64);
+            if (self.input.available() as u64) < batch {
                 tail = self.input.poll();
             }
-            if self.output.free() < batch {
+            if (self.output.free() as u64) < batch {
                 head = self.output.poll();
             }
         }
@@ -55,7 +55,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         // SAFETY: as above.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
-        Ok(available.min(free).min(batch))
+        Ok((available.min(free) as u64).min(batch))
     }
 
     #[inline(always)]
@@ -89,11 +89,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     fn waiting(&self) -> u64 {
-        self.input.available()
+        self.input.available() as u64
     }
 
     #[inline(always)]
     fn unread(&self) -> u64 {
-        self.output.capacity() - self.output.free()
+        (self.output.capacity() - self.output.free()) as u64
     }
 }

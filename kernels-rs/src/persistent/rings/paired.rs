@@ -76,7 +76,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
             .map(ManuallyDrop::new)
             .map_err(|_| Fault::Ring)?;
         // Lanes may have read different heads, but must decide alike. Without a free slot, the first answer polls for all lanes.
-        let full = output.next_index().wrapping_sub(output.capacity());
+        let full = output.next_index().wrapping_sub(output.capacity() as u64);
         // SAFETY: frees no slot.
         unsafe { output.accept(full) }.map_err(|_| Fault::Ring)?;
         Ok(Self { input, output, held: [0; 2], seen: 0 })
@@ -87,7 +87,7 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
         const { assert!(pairs_of::<T>().is_power_of_two() && L::WIDTH.is_power_of_two(), "lanes without a pair") };
         let row = u64::from(L::WIDTH) / Self::each::<L>();
-        let most = row.min(batch).min(self.input.capacity());
+        let most = row.min(batch).min(self.input.capacity() as u64);
         let (message, first) = Self::place(lanes);
         let (held, mut is_there) = self.load(message, first);
         self.held = held;
@@ -98,13 +98,13 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
         }
         let lanes_ready = lanes.ballot(message < most && is_there).trailing_ones();
         self.seen = u64::from(lanes_ready) / Self::each::<L>();
-        if self.output.free() < self.seen {
+        if (self.output.free() as u64) < self.seen {
             let head = lanes.broadcast(if lanes.lane() == 0 { self.output.poll() } else { 0 });
             lanes.barrier();
             // SAFETY: lane 0 polled it, and the barrier orders its load before this lane's stores.
             unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
         }
-        Ok(self.seen.min(self.output.free()))
+        Ok(self.seen.min(self.output.free() as u64))
     }
 
     #[inline(always)]
@@ -154,6 +154,6 @@ impl<'a, T: RingMessage, M: Pairs> Rings<'a, T, T, M> for Paired<'a, T, M> {
 
     #[inline(always)]
     fn unread(&self) -> u64 {
-        self.output.capacity() - self.output.free()
+        (self.output.capacity() - self.output.free()) as u64
     }
 }

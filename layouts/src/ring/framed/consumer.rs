@@ -77,9 +77,9 @@ impl<'a, M: Machine> Consumer<'a, M> {
     }
 
     /// Releases every `every` messages, at least 1.
-    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, M> {
+    pub fn batch(&mut self, every: usize) -> BatchConsumer<'_, 'a, M> {
         self.publish_pending();
-        BatchConsumer { consumer: self, slack: every.max(1) - 1 }
+        BatchConsumer { consumer: self, slack: every.max(1) as u64 - 1 }
     }
 
     #[inline(always)]

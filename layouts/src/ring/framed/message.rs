@@ -140,7 +140,7 @@ pub struct Chunk<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
     // INVARIANT: between the consumer's head and tail, where a message begins.
     pub(super) next: Cell<u64>,
-    pub(super) seen: Cell<u64>,
+    pub(super) seen: Cell<usize>,
 }
 
 impl<M: Machine> Chunk<'_, '_, M> {
@@ -162,7 +162,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
     }
 
     /// Releases the messages that [`next`](Self::next) has returned; returns their number.
-    pub fn release(self) -> u64 {
+    pub fn release(self) -> usize {
         let messages = self.seen.get();
         if messages > 0 {
             self.consumer.index = self.next.get();
@@ -189,7 +189,7 @@ pub(super) fn find<M: Machine>(slots: Slots<'_, M::Cell<u64>>, head: u64, tail: 
     let mut start = head;
     let mut word = read(start);
     if word == SKIP {
-        let skipped = slots.before_wrap(head, u64::MAX);
+        let skipped = slots.before_wrap(head, usize::MAX) as u64;
         // A frame, at most half of the ring, skips less and is published with its marker.
         if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
             return bad(head, word);
@@ -197,7 +197,7 @@ pub(super) fn find<M: Machine>(slots: Slots<'_, M::Cell<u64>>, head: u64, tail: 
         start = head.wrapping_add(skipped);
         word = read(start);
     }
-    if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
+    if word > largest(slots.capacity()) || frame(word) > tail.wrapping_sub(start).min(slots.before_wrap(start, usize::MAX) as u64) {
         return bad(start, word);
     }
     Ok(Found { payload: start.wrapping_add(1), len: word as usize, next: start.wrapping_add(frame(word)) })

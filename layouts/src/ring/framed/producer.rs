@@ -55,7 +55,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// # Errors
     ///
     /// [`PushError`], next to the number.
-    pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError<M::Corrupt>>)
+    pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (usize, Result<(), PushError<M::Corrupt>>)
     where
         M::Cell<u64>: SliceCell<u64>,
     {
@@ -88,9 +88,9 @@ impl<'a, M: Machine> Producer<'a, M> {
     }
 
     /// Publishes every `every` messages, at least 1.
-    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, M> {
+    pub fn batch(&mut self, every: usize) -> BatchProducer<'_, 'a, M> {
         self.publish_pending();
-        BatchProducer { producer: self, slack: every.max(1) - 1 }
+        BatchProducer { producer: self, slack: every.max(1) as u64 - 1 }
     }
 
     /// Returns the index of a frame that ends before the wrap and the consumer's first word.
@@ -101,7 +101,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         }
         // From here `len` is small: no overflow.
         let words = frame(len as u64);
-        let before_wrap = self.slots.before_wrap(self.index, u64::MAX);
+        let before_wrap = self.slots.before_wrap(self.index, usize::MAX) as u64;
         let skipped = if words > before_wrap { before_wrap } else { 0 };
         if self.free_words() < skipped + words {
             self.look_for_room(skipped + words)?;

@@ -143,7 +143,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// The caller claimed them when they were full, and has not taken them.
     #[inline(always)]
     pub(in crate::ring) unsafe fn take_run(&self, index: u64, mut values: &mut [T]) {
-        for (index, slots) in self.runs(index, values.len() as u64) {
+        for (index, slots) in self.runs(index, values.len()) {
             let taken = self.taken(index);
             let (now, later) = values.split_at_mut(slots.len());
             values = later;
@@ -186,12 +186,12 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     /// The number of consecutive slots, up to `most`, with the words wanted.
     #[inline(always)]
-    pub(in crate::ring) fn look(&self, index: u64, most: u64, wanted: impl Fn(u64) -> u64) -> Look {
+    pub(in crate::ring) fn look(&self, index: u64, most: usize, wanted: impl Fn(u64) -> u64) -> Look {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
             // This order shows the compiler the constant 1.
-            let rest = (most - 1).min(self.capacity() - 1);
+            let rest = (most - 1).min(self.slots.mask() as usize);
             Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
         } else if self.is_before(word, wanted(index)) {
             Look::NotYet
@@ -208,22 +208,22 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
-    pub(in crate::ring) fn len(&self) -> u64 {
+    pub(in crate::ring) fn len(&self) -> usize {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
         // Both indices may move meanwhile.
         let used = tail.wrapping_sub(head);
-        if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
+        if (used as i64) < 0 { 0 } else { used.min(self.capacity()) as usize }
     }
 
     #[inline]
-    pub(in crate::ring) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
+    pub(in crate::ring) fn run(&self, index: u64, most: usize, word: impl Fn(u64) -> u64) -> usize {
         let mut found = 0;
         for (index, slots) in self.runs(index, most) {
             let wanted = word(index);
             // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
             let here = slots.iter().position(|slot| slot.word.load_acquire() != wanted);
-            found += here.unwrap_or(slots.len()) as u64;
+            found += here.unwrap_or(slots.len());
             if here.is_some() {
                 break;
             }
@@ -233,7 +233,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     /// A run is within one lap, so all its slots have one wanted word.
     #[inline(always)]
-    pub(in crate::ring) fn runs(&self, index: u64, count: u64) -> [(u64, TurnSlots<'a, T, M>); 2] {
+    pub(in crate::ring) fn runs(&self, index: u64, count: usize) -> [(u64, TurnSlots<'a, T, M>); 2] {
         let [here, rest] = self.slots.runs(index, count);
         [(index, here), (index.wrapping_add(here.len() as u64), rest)]
     }
@@ -320,14 +320,14 @@ pub(in crate::ring) fn claim<W: RmwWord>(
     hint: &mut u64,
     mut look: impl FnMut(u64) -> Look,
     after: impl Fn(u64) -> u64,
-) -> Option<(u64, u64)> {
+) -> Option<(u64, usize)> {
     let mut backoff = Backoff::new();
     loop {
         let index = *hint;
         match look(index) {
-            Look::Claim(count) => match word.compare_exchange(index, index.wrapping_add(count)) {
+            Look::Claim(count) => match word.compare_exchange(index, index.wrapping_add(count as u64)) {
                 Ok(_) => {
-                    *hint = index.wrapping_add(count);
+                    *hint = index.wrapping_add(count as u64);
                     return Some((index, count));
                 }
                 Err(found) => *hint = found,
@@ -352,7 +352,7 @@ pub(in crate::ring) fn claim<W: RmwWord>(
 }
 
 pub(in crate::ring) enum Look {
-    Claim(u64),
+    Claim(usize),
     NotYet,
     /// Others claimed the slot, or gave it up.
     Passed,
@@ -382,12 +382,12 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
         Turns::<T, M> { header, slots: *slots }.checked().map(drop)
     }
 
-    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: usize) -> usize {
         consumer.turns().len().min(most)
     }
 
     /// Skips slots that were given up. Slots of a forgotten batch wait for `next`: a word must not be released twice.
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt> {
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt> {
         let turns = consumer.turns();
         let mut index = consumer.head;
         loop {
@@ -424,7 +424,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
     }
 
     #[inline(always)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt> {
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: usize) -> Result<usize, M::Corrupt> {
         if most == 0 || Self::next(consumer).is_err() {
             return Ok(0);
         }
@@ -512,14 +512,14 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
             return 0;
         }
         let turns = self.turns();
-        let count = turns.run(self.head, values.len() as u64, |index| turns.full(index));
+        let count = turns.run(self.head, values.len(), |index| turns.full(index));
         Mpsc::release_kept(self);
         // SAFETY: `run` has acquired their full words, and this is the only consumer.
-        unsafe { turns.take_run(self.head, &mut values[..count as usize]) };
-        self.head = self.head.wrapping_add(count);
+        unsafe { turns.take_run(self.head, &mut values[..count]) };
+        self.head = self.head.wrapping_add(count as u64);
         self.state.released = self.head;
         self.tell();
-        count as usize
+        count
     }
 }
 

@@ -78,7 +78,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 
     #[inline(always)]
-    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, M::Corrupt> {
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<usize, M::Corrupt> {
         Self::flush(producer);
         producer.refresh()
     }
@@ -139,11 +139,11 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
     }
 
     #[inline]
-    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
-        (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: usize) -> usize {
+        (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset as u64)).count()
     }
 
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt> {
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt> {
         let waiting = Self::waiting(consumer, most);
         if waiting == 0 && consumer.state.released != consumer.head {
             consumer.port.peer.consumer.head.store_release(consumer.head);
@@ -157,7 +157,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
     }
 
     #[inline(always)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt> {
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: usize) -> Result<usize, M::Corrupt> {
         Ok(Self::waiting(consumer, most))
     }
 
@@ -197,15 +197,15 @@ impl<T, M: Machine> Producer<'_, Flagged, T, M> {
     where
         T: Copy,
     {
-        if self.free() < values.len() as u64 {
+        if self.free() < values.len() {
             self.refresh()?;
         }
-        let count = self.free().min(values.len() as u64);
+        let count = self.free().min(values.len());
         for (_, value) in (0..count).zip(values) {
             Flagged::fill(self, *value);
         }
         Flagged::flush(self);
-        Ok(count as usize)
+        Ok(count)
     }
 }
 
@@ -215,12 +215,12 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     where
         T: Copy,
     {
-        let count = Flagged::waiting(self, values.len() as u64);
+        let count = Flagged::waiting(self, values.len());
         for (_, value) in (0..count).zip(values) {
             *value = Flagged::take(self);
         }
         Flagged::release_kept(self);
-        count as usize
+        count
     }
 
     /// Returns whether message `offset` after the next is available, if its predecessors are.
@@ -243,7 +243,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     #[inline(always)]
     pub unsafe fn raise(&self, offset: u64) {
         let index = self.tail.wrapping_add(offset);
-        self.slots.at(index).word.store(full(index, self.capacity()));
+        self.slots.at(index).word.store(full(index, self.slots.capacity()));
     }
 
     /// Returns word and value that publish a batch, for [`Word::publish_all`].
@@ -254,7 +254,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
-        (&self.slots.at(self.tail).word, full(self.tail, self.capacity()))
+        (&self.slots.at(self.tail).word, full(self.tail, self.slots.capacity()))
     }
 
     /// Counts `count` slots as filled and published.

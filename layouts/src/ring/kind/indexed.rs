@@ -101,7 +101,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, M::Corrupt> {
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<usize, M::Corrupt> {
         Self::settle(producer);
         if producer.free() > 0 {
             return producer.refresh();
@@ -114,7 +114,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
         let head = producer.polled();
         if due {
             cold_path();
-            let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
+            let found = head.wrapping_add(producer.slots.capacity()).wrapping_sub(producer.end);
             producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
         }
         producer.accepted(head).or_else(|corrupt| M::Corrupt::found(corrupt, 0))
@@ -200,12 +200,12 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
-        consumer.polled().wrapping_sub(consumer.head).min(most)
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: usize) -> usize {
+        consumer.polled().wrapping_sub(consumer.head).min(most as u64) as usize
     }
 
     #[inline]
-    fn seen(consumer: &Consumer<'_, Self, T, M>, most: u64) -> Result<(u64, u64), M::Corrupt> {
+    fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt> {
         if consumer.available() >= most {
             return Ok((consumer.head, most));
         }
@@ -213,7 +213,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
         if waiting == 0 && consumer.state.is_held {
             consumer.port.peer.consumer.head.store_release(consumer.head);
         }
-        Ok((consumer.head, waiting.min(most)))
+        Ok((consumer.head, waiting.min(most as u64) as usize))
     }
 
     #[inline(always)]
@@ -235,7 +235,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 
     #[inline(always)]
-    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, M::Corrupt> {
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: usize) -> Result<usize, M::Corrupt> {
         if consumer.available() < most {
             consumer.poll_for_more()?;
         }
@@ -312,24 +312,23 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
     where
         T: Copy,
     {
-        let wanted = values.len() as u64;
-        if self.free() < wanted {
+        if self.free() < values.len() {
             Indexed::room(self)?;
         }
-        let count = wanted.min(self.free());
-        let first = self.slots.before_wrap(self.tail, count) as usize;
-        let (head, rest) = values[..count as usize].split_at(first);
+        let count = values.len().min(self.free());
+        let first = self.slots.before_wrap(self.tail, count);
+        let (head, rest) = values[..count].split_at(first);
         for (index, run) in [(self.tail, head), (self.tail.wrapping_add(first as u64), rest)] {
             let slots = self.slots.run(index);
             // SAFETY: `run` ends before the wrap and within the free slots, which are this end's.
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
-        self.tail = self.tail.wrapping_add(count);
+        self.tail = self.tail.wrapping_add(count as u64);
         // Storing the same value would take the line from the other end, but a forgotten batch may have left slots.
         if count > 0 || self.state.is_held {
             Indexed::publish(self);
         }
-        Ok(count as usize)
+        Ok(count)
     }
 }
 
@@ -337,8 +336,8 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
     /// Returns the messages known to wait; [`refresh`](Self::refresh) polls.
     #[must_use]
     #[inline(always)]
-    pub const fn available(&self) -> u64 {
-        self.state.tail.wrapping_sub(self.head)
+    pub const fn available(&self) -> usize {
+        self.state.tail.wrapping_sub(self.head) as usize
     }
 
     /// Polls the producer's index; returns the number of waiting messages.
@@ -347,12 +346,12 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
     ///
     /// [`Corrupt`]; this end keeps its last index.
     #[inline]
-    pub fn refresh(&mut self) -> Result<u64, M::Corrupt> {
+    pub fn refresh(&mut self) -> Result<usize, M::Corrupt> {
         let tail = self.polled();
         self.accepted(tail).or_else(|corrupt| M::Corrupt::found(corrupt, self.available()))
     }
 
-    fn poll_for_more(&mut self) -> Result<u64, M::Corrupt> {
+    fn poll_for_more(&mut self) -> Result<usize, M::Corrupt> {
         if self.available() > 0 {
             return self.refresh();
         }
@@ -382,10 +381,10 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
     }
 
     #[inline(always)]
-    fn accepted(&mut self, tail: u64) -> Result<u64, Corrupt> {
+    fn accepted(&mut self, tail: u64) -> Result<usize, Corrupt> {
         let used = used(self.head, tail, self.slots.capacity())?;
         self.state.tail = tail;
-        Ok(used)
+        Ok(used as usize)
     }
 }
 
@@ -399,34 +398,33 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     where
         T: Copy,
     {
-        let wanted = values.len() as u64;
-        if self.available() < wanted {
+        if self.available() < values.len() {
             self.poll_for_more()?;
         }
-        let count = wanted.min(self.available());
-        let first = self.slots.before_wrap(self.head, count) as usize;
-        let (head, rest) = values[..count as usize].split_at_mut(first);
+        let count = values.len().min(self.available());
+        let first = self.slots.before_wrap(self.head, count);
+        let (head, rest) = values[..count].split_at_mut(first);
         for (index, run) in [(self.head, head), (self.head.wrapping_add(first as u64), rest)] {
             let slots = self.slots.run(index);
             // SAFETY: `run` ends before the wrap and within the filled slots, which are initialised and this end's.
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
-        self.head = self.head.wrapping_add(count);
+        self.head = self.head.wrapping_add(count as u64);
         // Storing the same value would take the line from the other end, but a forgotten batch may have left slots.
         if count > 0 || self.state.is_held {
             Indexed::release(self);
         }
-        Ok(count as usize)
+        Ok(count)
     }
 
     /// Returns the first `count` messages, which are present, as two runs: before the wrap and after it.
-    pub(in crate::ring) fn runs(&self, count: u64) -> [&[T]; 2] {
+    pub(in crate::ring) fn runs(&self, count: usize) -> [&[T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
-        let run = |index: u64, count: u64| {
+        let run = |index: u64, count: usize| {
             // SAFETY: `count` initialised slots before the wrap; not released while borrowed.
-            unsafe { core::slice::from_raw_parts(self.slots.run(index).as_ptr(), count as usize) }
+            unsafe { core::slice::from_raw_parts(self.slots.run(index).as_ptr(), count) }
         };
-        [run(self.head, first), run(self.head.wrapping_add(first), count - first)]
+        [run(self.head, first), run(self.head.wrapping_add(first as u64), count - first)]
     }
 }
 
@@ -439,7 +437,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
     /// At most [`free`](Self::free), and each has been written, by any lane.
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
-        debug_assert!(count <= self.free());
+        debug_assert!(count <= self.free() as u64);
         self.tail = self.tail.wrapping_add(count);
     }
 
@@ -474,7 +472,7 @@ impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
     ///
     /// `tail` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
     #[inline(always)]
-    pub unsafe fn accept(&mut self, tail: u64) -> Result<u64, Corrupt> {
+    pub unsafe fn accept(&mut self, tail: u64) -> Result<usize, Corrupt> {
         self.accepted(tail)
     }
 
@@ -485,7 +483,7 @@ impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
     /// At most [`available`](Self::available), and no lane reads them any more.
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
-        debug_assert!(count <= self.available());
+        debug_assert!(count <= self.available() as u64);
         self.head = self.head.wrapping_add(count);
     }
 }

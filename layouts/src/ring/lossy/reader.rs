@@ -97,8 +97,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 
     /// Returns the messages that wait for this reader, at most the capacity.
     #[must_use]
-    pub fn len(&self) -> u64 {
-        self.poll().wrapping_sub(self.head).min(self.capacity())
+    pub fn len(&self) -> usize {
+        self.poll().wrapping_sub(self.head).min(self.cells.capacity()) as usize
     }
 
     /// Returns whether no message waits for this reader.
@@ -115,8 +115,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.cells.capacity()
+    pub const fn capacity(&self) -> usize {
+        self.cells.capacity() as usize
     }
 
     /// Returns the next message's index.
@@ -196,11 +196,11 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 
     /// Skips all but the newest `keep` messages; returns the number skipped, which is not counted as lost. Recovers from [`Corrupt`].
-    pub fn skip(&mut self, keep: u64) -> u64 {
+    pub fn skip(&mut self, keep: usize) -> u64 {
         self.tail = self.poll();
         let ahead = self.tail.wrapping_sub(self.head);
         let waiting = if is_behind(ahead) { 0 } else { ahead };
-        let kept = waiting.min(keep).min(self.capacity());
+        let kept = waiting.min(keep as u64).min(self.cells.capacity());
         self.head = self.tail.wrapping_sub(kept);
         waiting - kept
     }
@@ -243,14 +243,14 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         let tail = self.poll();
         let ahead = tail.wrapping_sub(self.head);
         if is_behind(ahead) {
-            let corrupt = Corrupt { head: self.head, tail, capacity: self.capacity() };
+            let corrupt = Corrupt { head: self.head, tail, capacity: self.cells.capacity() };
             return Err(M::Corrupt::found(corrupt, ReadError::Empty).unwrap_or_else(ReadError::Corrupt));
         }
         self.tail = tail;
         if ahead == 0 {
             return Err(ReadError::Empty);
         }
-        let lost = ahead.saturating_sub(self.capacity()).max(gone);
+        let lost = ahead.saturating_sub(self.cells.capacity()).max(gone);
         if lost > 0 {
             self.head = self.head.wrapping_add(lost);
             self.lost = self.lost.wrapping_add(lost);

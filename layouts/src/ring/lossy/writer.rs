@@ -82,8 +82,8 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.cells.capacity()
+    pub const fn capacity(&self) -> usize {
+        self.cells.capacity() as usize
     }
 
     /// Returns the next message's index.
@@ -100,8 +100,8 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     /// Returns the number of messages in the ring, including an unfinished batch.
     #[must_use]
-    pub fn len(&self) -> u64 {
-        self.written().min(self.capacity())
+    pub fn len(&self) -> usize {
+        self.written().min(self.cells.capacity()) as usize
     }
 
     /// Returns whether nothing was written.
@@ -119,7 +119,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     /// Writes `values` and publishes them together. Beyond the capacity only the newest are written; all count.
     pub fn push_slice(&mut self, values: &[T]) {
-        let passed = values.len().saturating_sub(self.capacity() as usize);
+        let passed = values.len().saturating_sub(self.capacity());
         self.tail = self.tail.wrapping_add(passed as u64);
         for value in &values[passed..] {
             self.fill(value);
@@ -128,9 +128,9 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     }
 
     /// Publishes every `every` messages, at least 1 and at most the capacity: readers have as many slots less.
-    pub fn batch(&mut self, every: u64) -> BatchWriter<'_, 'a, T, M> {
+    pub fn batch(&mut self, every: usize) -> BatchWriter<'_, 'a, T, M> {
         self.publish();
-        let every = every.clamp(1, self.capacity());
+        let every = every.clamp(1, self.capacity()) as u64;
         BatchWriter { writer: self, every }
     }
 

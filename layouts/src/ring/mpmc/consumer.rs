@@ -45,10 +45,10 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         if values.is_empty() {
             return 0;
         }
-        let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
+        let Some((first, count)) = self.claim(values.len()) else { return 0 };
         // SAFETY: claimed just now.
-        unsafe { self.turns.take_run(first, &mut values[..count as usize]) };
-        count as usize
+        unsafe { self.turns.take_run(first, &mut values[..count]) };
+        count
     }
 
     /// Claims up to `most` messages with one compare-exchange.
@@ -56,16 +56,16 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     /// # Errors
     ///
     /// [`PopError::Empty`], also for `most == 0`.
-    pub fn take(&mut self, most: u64) -> Result<Taken<'_, 'a, T, M>, PopError<M::Corrupt>> {
+    pub fn take(&mut self, most: usize) -> Result<Taken<'_, 'a, T, M>, PopError<M::Corrupt>> {
         if most == 0 {
             return Err(PopError::Empty);
         }
         let (next, count) = self.claim(most).ok_or(PopError::Empty)?;
-        Ok(Taken { turns: &self.turns, next, end: next.wrapping_add(count) })
+        Ok(Taken { turns: &self.turns, next, end: next.wrapping_add(count as u64) })
     }
 
     #[inline(always)]
-    fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
+    fn claim(&mut self, most: usize) -> Option<(u64, usize)> {
         let Self { turns, hint } = self;
         let look = |head| turns.look(head, most, |index| turns.full(index));
         claim(&turns.header.consumer.head, hint, look, |index| turns.after_given_up(index))

@@ -31,14 +31,14 @@ pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
 unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for Grant<'_, '_, T, M> {}
 
 impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
-    pub(super) fn new(turns: &'p Turns<'a, T, M>, first: u64, count: u64) -> Self {
-        Self { turns, next: first, end: first.wrapping_add(count), first }
+    pub(super) fn new(turns: &'p Turns<'a, T, M>, first: u64, count: usize) -> Self {
+        Self { turns, next: first, end: first.wrapping_add(count as u64), first }
     }
 
     /// Returns the number of slots granted.
     #[must_use]
-    pub const fn len(&self) -> u64 {
-        self.end.wrapping_sub(self.first)
+    pub const fn len(&self) -> usize {
+        self.end.wrapping_sub(self.first) as usize
     }
 
     /// Returns whether the grant is empty.
@@ -49,8 +49,8 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
 
     /// Returns the number of slots written.
     #[must_use]
-    pub const fn written(&self) -> u64 {
-        self.next.wrapping_sub(self.first)
+    pub const fn written(&self) -> usize {
+        self.next.wrapping_sub(self.first) as usize
     }
 
     /// Writes the next slot and publishes it.
@@ -74,7 +74,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
     }
 
     /// Writes values of an iterator while slots remain; returns the number written.
-    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
+    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> usize {
         let before = self.written();
         let mut values = values.into_iter();
         while self.next != self.end {
@@ -126,14 +126,14 @@ pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     next: u64,
     end: u64,
     hint: &'p mut u64,
-    every: u64,
+    every: usize,
 }
 
 // SAFETY: it moves `T`s; its slots are its own.
 unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for BatchProducer<'_, '_, T, M> {}
 
 impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
-    pub(super) fn new(turns: &'p Turns<'a, T, M>, hint: &'p mut u64, every: u64) -> Self {
+    pub(super) fn new(turns: &'p Turns<'a, T, M>, hint: &'p mut u64, every: usize) -> Self {
         Self { turns, published: 0, next: 0, end: 0, hint, every }
     }
 
@@ -146,7 +146,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.next == self.end {
             let Some((first, count)) = claim_free(self.turns, self.hint, self.every) else { return Err(PushError::Full(value)) };
-            (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));
+            (self.published, self.next, self.end) = (first, first, first.wrapping_add(count as u64));
         }
         let slot = self.turns.slot(self.next);
         // SAFETY: claimed and not written, by the invariant.

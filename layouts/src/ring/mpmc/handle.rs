@@ -13,7 +13,7 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 /// use ringmem::Local;
 /// use ringmem::ring::mpmc::{Handle, Ring};
 ///
-/// fn used<const KIND: u64, const FILLS: bool>(handle: &Handle<'_, u32, Local, KIND, FILLS>) -> u64 {
+/// fn used<const KIND: u64, const FILLS: bool>(handle: &Handle<'_, u32, Local, KIND, FILLS>) -> usize {
 ///     100 * handle.len() / handle.capacity()
 /// }
 ///
@@ -104,13 +104,13 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
 
     /// Returns the number of slots.
     #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.turns.capacity()
+    pub const fn capacity(&self) -> usize {
+        self.turns.capacity() as usize
     }
 
     /// Returns the approximate number of messages.
     #[must_use]
-    pub fn len(&self) -> u64 {
+    pub fn len(&self) -> usize {
         self.turns.len()
     }
 
@@ -128,7 +128,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
 
     /// Returns the approximate number of free slots.
     #[must_use]
-    pub fn free(&self) -> u64 {
+    pub fn free(&self) -> usize {
         self.capacity() - self.len()
     }
 

@@ -47,8 +47,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
         if values.is_empty() {
             return 0;
         }
-        let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
-        let mut values = &values[..count as usize];
+        let Some((first, count)) = self.claim(values.len()) else { return 0 };
+        let mut values = &values[..count];
         for (index, slots) in self.turns.runs(first, count) {
             let full = self.turns.full(index);
             let (now, later) = values.split_at(slots.len());
@@ -58,7 +58,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
                 unsafe { fill::<T, M>(slot, full, *value) };
             }
         }
-        count as usize
+        count
     }
 
     /// Claims `count` slots, to be written in order.
@@ -66,7 +66,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
     /// # Errors
     ///
     /// [`ReserveError`].
-    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError<M::Corrupt>> {
+    pub fn reserve(&mut self, count: usize) -> Result<Grant<'_, 'a, T, M>, ReserveError<M::Corrupt>> {
         if count > self.capacity() {
             return Err(ReserveError::TooLarge { capacity: self.capacity() });
         }
@@ -93,12 +93,12 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
     }
 
     /// Claims and publishes up to `every` slots at a time (at least 1).
-    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, T, M> {
+    pub fn batch(&mut self, every: usize) -> BatchProducer<'_, 'a, T, M> {
         BatchProducer::new(&self.turns, &mut self.hint, every.max(1))
     }
 
     #[inline(always)]
-    fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
+    fn claim(&mut self, most: usize) -> Option<(u64, usize)> {
         claim_free(&self.turns, &mut self.hint, most)
     }
 }
@@ -126,6 +126,6 @@ impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits
 }
 
 #[inline(always)]
-pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: u64) -> Option<(u64, u64)> {
+pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: usize) -> Option<(u64, usize)> {
     claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)), |index| index.wrapping_add(1))
 }

@@ -23,11 +23,11 @@ use crate::{Host, HostWord, ReadOnly, RingHeader, RingMessage, SlotCell};
 /// use ringmem::ring::spsc::untrusted::{self, Bytewise};
 /// use ringmem::ring::{Consumer, Indexed};
 ///
-/// fn waiting(consumer: &Consumer<'_, Indexed<Bytewise>, u64, Host>) -> u64 {
+/// fn waiting(consumer: &Consumer<'_, Indexed<Bytewise>, u64, Host>) -> usize {
 ///     consumer.len()
 /// }
 ///
-/// let _: fn(&untrusted::Consumer<'_, u64>) -> u64 = waiting; // the same type
+/// let _: fn(&untrusted::Consumer<'_, u64>) -> usize = waiting; // the same type
 /// ```
 pub struct Bytewise(());
 
@@ -94,11 +94,10 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// [`Corrupt`]; nothing was pushed.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt> {
-        let wanted = values.len() as u64;
-        if self.free() < wanted {
+        if self.free() < values.len() {
             Indexed::room(self)?;
         }
-        let count = wanted.min(self.free()) as usize;
+        let count = values.len().min(self.free());
         for value in &values[..count] {
             Indexed::fill(self, *value);
         }
@@ -144,7 +143,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     ///
     /// [`Corrupt`]; nothing was popped.
     pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt> {
-        let count = Indexed::ready(self, values.len() as u64)? as usize;
+        let count = Indexed::ready(self, values.len())?;
         for value in &mut values[..count] {
             *value = Indexed::take(self);
         }
