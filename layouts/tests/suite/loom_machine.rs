@@ -2,8 +2,10 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::Once;
+use std::{env, thread};
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
@@ -135,7 +137,32 @@ unsafe impl<T> SlotCell<T> for LoomCell<T> {
     }
 }
 
-pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+/// Explores the model, or runs the whole test in a process of its own; returns whether it explored.
+///
+/// Loom maps stacks for each execution, and models in one process wait for each other's mappings longer than they work.
+pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> bool {
+    const ALONE: &str = "RINGMEM_MODEL_ALONE";
+    thread_local! {
+        static IS_DONE: Cell<bool> = const { Cell::new(false) };
+    }
+    let test = thread::current().name().unwrap_or("main").to_owned();
+    // With one thread the tests run on "main".
+    if test == "main" || env::var_os(ALONE).is_some() {
+        explore(preemptions, model);
+        return true;
+    }
+    // The process has run all models of this test.
+    if IS_DONE.replace(true) {
+        return false;
+    }
+    let mut alone = Command::new(env::current_exe().unwrap());
+    let output = alone.args([&test, "--exact", "--include-ignored"]).env(ALONE, "1").output().unwrap();
+    let [said, failed] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(output.status.success() && said.contains(" 1 passed"), "{said}{failed}");
+    false
+}
+
+fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(preemptions);
     builder.max_branches = 20_000;
@@ -158,7 +185,7 @@ pub fn must_fail(phrase: &str, preemptions: usize, model: impl Fn() + Sync + Sen
         }));
     });
     QUIET.set(true);
-    let outcome = catch_unwind(AssertUnwindSafe(|| check(preemptions, model)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| explore(preemptions, model)));
     QUIET.set(false);
     let Err(cause) = outcome else { panic!("the weakened model passed: the test sees nothing") };
     let cause =
