@@ -159,6 +159,7 @@ struct Single<'e, E>(&'e mut E);
 impl<E: End> End for Single<'_, E> {
     type Word = E::Word;
     type Corrupt = E::Corrupt;
+    const LONGEST_SLEEP: Option<Duration> = E::LONGEST_SLEEP;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         self.0.wait_words()
     }
@@ -352,7 +353,7 @@ macro_rules! ends {
             /// Waits until the other end has an owner; returns its generation.
             ///
             /// If it has had one, returns at once unless [`is_disconnected`](Self::is_disconnected) or a wait saw it leave or die. Then a
-            /// successor counts, even one that has left. A process killed while attaching may not wake this end: use a deadline.
+            /// successor counts, even one that has left.
             ///
             /// # Errors
             ///
@@ -386,6 +387,8 @@ macro_rules! ends {
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
             type Corrupt = Corrupt;
+            // A killed peer wakes no sleeper.
+            const LONGEST_SLEEP: Option<Duration> = Some(Duration::from_millis(100));
             fn wait_words(&self) -> WaitWords<'_, HostWord> {
                 self.end.wait_words()
             }

@@ -290,7 +290,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         let Counted(this) = &mut Counted(self);
         let done = attempt(&mut this.end);
         if done.is_none() && !this.end.is_disconnected() {
-            let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let most = left.into_iter().chain(E::LONGEST_SLEEP).min();
             this.park.wait(this.end.wait_words().ours, epoch, most);
         }
         done

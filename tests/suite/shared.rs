@@ -352,6 +352,24 @@ fn a_deadline_ends_the_wait_for_a_slow_or_dead_producer() {
 }
 
 #[test]
+fn a_sleeper_without_a_deadline_sees_a_killed_peer() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut worker = Worker::start("three", &memory, None);
+    let mut consumer = memory.consumer::<u64>().unwrap().into_waiting(WaitStrategy::Sleep { polls: 0 });
+    assert_eq!([(); 3].map(|()| woken(|most| consumer.recv_timeout(most))), [Ok(1), Ok(2), Ok(3)]);
+    let (done, received) = channel();
+    thread::spawn(move || done.send(consumer.recv()));
+    let file = File::from(duplicate(&memory));
+    let mut word = [0; 8];
+    eventually("its sleep", || {
+        file.read_exact_at(&mut word, RING + 16).unwrap();
+        u64::from_ne_bytes(word) as u32 == 1
+    });
+    worker.kill();
+    assert_eq!(received.recv_timeout(LIMIT), Ok(Err(RecvError::Disconnected)));
+}
+
+#[test]
 fn a_consumer_waits_for_the_successor_of_a_killed_process() {
     let memory = Memory::create::<u64>(4).unwrap();
     let mut consumer = memory.consumer::<u64>().unwrap();

@@ -1,5 +1,7 @@
 //! Traits over the ends of all rings.
 
+use core::time::Duration;
+
 use super::error::{PopError, PushError};
 use super::{RingHeader, framed};
 use crate::RmwWord;
@@ -26,6 +28,9 @@ pub trait End: Sized {
     type Word: RmwWord;
     /// [`Corrupt`](crate::attach::Corrupt), or `Infallible` for a ring that only ends in this process write.
     type Corrupt: Corruption;
+
+    /// The longest sleep between two polls of [`is_disconnected`](Self::is_disconnected): for an end whose peer can die without waking it.
+    const LONGEST_SLEEP: Option<Duration> = None;
 
     /// Returns the two wait words of its ring. A caller that changes them can delay wake-ups, as a peer can, and nothing else.
     fn wait_words(&self) -> WaitWords<'_, Self::Word>;
@@ -237,6 +242,7 @@ pub trait Follow {
 impl<E: End> End for &mut E {
     type Word = E::Word;
     type Corrupt = E::Corrupt;
+    const LONGEST_SLEEP: Option<Duration> = E::LONGEST_SLEEP;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         E::wait_words(self)
     }
