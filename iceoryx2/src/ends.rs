@@ -70,7 +70,7 @@ impl<T: RingMessage> Source<T> for spsc::OwnedConsumer<T> {
 
 impl Sink<[u8]> for framed::OwnedProducer {
     fn push(&mut self, message: &[u8]) -> Result<bool, Error> {
-        match self.push_bytes(message) {
+        match self.push(message) {
             Ok(()) => Ok(true),
             Err(PushError::Full) => Ok(false),
             Err(PushError::TooLarge { asked, largest }) => Err(Error::TooLarge { bytes: asked, largest }),

@@ -24,7 +24,7 @@ use crate::{Error, Link, Message, Moved, Payload, Source};
 /// let (mut producer, mut consumer) = framed::bounded(256);
 /// let mut publish = Publish::frames(&link)?;
 ///
-/// producer.push_bytes(b"started")?;
+/// producer.push(b"started")?;
 /// assert_eq!(publish.pump(&mut consumer)?.messages, 0); // there is no subscriber
 /// let subscriber = link.service().subscriber_builder().create()?;
 /// assert_eq!(publish.pump(&mut consumer)?.bytes, 7);

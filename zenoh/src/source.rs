@@ -245,7 +245,7 @@ mod tests {
     fn a_frame_beyond_the_limit_starts_the_next_batch() {
         let (mut producer, consumer) = framed::bounded(256);
         for frame in [&b"one"[..], b"", b"three"] {
-            producer.push_bytes(frame).unwrap();
+            producer.push(frame).unwrap();
         }
         let mut source = Frames::of(consumer, 120);
         let mut bytes = Vec::new();

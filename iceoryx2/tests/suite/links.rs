@@ -87,12 +87,12 @@ fn frames_of_all_lengths_arrive_in_order() {
     let frame = |number: usize| vec![number as u8; number * 37 % 101];
     let (mut pushed, mut popped, mut buffer) = (0, 0, [0; 100]);
     until("500 frames", || {
-        while pushed < 500 && from.push_bytes(&frame(pushed)).is_ok() {
+        while pushed < 500 && from.push(&frame(pushed)).is_ok() {
             pushed += 1;
         }
         publish.pump(&mut consumer).unwrap();
         feed.pump(&mut producer).unwrap();
-        while let Ok(len) = to.pop_bytes(&mut buffer) {
+        while let Ok(len) = to.pop(&mut buffer) {
             assert_eq!(buffer[..len], frame(popped));
             popped += 1;
         }
@@ -122,14 +122,14 @@ fn a_frame_that_is_too_large_is_an_error_and_stays_until_skipped() {
     assert!(matches!(feed.pump(&mut small), Err(Error::TooLarge { bytes: 90, largest }) if largest < 90));
     assert_eq!(feed.pump(&mut producer).unwrap(), moved(2, 93));
     assert!(!feed.skip());
-    assert_eq!(to.pop_bytes(&mut [0; 100]), Ok(90));
+    assert_eq!(to.pop(&mut [0; 100]), Ok(90));
 
     // On the way out, the frame stays in its ring.
     let (mut from, mut consumer) = framed::bounded(512);
-    from.push_bytes(&[1; 101]).unwrap();
+    from.push(&[1; 101]).unwrap();
     let mut publish = Publish::frames(&link).unwrap();
     assert!(matches!(publish.pump(&mut consumer), Err(Error::TooLarge { bytes: 101, largest: 100 })));
-    assert_eq!(consumer.pop_bytes(&mut [0; 200]), Ok(101));
+    assert_eq!(consumer.pop(&mut [0; 200]), Ok(101));
 }
 
 /// A ring that fails at every second message.

@@ -63,7 +63,13 @@ pub enum LayoutError {
 impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPowerOfTwo { capacity } => write!(f, "invalid capacity: {capacity} is not a power of two"),
+            Self::NotAPowerOfTwo { capacity } => {
+                write!(f, "invalid capacity: {capacity} is not a power of two")?;
+                match capacity.checked_next_power_of_two() {
+                    Some(next) => write!(f, "; the next is {next}"),
+                    None => Ok(()),
+                }
+            }
             Self::TooLarge { capacity, slot_size } => {
                 write!(f, "{capacity} slots of {slot_size} bytes exceed the address space")
             }

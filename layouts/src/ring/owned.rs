@@ -1,7 +1,6 @@
 //! [`Owned`]: an end that shares ownership of its ring, for threads and tasks that outlive its creator.
 //!
-//! 1. The last end drops the ring and its remaining values.
-//! 2. Operations without a method here go through [`Owned::with`].
+//! The last end drops the ring and its remaining values.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -10,18 +9,22 @@
 //! let (mut producer, mut consumer) = ring.into_ends();
 //! let sender = std::thread::spawn(move || producer.push("hello".to_owned()));
 //! assert!(sender.join().unwrap().is_ok());
-//! assert!(consumer.end().is_disconnected());
-//! let bytes = consumer.with(|end| end.peek(8).map(|chunk| chunk.as_slices().concat().concat().len()));
-//! assert_eq!((bytes, consumer.pop().as_deref()), (Ok(5), Ok("hello")));
+//! assert!(consumer.is_disconnected());
+//! assert_eq!(consumer.peek(8).map(|chunk| chunk.len()), Ok(1));
+//! assert_eq!(consumer.pop().as_deref(), Ok("hello"));
 //! # Ok::<(), ringmem::ring::LayoutError>(())
 //! ```
 #![cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::time::Duration;
 
-use super::error::{PopError, PushError};
-use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords, framed};
+use super::error::{PopError, PushError, ReserveError};
+use super::kind::{Flagged, InPlace, Indexed, Mpsc, OneConsumer, OneProducer};
+use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Grant, Producer, framed, mpmc};
+use super::{End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, WaitWords};
+use crate::Local;
 
 /// A ring end whose type is also known for every other lifetime of the ring.
 ///
@@ -122,6 +125,111 @@ impl<E: Reborrow> Owned<E> {
     }
 }
 
+impl<E: Reborrow> Owned<E> {
+    /// Its users return no `&mut E::At`: a caller could put another ring's end there.
+    fn lent(&mut self) -> &mut E::At<'_> {
+        let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
+        // SAFETY: as in `with`; a grant, chunk or batch keeps the end to itself.
+        unsafe { &mut *end }
+    }
+}
+
+impl<K: OneProducer<T, Local> + 'static, T: 'static> Owned<Producer<'_, K, T, Local>> {
+    /// Reserves `count` slots, to be written in place.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`].
+    ///
+    /// ```
+    /// # use ringmem_layouts as ringmem;
+    /// let (mut producer, mut consumer) = ringmem::ring::spsc::bounded::<u32>(8);
+    /// producer.reserve(2)?.fill([1, 2]);
+    /// let chunk = consumer.peek(8).unwrap();
+    /// assert_eq!(chunk.as_slices(), [&[1, 2][..], &[]]);
+    /// chunk.release(2);
+    /// # Ok::<(), ringmem::ring::ReserveError>(())
+    /// ```
+    pub fn reserve(&mut self, count: usize) -> Result<Grant<'_, '_, K, T, Local>, ReserveError> {
+        self.lent().reserve(count)
+    }
+
+    /// Publishes every `every` messages, at least 1.
+    pub fn batch(&mut self, every: usize) -> BatchProducer<'_, '_, K, T, Local> {
+        self.lent().batch(every)
+    }
+}
+
+impl<K: OneConsumer<T, Local> + InPlace + 'static, T: 'static> Owned<Consumer<'_, K, T, Local>> {
+    /// Returns up to `most` waiting messages in place; only [`Chunk::release`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`], also for `most == 0`.
+    pub fn peek(&mut self, most: usize) -> Result<Chunk<'_, '_, K, T, Local>, PopError> {
+        self.lent().peek(most)
+    }
+
+    /// Releases every `every` messages, at least 1. For `Copy` values only.
+    pub fn batch(&mut self, every: usize) -> BatchConsumer<'_, '_, K, T, Local>
+    where
+        T: Copy,
+    {
+        self.lent().batch(every)
+    }
+}
+
+impl<T: 'static, const KIND: u64> Owned<mpmc::ManyProducer<'_, T, Local, KIND>> {
+    /// Claims `count` slots, to be written in order.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`].
+    pub fn reserve(&mut self, count: usize) -> Result<mpmc::Grant<'_, '_, T, Local>, ReserveError> {
+        self.lent().reserve(count)
+    }
+
+    /// Claims and publishes up to `every` slots at a time (at least 1).
+    pub fn batch(&mut self, every: usize) -> mpmc::BatchProducer<'_, '_, T, Local> {
+        self.lent().batch(every)
+    }
+}
+
+impl<T: 'static> Owned<mpmc::Consumer<'_, T, Local>> {
+    /// Claims up to `most` messages with one compare-exchange.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`], also for `most == 0`.
+    pub fn take(&mut self, most: usize) -> Result<mpmc::Taken<'_, '_, T, Local>, PopError> {
+        self.lent().take(most)
+    }
+}
+
+macro_rules! slices {
+    ($([$($generic:tt)*] $end:ty, $operation:ident($values:ty) $(-> $outcome:ident)?, $does:literal;)+) => {$(
+        impl<T: Copy + 'static, $($generic)*> Owned<$end> {
+            #[doc = $does]
+            #[inline]
+            pub fn $operation(&mut self, values: $values) -> usize {
+                let count = self.end.$operation(values);
+                $(let $outcome(count) = count;)?
+                count
+            }
+        }
+    )+};
+}
+
+slices! {
+    [] Producer<'_, Indexed, T, Local>, push_slice(&[T]) -> Ok, "Pushes as many of `values` as fit and publishes them together; returns their number.";
+    [] Producer<'_, Flagged, T, Local>, push_slice(&[T]) -> Ok, "Pushes as many of `values` as fit and publishes them together; returns their number.";
+    [const KIND: u64] mpmc::ManyProducer<'_, T, Local, KIND>, push_slice(&[T]), "Pushes as many of `values` as fit into consecutive free slots; returns their number.";
+    [] Consumer<'_, Indexed, T, Local>, pop_slice(&mut [T]) -> Ok, "Pops as many values as fit and releases their slots together; returns their number.";
+    [] Consumer<'_, Flagged, T, Local>, pop_slice(&mut [T]), "Pops as many values as fit and releases their slots together; returns their number.";
+    [] Consumer<'_, Mpsc, T, Local>, pop_slice(&mut [T]), "Pops as many values as fit and releases their slots together; returns their number.";
+    [] mpmc::Consumer<'_, T, Local>, pop_slice(&mut [T]), "Pops as many consecutive values as fit; returns their number.";
+}
+
 impl<E: Push> Owned<E> {
     /// Pushes one value and publishes it.
     ///
@@ -146,27 +254,70 @@ impl<E: Pop> Owned<E> {
     }
 }
 
-impl<E: PushBytes> Owned<E> {
+impl Owned<framed::Producer<'_, Local>> {
     /// Pushes a copy of `message` and publishes it.
     ///
     /// # Errors
     ///
     /// [`framed::PushError`].
+    ///
+    /// ```
+    /// # use ringmem_layouts as ringmem;
+    /// let (mut producer, mut consumer) = ringmem::ring::framed::bounded(256);
+    /// producer.push(b"hello")?;
+    /// assert_eq!(consumer.peek().as_deref(), Ok(&b"hello"[..]));
+    /// # Ok::<(), ringmem::ring::framed::PushError>(())
+    /// ```
     #[inline]
-    pub fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError<E::Corrupt>> {
-        self.end.push_bytes(message)
+    pub fn push(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+        self.end.push(message)
+    }
+
+    /// Reserves room for a message of up to `len` bytes, written in place.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PushError`].
+    #[inline]
+    pub fn reserve(&mut self, len: usize) -> Result<framed::Grant<'_, '_, Local>, framed::PushError> {
+        self.lent().reserve(len)
+    }
+
+    /// Publishes every `every` messages, at least 1.
+    pub fn batch(&mut self, every: usize) -> framed::BatchProducer<'_, '_, Local> {
+        self.lent().batch(every)
     }
 }
 
-impl<E: PopBytes> Owned<E> {
+impl Owned<framed::Consumer<'_, Local>> {
     /// Pops one message into the beginning of `into`; returns its length in bytes.
     ///
     /// # Errors
     ///
     /// [`framed::PopError`].
     #[inline]
-    pub fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError<E::Corrupt>> {
-        self.end.pop_bytes(into)
+    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+        self.end.pop(into)
+    }
+
+    /// Returns the next message in place; only [`release`](framed::Frame::release) takes it.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PopError`].
+    #[inline]
+    pub fn peek(&mut self) -> Result<framed::Frame<'_, '_, Local>, framed::PopError> {
+        self.lent().peek()
+    }
+
+    /// Returns the waiting messages in place; only [`release`](framed::Chunk::release) takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PopError`].
+    #[inline]
+    pub fn peek_many(&mut self) -> Result<framed::Chunk<'_, '_, Local>, framed::PopError> {
+        self.lent().peek_many()
     }
 }
 
@@ -223,10 +374,24 @@ impl<E: Bounded> Owned<E> {
         self.len() == 0
     }
 
+    /// Returns the number of free slots known to this end; for [`framed`], of bytes.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.capacity() - self.len()
+    }
+
     /// Returns whether the ring is full; a lossy ring then overwrites.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.len() == self.capacity()
+    }
+}
+
+impl<E: End> Owned<E> {
+    /// Returns whether the other end was dropped; its messages can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.end.is_disconnected()
     }
 }
 
@@ -239,6 +404,7 @@ impl<E: Clone> Clone for Owned<E> {
 impl<E: End> End for Owned<E> {
     type Word = E::Word;
     type Corrupt = E::Corrupt;
+    const LONGEST_SLEEP: Option<Duration> = E::LONGEST_SLEEP;
     fn wait_words(&self) -> WaitWords<'_, E::Word> {
         self.end.wait_words()
     }

@@ -254,8 +254,58 @@ fn bounded_rounds_the_capacity_up() {
     (0..3).for_each(|value| writer.publish(value));
     assert_eq!(reader.follow().map(|new| new.value), Ok(2));
     let (mut producer, mut consumer) = framed::bounded(100);
-    assert_eq!((producer.capacity(), producer.push_bytes(&[7; 50])), (128, Ok(())));
-    assert_eq!(consumer.pop_bytes(&mut [0; 60]), Ok(50));
+    assert_eq!((producer.capacity(), producer.push(&[7; 50])), (128, Ok(())));
+    assert_eq!(consumer.pop(&mut [0; 60]), Ok(50));
+}
+
+macro_rules! by_slices {
+    ($($kind:ident)+) => {$({
+        let (mut producer, mut consumer) = $kind::bounded::<u64>(4);
+        assert_eq!((producer.push_slice(&[1, 2, 3, 4, 5]), producer.free(), consumer.free()), (4, 0, 0));
+        let mut values = [0; 3];
+        assert_eq!((consumer.pop_slice(&mut values), values, consumer.free()), (3, [1, 2, 3], 3));
+        producer.batch(2).push(6).unwrap();
+        producer.reserve(1).unwrap().fill([7]);
+        assert_eq!(consumer.try_iter().collect::<Vec<_>>(), [4, 6, 7]);
+        assert!(!producer.is_disconnected());
+        drop(consumer);
+        assert!(producer.is_disconnected());
+    })+};
+}
+
+macro_rules! in_place {
+    ($($kind:ident)+) => {$({
+        let (mut producer, mut consumer) = $kind::bounded::<u64>(4);
+        assert_eq!(producer.push_slice(&[1, 2, 3]), 3);
+        let chunk = consumer.peek(2).unwrap();
+        assert_eq!((chunk.len(), chunk.get(1)), (2, Some(&2)));
+        chunk.release(1);
+        assert_eq!(consumer.batch(2).pop(), Ok(2));
+        assert_eq!(consumer.pop(), Ok(3));
+        assert_eq!(consumer.peek(1).err(), Some(PopError::Empty));
+    })+};
+}
+
+#[test]
+fn owned_ends_have_slices_grants_chunks_and_batches() {
+    by_slices! { spsc flagged mpsc mpmc }
+    in_place! { spsc flagged mpsc }
+    let (mut producer, mut consumer) = mpmc::bounded::<u64>(4);
+    assert_eq!(producer.push_slice(&[1, 2, 3]), 3);
+    assert_eq!((consumer.take(2).unwrap().sum::<u64>(), consumer.pop()), (3, Ok(3)));
+    assert_eq!(consumer.take(2).err(), Some(PopError::Empty));
+
+    let (mut producer, mut consumer) = framed::bounded(128);
+    let mut grant = producer.reserve(9).unwrap();
+    grant[..3].copy_from_slice(b"one");
+    grant.commit(3);
+    producer.batch(4).push(b"two").unwrap();
+    let frame = consumer.peek().unwrap();
+    assert_eq!(&*frame, b"one");
+    frame.release();
+    let chunk = consumer.peek_many().unwrap();
+    assert_eq!(chunk.next().as_deref(), Ok(&b"two"[..]));
+    assert_eq!((chunk.release(), consumer.is_empty()), (1, true));
 }
 
 #[test]

@@ -66,12 +66,12 @@ fn frames_arrive_with_their_lengths() -> Result {
     thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..5_000 {
-                eventually("room", || producer.push_bytes(&frame(number)).ok());
+                eventually("room", || producer.push(&frame(number)).ok());
             }
         });
         let mut bytes = [0; 4096];
         for number in 0..5_000 {
-            let len = eventually("a frame", || consumer.pop_bytes(&mut bytes).ok());
+            let len = eventually("a frame", || consumer.pop(&mut bytes).ok());
             assert!(bytes[..len] == frame(number), "frame {number}");
         }
     });

@@ -29,9 +29,9 @@ pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
 /// use ringmem::ring::framed::Boxed;
 ///
 /// let (mut producer, mut consumer) = Boxed::with_capacity(1000).into_ends();
-/// producer.push_bytes(b"hello")?;
+/// producer.push(b"hello")?;
 /// let mut message = [0; 16];
-/// assert_eq!((consumer.capacity(), consumer.pop_bytes(&mut message)), (1024, Ok(5)));
+/// assert_eq!((consumer.capacity(), consumer.pop(&mut message)), (1024, Ok(5)));
 /// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(feature = "alloc")]
@@ -102,8 +102,8 @@ impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
 ///
 /// let (lines, mut consumer) = bounded(256);
 /// let mut log = Log { lines };
-/// log.lines.push_bytes(b"started")?;
-/// assert_eq!(consumer.pop_bytes(&mut [0; 16]), Ok(7));
+/// log.lines.push(b"started")?;
+/// assert_eq!(consumer.pop(&mut [0; 16]), Ok(7));
 /// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
@@ -116,12 +116,12 @@ pub type OwnedProducer = Owned<Producer<'static, Local>>;
 /// use ringmem::ring::framed::{OwnedConsumer, bounded};
 ///
 /// fn bytes(mut consumer: OwnedConsumer) -> usize {
-///     std::iter::from_fn(|| consumer.pop_bytes(&mut [0; 32]).ok()).sum()
+///     std::iter::from_fn(|| consumer.pop(&mut [0; 32]).ok()).sum()
 /// }
 ///
 /// let (mut producer, consumer) = bounded(256);
-/// producer.push_bytes(b"two")?;
-/// producer.push_bytes(b"messages")?;
+/// producer.push(b"two")?;
+/// producer.push(b"messages")?;
 /// assert_eq!(std::thread::spawn(|| bytes(consumer)).join().unwrap(), 11);
 /// # Ok::<(), ringmem::ring::framed::PushError>(())
 /// ```
@@ -227,9 +227,9 @@ impl Boxed {
 /// ```
 /// # use ringmem_layouts as ringmem;
 /// let (mut producer, mut consumer) = ringmem::ring::framed::bounded(1000);
-/// producer.push_bytes(b"hello").unwrap();
+/// producer.push(b"hello").unwrap();
 /// let mut message = [0; 16];
-/// assert_eq!((consumer.pop_bytes(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));
+/// assert_eq!((consumer.pop(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));
 /// ```
 ///
 /// # Panics
