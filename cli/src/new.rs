@@ -11,7 +11,7 @@ Examples:
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// The folder to create; its last part is the name of the package
+    /// The new or empty folder; its last part is the name of the package
     folder: PathBuf,
     /// The checkout of ringmem that the package uses; by default the one that this program was built from
     #[arg(long, value_name = "CHECKOUT")]
@@ -34,8 +34,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     if let Some(reason) = refusal(name) {
         return Err(Failure::Usage(format!("{} is not the name of a package: {reason}", shown(folder))));
     }
-    if folder.exists() {
-        return Err(Failure::Fact(format!("{} exists", shown(folder))));
+    if folder.exists() && !folder.read_dir().is_ok_and(|mut entries| entries.next().is_none()) {
+        return Err(Failure::Fact(format!("{} exists: name a new or empty folder", shown(folder))));
     }
     let checkout = checkout(arguments.path.as_deref())?;
     let checkout = checkout.to_str().ok_or_else(|| Failure::Usage(format!("{} is not UTF-8, as a manifest must be", shown(&checkout))))?;

@@ -9,7 +9,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Ident, LitInt, LitStr, Path, Result, Type};
+use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Ident, Lit, LitInt, LitStr, Path, Result, Type};
 
 use crate::stub::stub;
 
@@ -176,7 +176,7 @@ fn of_struct(attributes: &[Attribute]) -> Result<OfStruct> {
         } else if meta.path.is_ident("align") {
             options.align = Some(meta.value()?.parse()?);
         } else if meta.path.is_ident("message") {
-            options.message = Some(meta.value()?.parse()?);
+            options.message = Some(number(meta.value()?.parse()?)?);
         } else if meta.path.is_ident("writer") {
             options.writer = Some(meta.value()?.parse()?);
         } else if meta.path.is_ident("crate") {
@@ -187,6 +187,15 @@ fn of_struct(attributes: &[Attribute]) -> Result<OfStruct> {
         Ok(())
     })?;
     Ok(options)
+}
+
+fn number(kind: Expr) -> Result<Expr> {
+    match &kind {
+        Expr::Lit(literal) if !matches!(literal.lit, Lit::Int(_)) => {
+            Err(Error::new(kind.span(), "expected a number: `message = 1`, another for each struct"))
+        }
+        _ => Ok(kind),
+    }
 }
 
 fn of_field(attributes: &[Attribute]) -> Result<OfField> {
@@ -205,10 +214,19 @@ fn of_field(attributes: &[Attribute]) -> Result<OfField> {
 }
 
 fn each(attributes: &[Attribute], mut parse: impl FnMut(ParseNestedMeta<'_>) -> Result<()>) -> Result<()> {
+    let mut seen = Vec::new();
+    let mut once = |meta: ParseNestedMeta<'_>| {
+        let name = meta.path.to_token_stream().to_string();
+        if seen.contains(&name) {
+            return Err(meta.error(format!("`{name}` appears twice: keep one")));
+        }
+        seen.push(name);
+        parse(meta)
+    };
     attributes
         .iter()
         .filter(|attribute| attribute.path().is_ident("layout"))
-        .try_for_each(|attribute| attribute.parse_nested_meta(&mut parse))
+        .try_for_each(|attribute| attribute.parse_nested_meta(&mut once))
 }
 
 fn shareable(ty: &Type) -> Result<()> {

@@ -77,13 +77,15 @@ pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
 pub const fn size_and_align<T>(name: &str, size: Option<usize>, align: Option<usize>) {
     match size {
         Some(declared) if declared != size_of::<T>() => {
-            Text::new().text(name).text(" has a size of ").bytes(size_of::<T>()).text(", declared ").number(declared).fail();
+            let text = Text::new().text(name).text(" has a size of ").bytes(size_of::<T>()).text(", declared ").number(declared);
+            text.text(": change its fields, or the declared size").fail();
         }
         _ => {}
     }
     match align {
         Some(declared) if declared != align_of::<T>() => {
-            Text::new().text(name).text(" is aligned to ").bytes(align_of::<T>()).text(", declared ").number(declared).fail();
+            let text = Text::new().text(name).text(" is aligned to ").bytes(align_of::<T>()).text(", declared ").number(declared);
+            text.text(": change its repr, or the declared alignment").fail();
         }
         _ => {}
     }

@@ -26,6 +26,7 @@ fn new_writes_the_files_of_the_example() {
 fn the_package_is_named_after_its_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let package = folder.path().join("my-kernels");
+    fs::create_dir(&package).expect("an empty folder");
     let ran = call(&IMAGE, ["new".as_ref(), package.as_os_str()]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
     let read = |file: &str| fs::read_to_string(package.join(file)).expect("a file");
@@ -61,7 +62,13 @@ fn invalid_names_folders_and_checkouts_are_errors() {
         assert!(!path(name).exists(), "{name}");
     }
     fs::create_dir(path("mine")).expect("a folder");
-    call(&IMAGE, ["new".as_ref(), path("mine").as_os_str()]).refuses(1, &["mine exists"]);
+    fs::write(path("mine/kept"), "").expect("a file");
+    fs::write(path("file"), "").expect("a file");
+    for name in ["mine", "file"] {
+        let facts = [&format!("{name} exists"), "name a new or empty folder"];
+        call(&IMAGE, ["new".as_ref(), path(name).as_os_str()]).refuses(1, &facts);
+    }
+    assert_eq!(fs::read_dir(path("mine")).expect("a folder").count(), 1);
     let elsewhere = folder.path().as_os_str();
     call(&IMAGE, ["new".as_ref(), path("ours").as_os_str(), "--path".as_ref(), elsewhere])
         .refuses(2, &["not a checkout of ringmem", "--path"]);
