@@ -43,7 +43,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 /// assert_eq!(error.to_string(), "memory limit reached: requested 2 MiB, 0 bytes of 1 MiB in use");
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A size, count, length, rank or other number that can never succeed.
@@ -360,6 +360,35 @@ impl Error {
     }
 }
 
+/// Writes the text of an error, and of each cause that it does not repeat: `main` and `unwrap` print `Debug`.
+pub(crate) fn with_causes(error: &dyn std::error::Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut said = error.to_string();
+    f.write_str(&said)?;
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !said.contains(&next) {
+            write!(f, ": {next}")?;
+        }
+        (said, cause) = (next, error.source());
+    }
+    Ok(())
+}
+
+macro_rules! debug_with_causes {
+    ($($error:ty)+) => {$(
+        /// Like `Display`, followed by the causes.
+        impl core::fmt::Debug for $error {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                $crate::error::with_causes(self, f)
+            }
+        }
+    )+};
+}
+pub(crate) use debug_with_causes;
+
+debug_with_causes! { Error }
+
 impl From<LayoutError> for Error {
     fn from(error: LayoutError) -> Self {
         Self::Config(ConfigError::Ring(error))
@@ -452,13 +481,13 @@ impl<T> From<Rejected<T>> for Error {
 
 impl<T> fmt::Debug for Rejected<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected").field("error", &self.error).finish_non_exhaustive()
+        fmt::Debug::fmt(&self.error, f)
     }
 }
 
 impl<T> fmt::Display for Rejected<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
+        fmt::Display::fmt(&self.error, f)
     }
 }
 

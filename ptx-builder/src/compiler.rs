@@ -118,8 +118,10 @@ pub fn output(mut command: Command) -> Result<String, Error> {
     let output = command.output().map_err(|source| Error::Run { program: command.get_program().into(), source })?;
     if !output.status.success() {
         let words = [command.get_program()].into_iter().chain(command.get_args()).map(|word| word.to_string_lossy());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Failed { command: words.collect::<Vec<_>>().join(" "), said });
+        let said = String::from_utf8_lossy(&output.stderr);
+        // Not cargo's progress and the warnings before the first error.
+        let errors = said.find("\nerror").map_or(&*said, |at| &said[at + 1..]);
+        return Err(Error::Failed { command: words.collect::<Vec<_>>().join(" "), said: errors.to_owned() });
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

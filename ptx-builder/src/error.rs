@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 /// Why there is no PTX.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No compiler with the source of `core`: the places searched, and what each lacks.
@@ -43,6 +43,13 @@ pub enum Error {
     /// Not called by a build script: this variable is not set.
     #[error("{0} is not set: only a build script of cargo's can embed")]
     NoBuildScript(&'static str),
+}
+
+/// Like `Display`: cargo prints it when a build script returns this error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Error {

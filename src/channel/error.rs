@@ -2,6 +2,7 @@ use core::fmt;
 
 use crate::Error;
 use crate::attach::Corrupt;
+use crate::error::debug_with_causes;
 
 /// An error of [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send).
 ///
@@ -60,17 +61,14 @@ impl<T> SendError<T> {
     }
 }
 
-// For `unwrap` without a `Debug` message.
+/// Like `Display`, followed by the causes.
 impl<T> fmt::Debug for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full(_) => f.write_str("Full(..)"),
-            Self::Corrupt(_) => f.write_str("Corrupt(..)"),
-            Self::Kernel { error, .. } => f.debug_struct("Kernel").field("error", error).finish_non_exhaustive(),
-            Self::Flush { error, message } => {
-                f.debug_struct("Flush").field("error", error).field("is_sent", &message.is_none()).finish_non_exhaustive()
-            }
-        }
+        let cause = match self {
+            Self::Full(_) | Self::Corrupt(_) => return fmt::Display::fmt(self, f),
+            Self::Kernel { error, .. } | Self::Flush { error, .. } => error,
+        };
+        write!(f, "{self}: {cause:?}")
     }
 }
 
@@ -86,7 +84,7 @@ impl<T> fmt::Debug for SendError<T> {
 /// assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ReceiveError {
     /// There is no answer yet.
     #[error("no answer has arrived")]
@@ -98,3 +96,5 @@ pub enum ReceiveError {
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
 }
+
+debug_with_causes! { ReceiveError }

@@ -1,4 +1,5 @@
 use crate::Error;
+use crate::error::debug_with_causes;
 
 /// A frame that was refused or lost.
 ///
@@ -18,7 +19,7 @@ use crate::Error;
 /// assert_eq!(uploads.send(&mut target, ..10, |elements| elements.fill(7))?, 1); // the number is used again
 /// # Ok::<(), Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("frame {sequence}: {error}")]
 pub struct Failed {
     /// Its number, which the next frame reuses after a refused one.
@@ -33,3 +34,5 @@ impl From<Failed> for Error {
         failed.error
     }
 }
+
+debug_with_causes! { Failed }

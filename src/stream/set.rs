@@ -6,6 +6,7 @@ use std::vec::Vec;
 
 use super::Stream;
 use crate::backend::Backend;
+use crate::error::debug_with_causes;
 use crate::{Error, Result};
 
 /// The role of a stream.
@@ -75,7 +76,6 @@ pub struct StreamSet {
 /// assert!(failures.iter().map(|(index, _)| index).eq([1])); // the second stream of `iter`
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Failures(Vec<(usize, Error)>);
 
 impl StreamSet {
@@ -137,6 +137,8 @@ impl StreamSet {
         if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
     }
 }
+
+debug_with_causes! { Failures }
 
 impl core::fmt::Display for Failures {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

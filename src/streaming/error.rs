@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::attach::Corrupt;
+use crate::error::debug_with_causes;
 
 /// A job that stopped before its end.
 ///
@@ -23,7 +24,7 @@ use crate::attach::Corrupt;
 /// assert_eq!(sink.len(), 1 << 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {
     /// Bytes of the source that are worked on, and written if there is a sink: up to a chunk's boundary, or the [job](super::Job::from)'s
@@ -46,7 +47,7 @@ pub struct Interrupted {
 /// assert!(matches!(stopped.cause, Cause::Checksum { expected: 0, .. }));
 /// # Ok::<(), ringmem::Error>(())
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
     /// The source cannot be read.
@@ -163,3 +164,5 @@ fn out_of_order(got: u64, expected: Option<u64>) -> std::string::String {
         }
     }
 }
+
+debug_with_causes! { Interrupted Cause }

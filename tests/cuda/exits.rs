@@ -128,7 +128,7 @@ fn no_call_reaches_the_driver_during_process_exit() {
     if !alone.is_here() {
         let said = alone.run();
         assert!(said.contains(", 0 calls"), "{said}");
-        assert_eq!(said.matches("code: 4, name: \"CUDA_ERROR_DEINITIALIZED\"").count(), 2, "{said}");
+        assert_eq!(said.matches("CUDA_ERROR_DEINITIALIZED (4)").count(), 2, "{said}");
         return;
     }
     // Registered before the driver's handler, so called after it.

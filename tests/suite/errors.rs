@@ -10,6 +10,7 @@ use clean::Clean;
 use held::Held;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Block, MemoryLocation, Options, Request, Uses};
+use ringmem::channel::{ReceiveError, SendError};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Aligned, Buffer, Device, Failing, GpuBuffer, Host, Limited, Pinned, PinnedBuffer, Trace, When};
 use ringmem::stream::{Module, Stream};
@@ -102,7 +103,20 @@ fn bytes(backend: &Clean, len: usize) -> GpuBuffer<u8> {
 }
 
 fn variant(error: &Error) -> String {
-    format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
+    macro_rules! names {
+        ($($name:ident)+) => {
+            match error {
+                $(Error::$name { .. } => stringify!($name),)+
+                _ => "a variant of another file",
+            }
+        };
+    }
+    let here = names! {
+        Size Align OutOfMemory Limit Range Overlap Cast Busy
+        Closed NoDevice Unsupported Foreign OtherBackend Injected Map Abi
+        NotFound Arguments KernelPanicked
+    };
+    here.to_owned()
 }
 
 fn variants(source: &str, name: &str) -> BTreeSet<String> {
@@ -207,6 +221,18 @@ fn every_error_variant_is_tested_and_displays_its_facts() {
         shown.insert(variant(&error));
     }
     assert_eq!(shown, variants(include_str!("../../src/error.rs"), "Error"));
+}
+
+#[test]
+fn debug_is_the_text_with_each_cause_once() {
+    for (error, _) in answers() {
+        let (shown, debug) = (error.to_string(), format!("{error:?}"));
+        let cause = error.source().map(|cause| cause.to_string()).filter(|cause| !shown.contains(cause));
+        assert_eq!(debug, cause.map_or(shown.clone(), |cause| format!("{shown}: {cause}")));
+    }
+    let failed = SendError::Flush { error: Error::Injected { call: "copy", number: 2 }, message: Some(Box::new(7)) };
+    assert_eq!(format!("{failed:?}"), format!("{failed}: {:?}", Error::Injected { call: "copy", number: 2 }));
+    assert_eq!(format!("{:?}", ReceiveError::Empty), "no answer has arrived");
 }
 
 #[test]

@@ -275,7 +275,10 @@ fn a_view_of_a_shared_ring_has_figures_and_rejects_other_files() {
     assert_eq!((figures.producer, figures.consumer), ((OwnerState::Alive, 1), (OwnerState::Left, 1)));
 
     let bytes = fs::read(&path).expect("a ring");
-    let refused = |bytes: &[u8]| format!("{:?}", shared::View::open(file(folder.path(), bytes)).expect_err("no ring"));
+    let refused = |bytes: &[u8]| match shared::View::open(file(folder.path(), bytes)) {
+        Err(Error::Attach(error)) => format!("{error:?}"),
+        opened => panic!("{opened:?}"),
+    };
     assert!(refused(&bytes[..1000]).contains("TooSmall"));
     for (word, value, fact) in [
         (0, 1_u64, "Magic"),
