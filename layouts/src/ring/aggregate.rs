@@ -1,8 +1,8 @@
 //! Many producers of one SPSC ring, on one device. Warps use it through `ringmem-kernels`.
 //!
-//! 1. A producer reserves free slots by one read-modify-write in device memory; only loads and stores cross a bus.
-//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer
-//!    that never publishes stops all later ones permanently. The tail of a later turn publishes the earlier slots too.
+//! 1. A producer reserves slots by one read-modify-write in device memory; only loads and stores cross a bus.
+//! 2. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn), with its own deadline. A producer that never
+//!    publishes stops all later ones permanently.
 
 use core::ptr::NonNull;
 
@@ -14,7 +14,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
 /// The producers' state, in device memory. Zeroed memory begins at index 0.
 ///
-/// Safe code can only load the counters, which determine slot ownership.
+/// Safe code can only load the counters: they determine slot ownership.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts as ringmem;
@@ -24,11 +24,10 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 /// ```
 #[repr(C, align(128))]
 pub struct Aggregate<C = u64> {
-    /// The next unreserved slot. Any producer, when it reserves.
+    /// The next unreserved slot.
     reserved: C,
-    /// The next slot to publish. The producer whose turn it is, after publishing.
+    /// The next slot to publish; stored after each publish.
     published: C,
-    /// Zero.
     _reserved: [C; 14],
 }
 
@@ -92,7 +91,7 @@ pub struct Producer<'a, T, M: Machine, C> {
     peer: &'a RingHeader<M::Word>,
     shared: &'a Aggregate<C>,
     slots: Slots<'a, M::Cell<T>>,
-    // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released their previous contents.
+    // INVARIANT: slots from `begin` to `end` are this producer's, released by the consumer.
     begin: u64,
     end: u64,
     head: u64,
@@ -127,7 +126,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// As [`new`](Self::new); `capacity` is that of the ring, a power of two that fits `usize`.
+    /// As [`new`](Self::new); `capacity` is the ring's, a power of two that fits `usize`.
     #[inline(always)]
     pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
@@ -157,7 +156,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.end.wrapping_sub(self.head).min(self.capacity())
     }
 
-    /// Reserves up to `most` slots; returns the first index and the number, perhaps 0. For one lane; the others [`accept`](Self::accept) the result.
+    /// Reserves up to `most` slots; returns the first index and the number, perhaps 0. For one lane; others [`accept`](Self::accept) the result.
     ///
     /// # Errors
     ///
@@ -219,7 +218,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// Only this value is stored to this word, once, in [its turn](Self::is_its_turn), when every lane has written its slots.
+    /// Only this value is stored to this word, once, in [its turn](Self::is_its_turn), after every lane wrote its slots.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {

@@ -1,4 +1,4 @@
-//! Names for the types of one kind of ring, in its module.
+//! Aliases for one kind of ring, in its module.
 
 macro_rules! rings {
     ($kind:ident, $slot:ident, $module:literal) => {
@@ -11,7 +11,7 @@ macro_rules! rings {
 
             use crate::ring::{$kind, $slot};
 
-            /// A ring whose slots are in `S`: in the ring itself ([`Ring`]), borrowed, or boxed.
+            /// A ring with its slots in `S`: inline ([`Ring`]), borrowed, or boxed.
             ///
             /// ```
             /// # use ringmem_layouts as ringmem;
@@ -99,7 +99,7 @@ macro_rules! rings {
             ///
             /// # Panics
             ///
-            /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes, as in `Vec::with_capacity`.
+            /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             #[must_use]
             pub fn bounded<T: Send + 'static>(capacity: usize) -> (OwnedProducer<T>, OwnedConsumer<T>) {

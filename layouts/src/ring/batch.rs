@@ -46,7 +46,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value; earlier messages have been published.
+    /// [`PushError`] with the value; earlier messages are published.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.producer.free() == 0 {
@@ -123,7 +123,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PopError`]; earlier messages have been released.
+    /// [`PopError`]; earlier messages are released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError<M::Corrupt>> {
         if let Err(nothing) = K::next(self.consumer) {

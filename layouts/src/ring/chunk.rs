@@ -88,7 +88,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
 
     /// Drops the first `count` messages (at most all) and releases their slots together.
     ///
-    /// If a drop panics, that message and those before it are released; the others stay.
+    /// If a drop panics, that message is the last released.
     pub fn release(self, count: usize) {
         let guard = Release(self.consumer);
         for _ in 0..count.min(self.count) {
@@ -102,7 +102,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
-    /// Returns the messages as two runs: before the wrap and after it.
+    /// Returns the messages before the wrap and after it.
     #[must_use]
     pub fn as_slices(&self) -> [&[T]; 2] {
         self.consumer.runs(self.count)
@@ -139,7 +139,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 
 /// The messages of a chunk by value, in order. Untaken messages stay.
 ///
-/// Each is released when taken; `for_each` and `fold` release all together at their end or panic.
+/// Each is released when taken; `for_each` and `fold` release all at their end or panic.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -187,7 +187,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
 impl<K: OneConsumer<T, M>, T, M: Machine> ExactSizeIterator for Drain<'_, '_, K, T, M> {}
 impl<K: OneConsumer<T, M>, T, M: Machine> core::iter::FusedIterator for Drain<'_, '_, K, T, M> {}
 
-/// Calls `next`, which drops values, until it returns `false`, also after a panic, as `Vec` does.
+/// Calls `next`, which drops values, until it returns `false`, also after a panic.
 pub(super) fn drop_all(next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {

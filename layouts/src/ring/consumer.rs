@@ -44,8 +44,8 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this consumer and the ring's producers access them; the ends of
-    /// an MPSC ring are in one coherence domain.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this consumer and the ring's producers access them; ends of an MPSC ring
+    /// are in one coherence domain.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -65,8 +65,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this consumer and the ring's producers access
-    /// them or the headers. For an MPSC ring `own` and `peer` are one header.
+    /// As [`from_raw`](Self::from_raw), for both headers and as many slots at `slots` as `own` says. For an MPSC ring both headers are one.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -88,7 +87,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise.
         K::verify(own, &unsafe { Slots::new(slots, capacity) })?;
-        // SAFETY: the caller's promise.
+        // SAFETY: as above.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -100,8 +99,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// As [`new`](Self::new), for any `T` whose published slots are initialised; `capacity` is that of the ring, a power of two that fits
-    /// `usize`.
+    /// As [`new`](Self::new), for any `T` whose published slots are initialised; `capacity` is the ring's, a power of two that fits `usize`.
     pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -126,7 +124,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self
     }
 
-    /// Returns whether all announced producers were dropped; their messages can still be popped.
+    /// Returns whether all announced producers were dropped; their messages remain.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -136,7 +134,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self.port.wait_words()
     }
 
-    /// Returns the number of messages in the ring; at most the capacity.
+    /// Returns the number of messages, at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         K::waiting(self, self.capacity())
@@ -218,7 +216,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
     ///
     /// # Safety
     ///
-    /// Only this value is stored to this word, once, when every lane is done with the slots that it releases.
+    /// Only this value is stored to this word, once, after every lane has finished with the slots.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {

@@ -1,6 +1,6 @@
 //! Rings created from an array, a `Vec` or an iterator.
 //!
-//! Producers have no `Extend`: [`reserve`](super::Producer::reserve), then [`fill`](super::Grant::fill), returns the number of values that fit.
+//! Producers have no `Extend`: [`fill`](super::Grant::fill) of a grant returns the number of values that fit.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 #[cfg(feature = "alloc")]
@@ -20,7 +20,7 @@ fn fill<P: Push>(mut producer: P, values: impl IntoIterator<Item = P::Item>) {
 
 macro_rules! filled {
     ($($kind:ident[$slot:ident] $module:literal;)+) => {$(
-        /// A full ring of these values. Their number must be a power of two, which is checked at compile time.
+        /// A full ring of these values; their number must be a power of two (checked at compile time).
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;
@@ -41,7 +41,7 @@ macro_rules! filled {
             }
         }
 
-        /// A ring on the heap with these values, and as many slots as the next power of two: full, if their number is one.
+        /// A ring on the heap with these values; its capacity is the next power of two.
         ///
         /// ```
         /// # use ringmem_layouts as ringmem;

@@ -1,12 +1,12 @@
 //! An SPSC queue with a flag in each slot: the consumer polls the slot itself.
 //!
-//! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
+//! 1. Every value is popped once, in order.
 //! 2. Wait-free, by loads and stores only.
 //! 3. A message travels with its flag, which saves one bus read per message. Between threads use [`spsc`](crate::ring::spsc).
 //! 4. A batch is published with one release store: the flag of its first slot, stored last.
 //!
-//! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is identified by its first index: flags of older laps differ, and zeroed memory
-//! is empty. The producer polls the consumer's index before it writes. There are no slices in place.
+//! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is its first index: flags of older laps differ, and zeroed memory is empty. The producer
+//! polls the consumer's index before it writes. There are no slices in place.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

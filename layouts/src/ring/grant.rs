@@ -88,7 +88,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         Ok(())
     }
 
-    /// Writes values of an iterator while slots remain; returns the number written.
+    /// Writes values while slots remain; returns their number.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> usize {
         let before = self.written();
         let mut values = values.into_iter();

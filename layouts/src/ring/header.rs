@@ -21,21 +21,21 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
-        /// 1: one producer, one consumer, indices in the header ([`spsc`](crate::ring::spsc)).
+        /// 1: SPSC, with indices in the header ([`spsc`](crate::ring::spsc)).
         const SPSC = 1;
-        /// 2: one producer, one consumer, a flag in each slot ([`flagged`](crate::ring::flagged)).
+        /// 2: SPSC, with a flag in each slot ([`flagged`](crate::ring::flagged)).
         const FLAGGED = 2;
-        /// 4: many producers, one consumer, a word in each slot ([`mpsc`](crate::ring::mpsc)).
+        /// 4: MPSC, with a word in each slot ([`mpsc`](crate::ring::mpsc)).
         const MPSC = 4;
-        /// 8: many producers, many consumers, a word in each slot ([`mpmc`](crate::ring::mpmc)).
+        /// 8: MPMC, with a word in each slot ([`mpmc`](crate::ring::mpmc)).
         const MPMC = 8;
-        /// 16: one producer, one consumer, messages of any length; slots are 8-byte words ([`framed`](crate::ring::framed)).
+        /// 16: SPSC, with messages of any length; slots are 8-byte words ([`framed`](crate::ring::framed)).
         const FRAMED = 16;
         /// 32: one producer that overwrites the oldest, many readers ([`lossy`](crate::ring::lossy)).
         const LOSSY = 32;
         /// 64: the latest value only ([`mailbox`](crate::ring::mailbox)).
         const MAILBOX = 64;
-        /// 128: one producer, one consumer, a flag in each word ([`paired`](crate::ring::paired)).
+        /// 128: SPSC, with a flag in each word ([`paired`](crate::ring::paired)).
         const PAIRED = 128;
     }
 }
@@ -81,11 +81,10 @@ pub struct RingHeader<W = u64> {
 pub struct ProducerLine<W = u64> {
     /// Index of the next slot to fill; free-running. Producer, at each publish.
     pub tail: W,
-    /// In the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or the number of handles. Written by this
-    /// end.
+    /// Low 2 bits: 0 not opened, 1 open, 2 closed. Above: the generation, or the number of handles. Written by this end.
     pub owner: W,
-    /// Consumers that sleep until a publish: their number in the low 32 bits, the number of wake-ups above. Hosts of one coherence domain
-    /// only; zero if all ends poll.
+    /// Consumers that sleep until a publish: their number in the low 32 bits, wake-ups above. Hosts of one coherence domain only; zero if all ends
+    /// poll.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -260,7 +259,7 @@ impl<W: Word> RingHeader<W> {
         self.geometry_of::<T>(RingFlags::SPSC)
     }
 
-    /// Reads the geometry of a ring of this kind once and checks it against `T`.
+    /// Like [`geometry`](Self::geometry), for this kind of ring.
     ///
     /// # Errors
     ///

@@ -14,7 +14,7 @@ use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage
 use crate::host::HostCell;
 use crate::{HostWord, Local, SlotCell, Word};
 
-/// A ring of values of any type whose slots are in `S`: in the ring itself, borrowed, or boxed.
+/// A ring of values of any type, with its slots in `S`: inline, borrowed, or boxed.
 ///
 /// Dropping it drops the values left, also if one drop panics.
 ///
@@ -84,7 +84,7 @@ unsafe fn indexed_pair<'a, T>(
     slots: NonNull<BareSlot<T>>,
     capacity: u64,
 ) -> (spsc::Producer<'a, T, Local>, spsc::Consumer<'a, T, Local>) {
-    // SAFETY: words of a live header, which nothing else accesses, by the caller's promise.
+    // SAFETY: by the caller's promise nothing else accesses these words.
     let (tail, head) = unsafe { (header.producer.tail.as_ptr().read(), header.consumer.head.as_ptr().read()) };
     assert!(used(head, tail, capacity).is_ok(), "a ring's own indices are within its capacity");
     // SAFETY: the caller's promise.
@@ -205,7 +205,7 @@ impl<K: HostKind<T>, T, const N: usize> Default for Inline<K, T, N> {
 }
 
 impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
-    /// Returns an empty ring over all of these slots.
+    /// Returns an empty ring over these slots.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> 
     ///
     /// # Panics
     ///
-    /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes, as in `Vec::with_capacity`.
+    /// If the next power of two overflows, or its slots exceed `isize::MAX` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         match Self::over(alloc::boxed::Box::new_uninit_slice(super::power_of_two(capacity, 1))) {

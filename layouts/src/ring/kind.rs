@@ -22,7 +22,6 @@ use crate::{Machine, SlotCell};
 pub trait Kind<T, M: Machine>: Sealed + Sized {
     const FLAGS: RingFlags;
 
-    /// The memory of each index.
     type Slot;
     /// Offset of the payload in a slot, in bytes.
     #[doc(hidden)]
@@ -31,7 +30,6 @@ pub trait Kind<T, M: Machine>: Sealed + Sized {
     fn cell(slot: &Self::Slot) -> &M::Cell<T>;
 }
 
-/// A kind with one producer.
 pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     type Filling;
 
@@ -77,7 +75,6 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     fn published(producer: &Producer<'_, Self, T, M>) -> u64;
 }
 
-/// A kind with one consumer.
 pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     type Emptying;
     #[doc(hidden)]
@@ -100,10 +97,6 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: usize) -> usize;
 
     /// Returns the next message's index and the number of consecutive messages, up to `most`, without caching them.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] if the producer's index is outside the ring.
     #[doc(hidden)]
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt>;
 

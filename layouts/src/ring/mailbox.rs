@@ -254,7 +254,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 }
 
-/// Header and slots in one value. `N` is a power of two and at least 2 (checked at compile time).
+/// Header and slots in one value. `N` is a power of two, at least 2 (checked at compile time).
 ///
 /// ```compile_fail
 /// # use ringmem_layouts as ringmem;
@@ -306,14 +306,14 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
         Self::starting_at(0)
     }
 
-    /// Like [`new`](Self::new), with indices that begin at `start`; versions still begin at 1.
+    /// Like [`new`](Self::new), with indices from `start`; versions still begin at 1.
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         const { assert!(N >= 2, "a mailbox has at least two slots") };
         Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
     }
 
-    /// Returns the writer and a reader, which can be cloned. After all are dropped, the mailbox, with its value, can be split again.
+    /// Returns the writer and a cloneable reader. After all are dropped, the mailbox can be split again, with its value.
     pub fn split(&mut self) -> (Writer<'_, T, crate::Local>, Reader<'_, T, crate::Local>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))
@@ -330,7 +330,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 }
 
-/// Allocates a mailbox; its writer and its cloneable reader share ownership.
+/// Allocates a mailbox; its writer and cloneable reader share ownership.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -1,11 +1,11 @@
 //! Lock-free rings: a header of words, slots after it, and a handle for each end.
 //!
 //! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
-//! 2. An index of the other end outside the ring is [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends write it; geometry
-//!    is read once, checked and kept.
-//! 3. An end polls one header (`own`) and publishes in another (`peer`). In shared memory both are one; across a bus each side keeps the
-//!    header that it polls, so only writes cross.
-//! 4. A dropped end releases its word `owner`, if it announced itself; `is_disconnected` acquires it.
+//! 2. The other end's index outside the ring is [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends write it; geometry is
+//!    read once, checked and kept.
+//! 3. An end polls the header `own` and publishes in `peer`. In shared memory both are one; across a bus each side keeps the header that it polls, so
+//!    only writes cross.
+//! 4. A dropped end that announced itself releases its word `owner`; `is_disconnected` acquires it.
 //!
 //! | ring | producers | consumers | polled word |
 //! |---|---|---|---|
@@ -15,9 +15,9 @@
 //! | [`mpsc`] | many | one | a word in each slot |
 //! | [`mpmc`] | many | many | a word in each slot |
 //! | [`framed`] | one | one | the other end's index; messages of any length |
-//! | [`lossy`] | one, overwrites the oldest | any number of readers | the writer's index |
-//! | [`mailbox`] | one, overwrites | any number of readers | the writer's index; the latest value only |
-//! | [`aggregate`] | many on one device, into an SPSC ring | one | a counter in the device's memory |
+//! | [`lossy`] | one, overwrites the oldest | any number | the writer's index |
+//! | [`mailbox`] | one, overwrites | any number | the writer's index; the latest value only |
+//! | [`aggregate`] | many on one device | one | a counter in device memory |
 //!
 //! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases.
 //!

@@ -29,11 +29,11 @@ super::alias::many_producers! { MPSC, "mpsc" }
 ///
 /// # Errors
 ///
-/// [`AttachError`] if the memory is misaligned or too small, or `layout` is another ring's.
+/// As [`mpmc::format`](crate::ring::mpmc::format).
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and writes and initialised, and nothing is attached to them.
+/// As [`mpmc::format`](crate::ring::mpmc::format).
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPSC)?;
     // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! [`Owned`]: an end that shares ownership of its ring, for threads and tasks that outlive its creator.
+//! [`Owned`]: ends for threads and tasks that outlive the ring's creator.
 //!
 //! The last end drops the ring and its remaining values.
 //!
@@ -490,7 +490,7 @@ impl<E, F> PartialEq<Owned<F>> for Owned<E> {
 impl<E> Eq for Owned<E> {}
 
 impl<E> Owned<E> {
-    /// Returns the bare end; no borrow of the ring may escape the operation.
+    /// No borrow of the ring may escape the operation.
     pub(super) const fn bare_mut(&mut self) -> &mut E {
         &mut self.end
     }

@@ -15,8 +15,8 @@ pub(super) fn pause(hints: u32) {
     }
 }
 
-/// An end that often finds a few new messages, and never none, moves the line of the other end's index for each one. Then a wait before the
-/// poll makes both faster. It is tried now and then, and kept while it pays.
+/// An end that often finds a few new messages, and never none, moves the line of the other end's index for each one. A wait before the poll then
+/// makes both faster. It is tried now and then, and kept while it pays.
 ///
 /// Figures: docs/internals/rings.md.
 #[derive(Clone, Copy)]

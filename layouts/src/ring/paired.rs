@@ -1,13 +1,13 @@
 //! An SPSC queue whose words carry their own flags: across a bus, the load that finds a message brings its payload too.
 //!
-//! 1. Every message is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
-//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so no order of accesses
-//!    matters: neither a push nor a pop needs a fence.
-//! 3. A slot takes twice the bytes of its message. Words come in [`Pair`]s, which a lane of a GPU moves with one access; the halves of that
-//!    access may be seen separately.
+//! 1. Every message is popped once, in order.
+//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so order does not matter: neither
+//!    push nor pop needs a fence.
+//! 3. A slot takes twice the bytes of its message. Words come in [`Pair`]s, which a GPU lane moves with one access; its halves may be seen
+//!    separately.
 //!
-//! Use it for the latency of few small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place, and
-//! a message must be a [`RingMessage`].
+//! Use it for the latency of small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place, and a message
+//! must be a [`RingMessage`].
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -62,7 +62,7 @@ pub const fn pairs_of<T>() -> u64 {
 
 const FLAG: u64 = !0 << 32;
 
-/// Upper half of every word of a message: the lap, twice, plus 1. Thus not 0, as in zeroed memory, and not that of the lap before.
+/// Upper half of every word of a message: twice the lap, plus 1. Thus not 0, as in zeroed memory, and not that of the lap before.
 #[inline(always)]
 const fn flag(index: u64, mask: u64) -> u64 {
     (index >> mask.trailing_ones()) << 33 | 1 << 32
@@ -88,7 +88,7 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
         &self.pair(index, number / 2)[(number % 2) as usize]
     }
 
-    /// The messages from `head` on. Words behind them that look like messages, as an earlier use of the memory left them, become 0.
+    /// The messages from `head` on. Later words that look like messages, left by an earlier use of the memory, become 0.
     fn waiting(&self, head: u64) -> u64 {
         let is_full = |offset: u64| {
             let index = head.wrapping_add(offset);
@@ -177,7 +177,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
     ///
     /// # Safety
     ///
-    /// As [`new`](Self::new); `capacity` is that of the ring, a power of two that fits `usize`.
+    /// As [`new`](Self::new); `capacity` is the ring's, a power of two that fits `usize`.
     pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -207,8 +207,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
 
 #[doc(hidden)]
 impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
-    /// Returns the pair `within` the slot `offset` after the next, and the flag of its words. For lanes that share one end: each holds an
-    /// equal copy of its state.
+    /// Returns the pair `within` the slot `offset` after the next, and the flag of its words. For lanes with equal copies of one end.
     ///
     /// # Safety
     ///
@@ -327,8 +326,8 @@ impl<'a, T: RingMessage, M: Machine> Consumer<'a, T, M> {
         Ok(value)
     }
 
-    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their
-    /// words: a word with this lap's flag is not one that the producer stored afterwards.
+    /// Returns the word that releases the emptied slots, and its value. A relaxed store suffices if it depends on the flags of all their words: the
+    /// producer did not store a word with this lap's flag afterwards.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]

@@ -126,8 +126,7 @@ impl<E: Push> OverflowPolicy<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value. An end that overwrites is full while a stalled handle holds the oldest slot, taking its value or not having
-    /// published it.
+    /// [`PushError`] with the value. An overwriting end is full while a stalled producer or consumer holds the oldest slot.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item, E::Corrupt>> {
         let mut again = true;
         loop {

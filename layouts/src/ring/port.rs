@@ -17,7 +17,7 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         Self { own, peer, announced: false }
     }
 
-    /// The ends of a ring in a `static` with an unchanged header, in which they are neither open nor closed.
+    /// For a ring in a `static` whose unchanged header says neither open nor closed.
     pub(super) const fn in_static(header: &'a RingHeader<W>) -> Self {
         Self { own: header, peer: header, announced: true }
     }

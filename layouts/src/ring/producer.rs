@@ -54,7 +54,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
-        // SAFETY: the caller's promise; the slots were checked against `len`, and the header is not read again.
+        // SAFETY: the caller's promise; the slots were checked against `len`.
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
@@ -66,8 +66,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this producer and one consumer access them or
-    /// the headers.
+    /// As [`from_raw`](Self::from_raw), for both headers and as many slots at `slots` as `own` says.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -86,8 +85,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// As [`new`](Self::new), for any `T` whose published slots are initialised; `capacity` is that of the ring, a power of two that fits
-    /// `usize`.
+    /// As [`new`](Self::new), for any `T` whose published slots are initialised; `capacity` is the ring's, a power of two that fits `usize`.
     pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -118,7 +116,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.port.wait_words()
     }
 
-    /// Returns the number of messages, with those of an unfinished batch; at most the capacity.
+    /// Returns the number of messages, including an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tail.wrapping_sub(self.polled()).min(self.slots.capacity()) as usize

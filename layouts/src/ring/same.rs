@@ -20,28 +20,25 @@ use super::{Consumer, Producer, RingFlags, framed, mpmc};
 use crate::{Machine, RingHeader, RmwWord};
 
 impl<K: OneProducer<T, M>, T, M: Machine> Producer<'_, K, T, M> {
-    /// Returns the headers that the producer and the consumer of its ring poll.
+    /// The headers that the ring's producer and consumer poll.
     const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
         [self.port.own, self.port.peer]
     }
 }
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Consumer<'_, K, T, M> {
-    /// As of the producer.
     const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
         [self.port.peer, self.port.own]
     }
 }
 
 impl<T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> mpmc::Handle<'_, T, M, KIND, FILLS> {
-    /// As of the producer; there is one header.
     const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
         [self.turns.header, self.turns.header]
     }
 }
 
 impl<M: Machine, const FILLS: bool> framed::End<'_, M, FILLS> {
-    /// As of the producer.
     const fn headers(&self) -> [*const RingHeader<M::Word>; 2] {
         if FILLS { [self.port.own, self.port.peer] } else { [self.port.peer, self.port.own] }
     }

@@ -174,7 +174,7 @@ pub trait PushBytes: End {
 /// # Ok::<(), PopError>(())
 /// ```
 pub trait PopBytes: End {
-    /// Pops one message into the beginning of `into`; returns its length in bytes.
+    /// Pops one message into `into`; returns its length in bytes.
     ///
     /// # Errors
     ///

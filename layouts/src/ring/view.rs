@@ -15,7 +15,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`PopError`].
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -38,11 +38,11 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         Ok(unsafe { &*self.place(index) })
     }
 
-    /// Returns the next message in place, to be changed; it remains the next.
+    /// Like [`first`](Self::first), but mutable.
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// As [`first`](Self::first).
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -61,7 +61,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         Ok(unsafe { &mut *self.place(self.head) })
     }
 
-    /// Returns the waiting messages in place, oldest first: in `mpsc` up to the next slot that is unpublished or was given up. A corrupt ring, which
+    /// Returns the waiting messages in place, oldest first: in `mpsc` up to the next slot that is unpublished or given up. A corrupt ring, which
     /// `pop` reports, yields none.
     ///
     /// ```
@@ -79,7 +79,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         (0..count).map(move |offset| unsafe { &*self.place(index.wrapping_add(offset as u64)) })
     }
 
-    /// Returns the waiting messages in place, to be changed; otherwise as [`iter`](Self::iter).
+    /// Like [`iter`](Self::iter), but mutable.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -95,7 +95,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
         self.exclusive(count)
     }
 
-    /// Returns the first `count` messages, which are present.
+    /// The first `count` messages are present.
     fn exclusive(&mut self, count: usize) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
         let end = &*self;
         // SAFETY: the messages are present and this end's, which is borrowed exclusively for as long; each offset comes once.
@@ -108,7 +108,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
-    /// Returns all waiting messages in place, as two runs: before the wrap and after it.
+    /// Returns all waiting messages in place: before the wrap and after it.
     ///
     /// # Errors
     ///
@@ -129,11 +129,11 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(self.runs(count))
     }
 
-    /// Returns all waiting messages in place, to be changed; otherwise as [`as_slices`](Self::as_slices).
+    /// Like [`as_slices`](Self::as_slices), but mutable.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](crate::attach::Corrupt) if the producer's index is outside the ring.
+    /// As [`as_slices`](Self::as_slices).
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -151,7 +151,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(self.runs_mut(count))
     }
 
-    /// Returns the first `count` messages, which are present, as two runs: before the wrap and after it.
+    /// The first `count` messages are present.
     fn runs_mut(&mut self, count: usize) -> [&mut [T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: usize| {
@@ -163,7 +163,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
 }
 
 impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, K, T, M> {
-    /// Returns the message `offset` places after the first, to be changed; `None` past the end.
+    /// Like [`get`](Self::get), but mutable.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -184,7 +184,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
         Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset as u64)) })
     }
 
-    /// Returns the messages in place, to be changed.
+    /// Like [`iter`](Self::iter), but mutable.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;
@@ -204,7 +204,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
-    /// Returns the messages as two runs, to be changed: before the wrap and after it.
+    /// Like [`as_slices`](Self::as_slices), but mutable.
     ///
     /// ```
     /// # use ringmem_layouts as ringmem;

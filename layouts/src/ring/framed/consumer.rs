@@ -19,7 +19,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         self.capacity() - self.len()
     }
 
-    /// Returns the bytes known to wait, lengths and padding included; [`refresh`](Self::refresh) polls.
+    /// Returns the bytes known to wait; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn available(&self) -> usize {
         self.distance(self.seen) as usize * WORD
@@ -36,7 +36,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(self.available())
     }
 
-    /// Pops one message into the beginning of `into`; returns its length in bytes.
+    /// Pops one message into `into`; returns its length in bytes.
     ///
     /// # Errors
     ///
@@ -147,16 +147,15 @@ impl<'a, M: Machine> Consumer<'a, M> {
 /// ```
 pub struct BatchConsumer<'c, 'a, M: Machine> {
     consumer: &'c mut Consumer<'a, M>,
-    /// Pending messages allowed besides the next.
     slack: u64,
 }
 
 impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
-    /// Pops one message into the beginning of `into`, and releases its frame with its batch; returns its length in bytes.
+    /// Like [`Consumer::pop`], but releases the frame with its batch.
     ///
     /// # Errors
     ///
-    /// [`PopError`]; unless `TooSmall`, earlier messages have been released.
+    /// [`PopError`]; unless `TooSmall`, earlier messages are released.
     #[inline]
     pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError<M::Corrupt>>
     where

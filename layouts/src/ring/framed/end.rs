@@ -30,7 +30,6 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(super) slots: Slots<'a, M::Cell<u64>>,
     // INVARIANT: wrapping, a producer's index is at most the capacity past `seen`, and the other words are its own. A consumer's is at most
     // the capacity before it, and the words between are initialised and its own.
-    /// The next word.
     pub(super) index: u64,
     pub(super) seen: u64,
     pub(super) published: u64,
@@ -92,7 +91,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
         let capacity = large_enough(&layout)?;
-        // SAFETY: the caller's promise; the cells were checked against `len`, and the header is not read again.
+        // SAFETY: the caller's promise; the cells were checked against `len`.
         unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
@@ -100,12 +99,11 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`], for either header; less than 16 bytes are `TooSmall`.
+    /// As [`from_raw`](Self::from_raw), for either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them or
-    /// the headers.
+    /// As [`from_raw`](Self::from_raw), for both headers and as many cells at `slots` as `own` says.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -144,7 +142,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         self
     }
 
-    /// Returns whether the announced other end was dropped; its messages can still be popped.
+    /// Returns whether the announced other end was dropped; its messages remain.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -167,7 +165,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         largest(self.slots.capacity()) as usize
     }
 
-    /// Returns the used bytes, with lengths, padding and an unfinished batch; at most the capacity.
+    /// Returns the used bytes, including an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.distance(self.poll()).min(self.slots.capacity()) as usize * WORD

@@ -87,9 +87,8 @@ where
 /// ```
 pub struct Frame<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
-    // INVARIANT: the result of `find`; the consumer, which is borrowed, has not moved since.
+    // INVARIANT: the result of `find`; the borrowed consumer has not moved since.
     pub(super) found: Found,
-    /// Pending messages allowed besides this.
     pub(super) slack: u64,
 }
 
@@ -120,7 +119,7 @@ where
     }
 }
 
-/// The messages available at its creation, read in order and released together. Dropping it releases none.
+/// The messages available at creation, read in order and released together. Dropping it releases none.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -161,7 +160,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
         Ok(Message { slots, payload, len })
     }
 
-    /// Releases the messages that [`next`](Self::next) has returned; returns their number.
+    /// Releases the messages that [`next`](Self::next) returned; returns their number.
     pub fn release(self) -> usize {
         let messages = self.seen.get();
         if messages > 0 {

@@ -1,6 +1,6 @@
 //! An SPSC queue of messages of any length, each contiguous, written and read in place.
 //!
-//! 1. Every message is popped once, in order and with its length, which may be 0.
+//! 1. Every message is popped once, in order, with its length, which may be 0.
 //! 2. Messages are 8-byte aligned.
 //! 3. A message of up to [`Producer::largest`] fits an empty ring at every position.
 //! 4. Wait-free.
@@ -68,7 +68,6 @@ use crate::attach::AttachError;
 
 const WORD: usize = 8;
 const SMALLEST: u64 = 2;
-/// Instead of a length: skip to the wrap.
 const SKIP: u64 = u64::MAX;
 
 /// Returns the layout of a ring of `bytes` bytes, a power of two of at least 16.
@@ -92,7 +91,7 @@ pub const fn layout(bytes: u64) -> Result<RingLayout, LayoutError> {
     RingLayout::of_kind::<u64>(RingFlags::FRAMED, if bytes < SMALLEST * word { 0 } else { bytes / word })
 }
 
-/// Bytes of the largest message: half of the ring, less its length.
+/// Bytes of the largest message.
 #[inline(always)]
 const fn largest(capacity: u64) -> u64 {
     capacity * (WORD as u64 / 2) - WORD as u64

@@ -124,7 +124,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     {
         let start = self.make_room(message.len())?;
         let payload = self.payload(start);
-        // SAFETY: `make_room` found that many free bytes before the wrap, which are this end's and not referenced elsewhere.
+        // SAFETY: `make_room` found that many free bytes before the wrap: this end's, and not referenced elsewhere.
         unsafe { payload.as_ptr().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
         self.fill(start, message.len());
         Ok(())
@@ -180,10 +180,9 @@ impl<'a, M: Machine> Producer<'a, M> {
 #[must_use = "a grant that is not committed publishes nothing"]
 pub struct Grant<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
-    // INVARIANT: the result of `make_room` for `len`; the producer, which is borrowed, has not moved since.
+    // INVARIANT: the result of `make_room` for `len`; the borrowed producer has not moved since.
     start: u64,
     len: usize,
-    /// Pending messages allowed besides this.
     slack: u64,
 }
 
@@ -200,7 +199,7 @@ impl<M: Machine> Grant<'_, '_, M> {
         self.len == 0
     }
 
-    /// Returns the cell at byte `8 * place` of the grant, for machines whose cells are not plain bytes.
+    /// Returns the cell at byte `8 * place`, for machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.producer.slots.at(self.start.wrapping_add(1 + place as u64)))
@@ -260,7 +259,6 @@ where
 /// ```
 pub struct BatchProducer<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
-    /// Pending messages allowed besides the next.
     slack: u64,
 }
 
@@ -269,7 +267,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]; unless `TooLarge`, earlier messages have been published.
+    /// [`PushError`]; unless `TooLarge`, earlier messages are published.
     #[inline]
     pub fn push(&mut self, message: &[u8]) -> Result<(), PushError<M::Corrupt>>
     where

@@ -212,7 +212,7 @@ impl Boxed {
     ///
     /// # Panics
     ///
-    /// If that exceeds `isize::MAX`, as `Vec::with_capacity`.
+    /// If that exceeds `isize::MAX`.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         match Self::over(alloc::boxed::Box::new_uninit_slice(crate::ring::power_of_two(bytes, 16) / 8)) {
@@ -234,7 +234,7 @@ impl Boxed {
 ///
 /// # Panics
 ///
-/// If that exceeds `isize::MAX`, as `Vec::with_capacity`.
+/// If that exceeds `isize::MAX`.
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 #[must_use]
 pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {

@@ -1,6 +1,6 @@
 //! The slot protocol of MPSC and MPMC rings.
 //!
-//! The word of a slot is `lap << 1 | full`, where a lap is identified by its first index (a mask computes it). For index `i`:
+//! The word of a slot is `lap << 1 | full`, where a lap is its first index. For index `i`:
 //!
 //! | word | the slot is |
 //! |---|---|
@@ -124,7 +124,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
             return corrupt;
         }
         for place in 0..capacity {
-            // Acquire: the tail that is read next has passed the word's lap.
+            // Acquire: the tail read next has passed the word's lap.
             let word = slots.at(place).word.load_acquire();
             let now = header.producer.tail.load();
             let [next, latest] = [tail, now].map(|tail| self.free(first_use(tail, place, capacity)));
@@ -187,7 +187,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// The number of consecutive slots, up to `most`, with the words wanted.
     #[inline(always)]
     pub(in crate::ring) fn look(&self, index: u64, most: usize, wanted: impl Fn(u64) -> u64) -> Look {
-        // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
+        // SYNC POINT: slot published, slot released. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
             // This order shows the compiler the constant 1.
@@ -221,7 +221,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         let mut found = 0;
         for (index, slots) in self.runs(index, most) {
             let wanted = word(index);
-            // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
+            // SYNC POINT: slot published, slot released. Pairs with the store of that word.
             let here = slots.iter().position(|slot| slot.word.load_acquire() != wanted);
             found += here.unwrap_or(slots.len());
             if here.is_some() {
@@ -266,15 +266,9 @@ pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: 
     value
 }
 
-/// Writes an empty ring of `T` that begins at `start`.
-///
-/// # Errors
-///
-/// [`AttachError`] if the memory is misaligned or too small.
-///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and writes, and nothing is attached to them.
+/// As [`mpmc::format`](crate::ring::mpmc::format).
 pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     base: NonNull<u8>,
     len: u64,
@@ -489,7 +483,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     ///
     /// # Safety
     ///
-    /// As [`from_raw`](Self::from_raw), but producers may be in every coherence domain that the proof covers.
+    /// As [`from_raw`](Self::from_raw), but producers may be in every domain that the proof covers.
     pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -499,7 +493,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    /// Pops consecutive values, as many as fit, and releases their slots; returns how many.
+    /// Pops consecutive values that fit and releases their slots; returns their number.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,

@@ -173,7 +173,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Storing the same value would take the line from the producer.
+        // A redundant store would take the line from the producer.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             // SYNC POINT: slot released. Pairs with the producer's poll.
@@ -235,7 +235,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
 
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
-    /// Sets the flag of the slot `offset` places after the next one; the flag in [`publication`](Self::publication) makes it visible.
+    /// Sets the flag of the slot `offset` places after the next; [`publication`](Self::publication) makes it visible.
     ///
     /// # Safety
     ///

@@ -25,16 +25,12 @@ pub struct Indexed<A = Plain>(A);
 
 /// How payload is written and read.
 pub trait Access<T, M: Machine>: Sealed {
-    /// Writes a slot.
-    ///
     /// # Safety
     ///
     /// The slot is the caller's.
     #[doc(hidden)]
     unsafe fn write(cell: &M::Cell<T>, value: T);
 
-    /// Reads a slot.
-    ///
     /// # Safety
     ///
     /// The slot is initialised and the caller's, and its value is read once.
@@ -143,7 +139,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn flush(producer: &mut Producer<'_, Self, T, M>) {
-        // Storing the same value would take the line from the other end.
+        // A redundant store would take the line from the other end.
         if producer.state.published != producer.tail {
             producer.state.published = producer.tail;
             Self::publish(producer);
@@ -245,8 +241,8 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
         consumer.slots.prefetch_ahead::<false>(consumer.head, consumer.available());
-        // SAFETY: by the invariant the slot is initialised and this end's while `available` is not 0, as callers have checked; advancing
-        // ensures that it is read once.
+        // SAFETY: by the invariant the slot is initialised and this end's while `available` is not 0, as callers have checked; advancing makes it
+        // read once.
         let value = unsafe { A::read(consumer.slots.at(consumer.head)) };
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -267,7 +263,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // Storing the same value would take the line from the other end.
+        // A redundant store would take the line from the other end.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             Self::release(consumer);
@@ -303,7 +299,7 @@ fn nothing<C: Corruption>(head: u64, tail: u64, mask: u64) -> PopError<C> {
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
-    /// Pushes the first of `values`, as many as fit, and publishes them together; returns how many.
+    /// Pushes the first of `values` that fit, and publishes them together; returns their number.
     ///
     /// # Errors
     ///
@@ -324,7 +320,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
         self.tail = self.tail.wrapping_add(count as u64);
-        // Storing the same value would take the line from the other end, but a forgotten batch may have left slots.
+        // A redundant store would take the line from the other end; a forgotten batch may have left slots.
         if count > 0 || self.state.is_held {
             Indexed::publish(self);
         }
@@ -410,14 +406,14 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
         self.head = self.head.wrapping_add(count as u64);
-        // Storing the same value would take the line from the other end, but a forgotten batch may have left slots.
+        // A redundant store would take the line from the other end; a forgotten batch may have left slots.
         if count > 0 || self.state.is_held {
             Indexed::release(self);
         }
         Ok(count)
     }
 
-    /// Returns the first `count` messages, which are present, as two runs: before the wrap and after it.
+    /// The first `count` messages are present.
     pub(in crate::ring) fn runs(&self, count: usize) -> [&[T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: usize| {
@@ -430,7 +426,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
 
 #[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
-    /// Counts `count` slots as filled, unpublished. For lanes with equal copies of one end's state, of which one polls and publishes.
+    /// Counts `count` slots as filled, unpublished.
     ///
     /// # Safety
     ///
@@ -445,7 +441,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// Only this value is stored to this word, once, when every lane is done with the slots that it publishes.
+    /// Only this value is stored to this word, once, after every lane has finished with the slots.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {

@@ -52,7 +52,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
+    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise; loads only need reads.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
@@ -68,8 +68,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole
-    /// words only.
+    /// As [`from_raw`](Self::from_raw), for as many slots at `slots` as the header says.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
         // SAFETY: the caller's promise.
@@ -89,7 +88,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         reader
     }
 
-    /// Returns whether the announced writer was dropped; its messages can still be read.
+    /// Returns whether the announced writer was dropped; its messages remain.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         owner::is_closed(&self.header.producer.owner)
@@ -195,7 +194,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(count)
     }
 
-    /// Skips all but the newest `keep` messages; returns the number skipped, which is not counted as lost. Recovers from [`Corrupt`].
+    /// Skips all but the newest `keep` messages; returns the number skipped, not counted as lost. Recovers from [`Corrupt`].
     pub fn skip(&mut self, keep: usize) -> u64 {
         self.tail = self.poll();
         let ahead = self.tail.wrapping_sub(self.head);
@@ -226,7 +225,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Err(LatestError::Busy)
     }
 
-    /// Reads the newest message; counts those that it skips.
+    /// Reads the newest message; counts those it skips.
     pub(in crate::ring) fn pop_latest(&mut self) -> Result<(u64, T, u64), LatestError> {
         if self.poll() == self.head {
             return Err(LatestError::Empty);

@@ -201,8 +201,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         Ok(Self { header, words, _messages: PhantomData })
     }
 
-    /// Returns the writer and a reader, at the oldest message, which can be cloned. After all are dropped, the ring can be split again, with its
-    /// messages.
+    /// Returns the writer and a cloneable reader at the oldest message. After all are dropped, the ring can be split again, with its messages.
     pub fn split(&mut self) -> (Writer<'_, T, Local>, Reader<'_, T, Local>) {
         let Self { header, words, .. } = &*self;
         let (slots, count) = slots_of(words);
@@ -232,7 +231,7 @@ impl<T: RingMessage> Boxed<T> {
     ///
     /// # Panics
     ///
-    /// If the words exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+    /// If the words exceed `isize::MAX` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         let words = crate::ring::power_of_two(capacity, 1).saturating_mul(words_of::<T>());
@@ -243,7 +242,7 @@ impl<T: RingMessage> Boxed<T> {
     }
 }
 
-/// Allocates a ring of at least `capacity` messages (the next power of two, at least 1); its writer and its cloneable reader share ownership.
+/// Allocates a ring of at least `capacity` messages (the next power of two, at least 1); its writer and cloneable reader share ownership.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -254,7 +253,7 @@ impl<T: RingMessage> Boxed<T> {
 ///
 /// # Panics
 ///
-/// If the words exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+/// If the words exceed `isize::MAX` bytes.
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 #[must_use]
 pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<T>) {

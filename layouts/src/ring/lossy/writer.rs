@@ -55,8 +55,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the
-    /// header, and readers read them.
+    /// As [`from_raw`](Self::from_raw), for the header and as many slots at `slots` as it says.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
         // SAFETY: the caller's promise.
@@ -142,7 +141,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // Storing the same value would take the line from the readers.
+        // A redundant store would take the line from the readers.
         if self.published != self.tail {
             self.published = self.tail;
             // SYNC POINT: message published. Pairs with Reader::poll.

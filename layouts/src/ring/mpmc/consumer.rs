@@ -37,7 +37,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         Ok(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
     }
 
-    /// Pops consecutive values, at most `values.len()`, with one compare-exchange; returns how many.
+    /// Pops consecutive values that fit, with one compare-exchange; returns their number.
     pub fn pop_slice(&mut self, values: &mut [T]) -> usize
     where
         T: Copy,

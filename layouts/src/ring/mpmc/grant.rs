@@ -73,7 +73,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         Ok(())
     }
 
-    /// Writes values of an iterator while slots remain; returns the number written.
+    /// Writes values while slots remain; returns their number.
     pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> usize {
         let before = self.written();
         let mut values = values.into_iter();
@@ -141,7 +141,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError::Full`] with the value; earlier messages have been published.
+    /// [`PushError::Full`] with the value; earlier messages are published.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T, M::Corrupt>> {
         if self.next == self.end {

@@ -24,7 +24,7 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 /// ```
 pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> {
     pub(in crate::ring) turns: Turns<'a, T, M>,
-    /// Where the end's index was when this handle last saw it, or before.
+    /// A current or past value of the end's index.
     pub(super) hint: u64,
 }
 
@@ -40,7 +40,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain access them.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in one coherence domain access them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -58,8 +58,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain access
-    /// them.
+    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in one coherence domain access them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -78,7 +77,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Safety
     ///
-    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof covers.
+    /// As [`from_raw`](Self::from_raw), but handles may be in every domain that the proof covers.
     pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -132,7 +131,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         self.capacity() - self.len()
     }
 
-    /// Returns whether all handles of the other end were dropped; their messages can still be popped.
+    /// Returns whether all handles of the other end were dropped; their messages remain.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         let header = self.turns.header;

@@ -203,12 +203,12 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
         let (words, last) = rest.as_chunks_mut::<8>();
         let after = before + size_of_val(words);
         for (place, byte) in first.iter_mut().enumerate().chain(last.iter_mut().enumerate().map(|(place, byte)| (after + place, byte))) {
-            // SAFETY: `place` is below the size of a `T`, so within the mapped slot.
+            // SAFETY: as in `write`.
             let place = unsafe { AtomicU8::from_ptr(slot.add(place)) };
             *byte = place.load(Relaxed);
         }
         for (place, word) in words.iter_mut().enumerate() {
-            // SAFETY: within the slot, and aligned: `first` ends where a word begins.
+            // SAFETY: as in `write`.
             let place = unsafe { word_at(slot.add(before + 8 * place)) };
             *word = place.load(Relaxed).to_ne_bytes();
         }
