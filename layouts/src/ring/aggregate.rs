@@ -106,8 +106,8 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with the same `shared`
-    /// access them or the headers; `shared` began at the ring's first index.
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with this `shared` access them or
+    /// the headers; `shared` began at the ring's first index.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -118,7 +118,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         T: RingMessage,
     {
         let layout = geometry_of_both::<T, _>(RingFlags::SPSC, own, peer)?;
-        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        // SAFETY: the caller's promise; the layout was checked.
         Ok(unsafe { Self::over(own, peer, slots, layout.capacity(), shared) })
     }
 
@@ -149,7 +149,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.slots.capacity()
     }
 
-    /// Returns the waiting messages as last polled; at most the capacity.
+    /// Returns the waiting messages as last polled, at most the capacity.
     #[must_use]
     #[inline(always)]
     pub fn waiting(&self) -> u64 {
@@ -229,7 +229,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// The [`publication`](Self::publication) has been stored; one lane calls this once.
+    /// The [`publication`](Self::publication) is stored; one lane calls this once.
     #[inline(always)]
     pub unsafe fn pass(&self) {
         // SYNC POINT: turn passed. Pairs with Producer::is_its_turn.

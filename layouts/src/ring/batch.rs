@@ -13,8 +13,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Publishes every `every` messages, if the ring seems full or the consumer has run dry, on [`flush`](Self::flush) and on drop. Flush before you
-/// wait.
+/// Publishes every `every` messages, if the ring seems full or the consumer ran dry, on [`flush`](Self::flush) and on drop. Flush before you wait.
 ///
 /// If it is forgotten, the producer's next publish or drop publishes the rest.
 ///

@@ -137,7 +137,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
     }
 }
 
-/// The messages of a chunk by value, in order. Untaken messages stay.
+/// A chunk's messages by value, in order. Untaken messages stay.
 ///
 /// Each is released when taken; `for_each` and `fold` release all at their end or panic.
 ///

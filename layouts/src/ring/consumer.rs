@@ -72,7 +72,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
-        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        // SAFETY: the caller's promise; the layout was checked.
         unsafe { Self::verified(own, peer, slots, layout.capacity()) }
     }
 
@@ -170,7 +170,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self.slots.capacity() as usize
     }
 
-    /// Returns the index of the next slot to empty.
+    /// Returns the next index to empty.
     #[must_use]
     pub const fn head(&self) -> u64 {
         self.head
@@ -204,7 +204,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 
 #[doc(hidden)]
 impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Returns the payload from the next slot on. For lanes with equal copies of one end's state, of which one polls and publishes.
+    /// Returns the payload from the next slot on. For lanes with equal copies of one end; one lane polls and publishes.
     #[inline(always)]
     #[must_use]
     pub const fn row(&self) -> Row<'a, M::Cell<T>> {
@@ -212,7 +212,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
         unsafe { self.slots.row(self.head, K::CELL) }
     }
 
-    /// Returns word and value that release the emptied slots, for [`Word::publish_all`](crate::Word::publish_all).
+    /// Returns word and value that release the slots, for [`Word::publish_all`](crate::Word::publish_all).
     ///
     /// # Safety
     ///

@@ -83,7 +83,7 @@ filled! {
     Mpmc[WordSlot] "mpmc";
 }
 
-/// Publishes each value, the last ones over the oldest.
+/// Publishes each value; overwrites the oldest.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -25,8 +25,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Slots to be written in place, in order. Dropping the grant publishes the written slots; after a forgotten grant the producer's next publish or
-/// drop does.
+/// Slots to be written in place, in order. Dropping the grant publishes the written slots; if it is forgotten, the producer's next publish or drop
+/// does.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -108,7 +108,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// `count` is at most [`len`](Self::len), and each of these slots is initialised.
+    /// `count` is at most [`len`](Self::len); these slots are initialised.
     pub unsafe fn assume_written(&mut self, count: usize) {
         debug_assert!(count <= self.count);
         self.producer.tail = self.end.wrapping_sub(self.count as u64).wrapping_add(count as u64);

@@ -29,7 +29,7 @@ bitflags! {
         const MPSC = 4;
         /// 8: MPMC, with a word in each slot ([`mpmc`](crate::ring::mpmc)).
         const MPMC = 8;
-        /// 16: SPSC, with messages of any length; slots are 8-byte words ([`framed`](crate::ring::framed)).
+        /// 16: SPSC, with messages of any length in 8-byte slots ([`framed`](crate::ring::framed)).
         const FRAMED = 16;
         /// 32: one producer that overwrites the oldest, many readers ([`lossy`](crate::ring::lossy)).
         const LOSSY = 32;
@@ -79,7 +79,7 @@ pub struct RingHeader<W = u64> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ProducerLine<W = u64> {
-    /// Index of the next slot to fill; free-running. Producer, at each publish.
+    /// Next index to fill; free-running. Producer, at each publish.
     pub tail: W,
     /// Low 2 bits: 0 not opened, 1 open, 2 closed. Above: the generation, or the number of handles. Written by this end.
     pub owner: W,
@@ -106,7 +106,7 @@ pub struct ProducerLine<W = u64> {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ConsumerLine<W = u64> {
-    /// Index of the next slot to empty; free-running. Consumer, at each release.
+    /// Next index to empty; free-running. Consumer, at each release.
     pub head: W,
     /// Encoded as the producer's. Written by this end.
     pub owner: W,
@@ -185,7 +185,7 @@ layout_table! {
     56 _reserved: [W; 9], "none: zero";
 }
 
-// SAFETY: words of plain data without padding or pointers, if `W` is plain data.
+// SAFETY: words without padding or pointers, if `W` is plain data.
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ProducerLine<W> {}
 // SAFETY: as above.
@@ -250,7 +250,7 @@ impl<W: Word> RingHeader<W> {
         W::publish_all([(&constants.magic, MAGIC)]);
     }
 
-    /// Reads an SPSC ring's geometry once and checks it against `T`.
+    /// Reads an SPSC ring's geometry once, and checks it against `T`.
     ///
     /// # Errors
     ///

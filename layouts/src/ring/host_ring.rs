@@ -16,7 +16,7 @@ use crate::{HostWord, Local, SlotCell, Word};
 
 /// A ring of values of any type, with its slots in `S`: inline, borrowed, or boxed.
 ///
-/// Dropping it drops the values left, also if one drop panics.
+/// Dropping it drops the remaining values, also if one drop panics.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;
@@ -73,7 +73,7 @@ unsafe fn pair<'a, K: OneProducer<T, Local> + OneConsumer<T, Local>, T>(
     }
 }
 
-/// Like [`pair`], by plain loads: for a new ring the compiler then knows both indices.
+/// Plain loads: for a new ring the compiler then knows both indices.
 ///
 /// # Safety
 ///
@@ -246,7 +246,7 @@ impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> 
 macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
-            /// Returns both ends. Cloneable ends may be requested again at any time, others when both are dropped; remaining values stay.
+            /// Returns both ends. Cloneable ends can be requested at any time, others when both are dropped; remaining values stay.
             pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Local>, $module::Consumer<'_, T, Local>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
@@ -255,7 +255,7 @@ macro_rules! split {
                 unsafe { $ends(header, slots, capacity) }
             }
 
-            /// Returns both ends, which share ownership of the ring.
+            /// Like [`split`](Self::split), with shared ownership.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             #[must_use]
             pub fn into_ends(self) -> ($module::OwnedProducer<T>, $module::OwnedConsumer<T>)

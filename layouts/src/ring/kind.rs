@@ -40,8 +40,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn filling(tail: u64) -> Self::Filling;
 
-    /// Polls the consumer's index if too few slots are free; returns the number free. First publishes a forgotten grant or batch, or the consumer
-    /// would make no room.
+    /// Polls the consumer's index; returns the free slots. First publishes a forgotten grant or batch, or the consumer would make no room.
     #[doc(hidden)]
     fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<usize, M::Corrupt>;
 
@@ -96,14 +95,14 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: usize) -> usize;
 
-    /// Returns the next message's index and the number of consecutive messages, up to `most`, without caching them.
+    /// The next message's index and the number of consecutive messages, up to `most`, uncached.
     #[doc(hidden)]
     fn seen(consumer: &Consumer<'_, Self, T, M>, most: usize) -> Result<(u64, usize), M::Corrupt>;
 
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError<M::Corrupt>>;
 
-    /// Returns the number of consecutive messages, up to `most`.
+    /// The number of consecutive messages, up to `most`.
     #[doc(hidden)]
     fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: usize) -> Result<usize, M::Corrupt>;
 
@@ -111,7 +110,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
-        // SAFETY: available, as callers have checked; advancing ensures that it is read once.
+        // SAFETY: available, as callers checked; advancing prevents a second read.
         let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { value::read(place) });
         consumer.head = consumer.head.wrapping_add(1);
         value

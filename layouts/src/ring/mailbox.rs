@@ -181,7 +181,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots.cast(), capacity) }))
     }
 
-    /// Attaches to a header and separate slots, as [`from_raw`](Self::from_raw).
+    /// Like [`from_raw`](Self::from_raw), with separate slots.
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.0.poll() != self.0.head()
     }
 
-    /// Returns the latest value, if this reader has not taken it.
+    /// Returns the latest value, if untaken by this reader.
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
 //! Lock-free rings: a header of words, slots after it, and a handle for each end.
 //!
 //! 1. Indices are free-running 64-bit numbers; index `i` uses slot `i & (capacity - 1)`. The full capacity is usable.
-//! 2. The other end's index outside the ring is [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends write it; geometry is
-//!    read once, checked and kept.
+//! 2. An index of the other end outside the ring is [`Corrupt`](crate::attach::Corrupt), unless only [`Local`](crate::Local) ends write it; geometry
+//!    is read once, checked and kept.
 //! 3. An end polls the header `own` and publishes in `peer`. In shared memory both are one; across a bus each side keeps the header that it polls, so
 //!    only writes cross.
-//! 4. A dropped end that announced itself releases its word `owner`; `is_disconnected` acquires it.
+//! 4. A dropped end that was announced releases its word `owner`; `is_disconnected` acquires it.
 //!
 //! | ring | producers | consumers | polled word |
 //! |---|---|---|---|
@@ -21,7 +21,7 @@
 //!
 //! [`Producer`] and [`Consumer`] are generic over the kind ([`Indexed`], [`Flagged`], [`Mpsc`]); the modules have aliases.
 //!
-//! Rings do not wait, wake or resize; only the traits of `embedded-io` poll in a loop.
+//! Rings do not wait, wake or resize; only `embedded-io` traits poll in a loop.
 
 pub mod aggregate;
 mod alias;

@@ -8,11 +8,10 @@
 //! # Effects of a stalled handle
 //!
 //! A producer that stops between claim and publish blocks messages *after* its slots: consumers find the ring empty. A consumer that stops between
-//! claim and release blocks producers one lap later: they find the ring full. No handle spins on a stalled one. A killed thread, or a forgotten grant
-//! or batch, stalls the ring permanently. A *dropped*
+//! claim and release makes the ring full one lap later. A killed thread, or a forgotten grant or batch, stalls the ring permanently. A *dropped*
 //! grant, also by a panic, gives up its unwritten slots, which count in `len` until consumers skip them.
 //!
-//! Compare-exchanges across a bus between CPU and GPU need the hardware's promise: [`SystemAtomics`].
+//! Compare-exchanges between CPU and GPU need the hardware's promise: [`SystemAtomics`].
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;

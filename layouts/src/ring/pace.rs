@@ -2,21 +2,21 @@
 
 use core::hint::spin_loop;
 
-/// Executes `hints` spin hints, and keeps speculative loads from fetching the line that the wait leaves to the other end.
+/// The fence keeps speculative loads from fetching the line that the wait leaves to the other end.
 #[inline(always)]
 pub(super) fn pause(hints: u32) {
     for _ in 0..hints {
         spin_loop();
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads and writes nothing; no later instruction begins before earlier ones are done.
+    // SAFETY: it reads and writes nothing; it only delays later instructions.
     unsafe {
         core::arch::asm!("lfence", options(nostack, preserves_flags));
     }
 }
 
-/// An end that often finds a few new messages, and never none, moves the line of the other end's index for each one. A wait before the poll then
-/// makes both faster. It is tried now and then, and kept while it pays.
+/// An end that often finds a few new messages, and never none, moves the line of the other end's index for each. A wait before the poll then makes
+/// both faster. It is tried now and then, and kept while it pays.
 ///
 /// Figures: docs/internals/rings.md.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ impl Pace {
         }
     }
 
-    /// Updates the pace after a poll of `mask + 1` slots of `T`. By value, so that an end can live in registers.
+    /// Called after a poll of `mask + 1` slots of `T`. By value, so that an end can live in registers.
     #[cold]
     pub(super) fn seen<T>(self, index: u64, mask: u64, found: u64) -> Self {
         // A slot of several lines takes as long as several slots.

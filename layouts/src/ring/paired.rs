@@ -1,13 +1,12 @@
 //! An SPSC queue whose words carry their own flags: across a bus, the load that finds a message brings its payload too.
 //!
 //! 1. Every message is popped once, in order.
-//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so order does not matter: neither
-//!    push nor pop needs a fence.
+//! 2. Each word of a slot holds four bytes of the message and a flag of 32 bits: the lap. A word is one access, so the order of accesses does not
+//!    matter: neither push nor pop needs a fence.
 //! 3. A slot takes twice the bytes of its message. Words come in [`Pair`]s, which a GPU lane moves with one access; its halves may be seen
 //!    separately.
 //!
-//! Use it for the latency of small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place, and a message
-//! must be a [`RingMessage`].
+//! Use it for the latency of small messages across a bus, [`spsc`](crate::ring::spsc) for their rate. There are no slices in place.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -62,7 +61,7 @@ pub const fn pairs_of<T>() -> u64 {
 
 const FLAG: u64 = !0 << 32;
 
-/// Upper half of every word of a message: twice the lap, plus 1. Thus not 0, as in zeroed memory, and not that of the lap before.
+/// Upper half of every word of a message: twice the lap, plus 1. It is not 0, as in zeroed memory, and not that of the lap before.
 #[inline(always)]
 const fn flag(index: u64, mask: u64) -> u64 {
     (index >> mask.trailing_ones()) << 33 | 1 << 32
@@ -94,7 +93,7 @@ impl<'a, T, W: Word> Slots<'a, T, W> {
             let index = head.wrapping_add(offset);
             self.word(index, 0).load() & FLAG == flag(index, self.mask)
         };
-        // Loops, because a device would store an iterator in local memory.
+        // A device would store an iterator in local memory.
         let mut waiting = 0;
         while waiting <= self.mask && is_full(waiting) {
             waiting += 1;
@@ -165,7 +164,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
         slots: NonNull<Pair<M::Word>>,
     ) -> Result<Self, AttachError> {
         let layout = geometry_of_both::<T, _>(RingFlags::PAIRED, own, peer)?;
-        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        // SAFETY: the caller's promise; the layout was checked.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
@@ -198,7 +197,7 @@ impl<'a, T: RingMessage, M: Machine, const FILLS: bool> End<'a, T, M, FILLS> {
         (self.slots.mask + 1) as usize
     }
 
-    /// Returns the index of the next slot to fill or to empty.
+    /// Returns the next index to fill or empty.
     #[must_use]
     pub const fn next_index(&self) -> u64 {
         self.next
@@ -276,7 +275,7 @@ impl<T: RingMessage, M: Machine> Producer<'_, T, M> {
         unsafe { self.accept(head) }
     }
 
-    /// Pushes one value, whose words each are visible on their own.
+    /// Pushes one value; each word is visible on its own.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
 //! Overflow policies of a full ring.
 //!
-//! For a ring that always overwrites, use [`lossy`](super::lossy).
+//! A [`lossy`](super::lossy) ring always overwrites.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -162,7 +162,7 @@ impl<E: Push> OverflowPolicy<E> {
         }
     }
 
-    /// Returns the counts of each outcome.
+    /// Returns the counts by outcome.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts

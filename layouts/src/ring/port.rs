@@ -7,7 +7,7 @@ pub(super) struct Port<'a, W: Word, const FILLS: bool> {
     pub(super) own: &'a RingHeader<W>,
     /// Where this end's index is published.
     pub(super) peer: &'a RingHeader<W>,
-    /// The header says that this end is open; drop must close it.
+    /// The header says open; drop must close it.
     announced: bool,
 }
 

@@ -58,7 +58,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
-    /// Attaches to two headers: `own` is polled, `peer` is written. Reads every slot once if slots have flags.
+    /// Like [`from_raw`](Self::from_raw), with two headers: `own` is polled, `peer` is written.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         M: Machine<Corrupt = Corrupt>,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
-        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        // SAFETY: the caller's promise; the layout was checked.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
@@ -146,7 +146,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.slots.capacity() as usize
     }
 
-    /// Returns the index of the next slot to fill.
+    /// Returns the next index to fill.
     #[must_use]
     pub const fn tail(&self) -> u64 {
         self.tail
@@ -206,7 +206,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 
 #[doc(hidden)]
 impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
-    /// Returns the consumer's index in memory. For lanes with equal copies of one end's state, of which one polls and publishes.
+    /// Returns the consumer's index in memory. For lanes with equal copies of one end; one lane polls and publishes.
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! `PartialEq` of ends: two ends are equal if they are ends of one ring.
+//! `PartialEq` of ends: the ends of one ring are equal.
 //!
 //! Only addresses are compared, so ends in two mappings of one ring differ.
 //!

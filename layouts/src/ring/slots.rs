@@ -148,7 +148,7 @@ impl<'a, C> Slots<'a, C> {
         unsafe { self.base.add((index & self.mask) as usize).as_ref() }
     }
 
-    /// The slots as `D`s, each `offset` bytes after a slot's start.
+    /// The slots as `D`s, `offset` bytes into each slot.
     ///
     /// # Safety
     ///
@@ -166,7 +166,7 @@ impl<'a, C> Slots<'a, C> {
         _ => None,
     };
 
-    /// Prefetches a slot after `index`, the first of `ready`: lines then come from the other core in parallel.
+    /// Prefetches a slot after `index`, the first of `ready`, so that lines come from the other core in parallel.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: usize) {
         if let Some(ahead) = const { Self::AHEAD }
@@ -226,7 +226,7 @@ type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u
 
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and writes for `'a`, initialised, and shared only by a ring's protocol.
+/// For `'a`, `len` bytes at `base` are valid for reads and writes, initialised, and shared only by a ring's protocol.
 pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     kind: RingFlags,
     base: NonNull<u8>,
@@ -261,7 +261,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
 #[inline(always)]
 fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-    // SAFETY: hints, which read nothing and never fault. Assembly, because the intrinsic would make the second a read's.
+    // SAFETY: hints read nothing and never fault. Assembly, because the intrinsic would prefetch for a read.
     unsafe {
         if TO_WRITE {
             core::arch::asm!("prefetchw [{}]", in(reg) line.addr(), options(nomem, nostack, preserves_flags));

@@ -41,8 +41,8 @@ pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 ///
 /// # Safety
 ///
-/// Both methods return the same slots with the same contents as long as the storage lives, also after a move, and no other code accesses
-/// them. Several threads may call `as_ref` at a time.
+/// Both methods return the same slots with the same contents while the storage lives, also after a move; no other code accesses them. Several threads
+/// may call `as_ref` at once.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

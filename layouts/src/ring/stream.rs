@@ -1,9 +1,9 @@
-//! Streams of bytes: the ends of an SPSC ring of `u8` as readers and writers, of `std::io` (feature `std`) and of `embedded-io`.
+//! Streams of bytes: the ends of an SPSC ring of `u8` as readers and writers of `std::io` (feature `std`) and `embedded-io`.
 //!
 //! 1. A reader returns `Ok(0)` after the producer was dropped and all its bytes were read. A writer fails with `BrokenPipe` after the consumer was
 //!    dropped.
-//! 2. The traits of `std::io` do not block: they fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
-//! 3. The traits of `embedded-io` block by contract: these ends poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
+//! 2. The `std::io` traits do not block: they fail with `WouldBlock` on an empty or full ring. The ends of `ringmem::wait` block.
+//! 3. The `embedded-io` traits block by contract: these ends poll in a loop. In an interrupt, call `read_ready` or `write_ready` first.
 //! 4. An index outside the ring is `InvalidData`.
 
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]

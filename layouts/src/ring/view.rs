@@ -1,7 +1,7 @@
-//! Views of a [`Consumer`]'s waiting messages: shared through `&self`, mutable through `&mut self`.
+//! Views of a [`Consumer`]'s waiting messages: shared by `&self`, mutable by `&mut self`.
 //!
 //! 1. A view takes no message: the next `pop` returns it, with its changes.
-//! 2. A message is the consumer's from its publication to its release. Views borrow the consumer, so nothing is released meanwhile.
+//! 2. A message is the consumer's until its release. Views borrow the consumer, so nothing is released meanwhile.
 //! 3. A view through `&self` caches no poll: the next `pop` may poll again. [`mpmc`](super::mpmc) rings have no views.
 
 use super::chunk::Chunk;
@@ -57,7 +57,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     #[doc(alias("front_mut", "peek_mut"))]
     pub fn first_mut(&mut self) -> Result<&mut T, PopError<M::Corrupt>> {
         self.peek(1)?;
-        // SAFETY: the message is present and this end's, which is borrowed exclusively.
+        // SAFETY: the message is present and this end's, borrowed exclusively.
         Ok(unsafe { &mut *self.place(self.head) })
     }
 
@@ -98,7 +98,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Consu
     /// The first `count` messages are present.
     fn exclusive(&mut self, count: usize) -> impl DoubleEndedIterator<Item = &mut T> + ExactSizeIterator {
         let end = &*self;
-        // SAFETY: the messages are present and this end's, which is borrowed exclusively for as long; each offset comes once.
+        // SAFETY: the messages are present and this end's, borrowed exclusively for as long; each offset comes once.
         (0..count).map(move |offset| unsafe { &mut *end.place(end.head.wrapping_add(offset as u64)) })
     }
 
@@ -155,7 +155,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
     fn runs_mut(&mut self, count: usize) -> [&mut [T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: usize| {
-            // SAFETY: `count` initialised slots short of the wrap, this end's, which is borrowed exclusively; the two runs do not overlap.
+            // SAFETY: `count` initialised slots short of the wrap, this end's, borrowed exclusively; the two runs do not overlap.
             unsafe { core::slice::from_raw_parts_mut(self.slots.run(index).as_ptr(), count) }
         };
         [run(self.head, first), run(self.head.wrapping_add(first as u64), count - first)]
@@ -180,7 +180,7 @@ impl<K: OneConsumer<T, M> + InPlace, T, M: Machine<Cell<T>: SliceCell<T>>> Chunk
         if offset >= self.len() {
             return None;
         }
-        // SAFETY: by the invariant of a chunk the message is present, and this end's, which is borrowed exclusively.
+        // SAFETY: by the invariant of a chunk the message is present, and this end's, borrowed exclusively.
         Some(unsafe { &mut *self.consumer.place(self.consumer.head.wrapping_add(offset as u64)) })
     }
 

@@ -7,7 +7,7 @@ use super::message::{Chunk, Found, Frame, find};
 use crate::{Machine, SliceCell};
 
 impl<'a, M: Machine> Consumer<'a, M> {
-    /// Returns the index of the next word to empty.
+    /// Returns the next index to empty, in words.
     #[must_use]
     pub const fn head(&self) -> u64 {
         self.index
@@ -111,7 +111,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
             return Err(PopError::TooSmall { needed: len });
         }
         let payload = self.slots.run::<u64>(payload).cast::<u8>();
-        // SAFETY: `find` checked that `len` bytes are published and before the wrap, so initialised and this end's; `into` is as long.
+        // SAFETY: `find` checked that `len` bytes before the wrap are published, so initialised and this end's; `into` is as long.
         unsafe { payload.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), len) };
         self.index = next;
         Ok(len)

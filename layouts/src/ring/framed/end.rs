@@ -28,8 +28,8 @@ use crate::{Machine, RingHeader, Word};
 pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(in crate::ring) port: Port<'a, M::Word, FILLS>,
     pub(super) slots: Slots<'a, M::Cell<u64>>,
-    // INVARIANT: wrapping, a producer's index is at most the capacity past `seen`, and the other words are its own. A consumer's is at most
-    // the capacity before it, and the words between are initialised and its own.
+    // INVARIANT: wrapping, a producer's index is at most the capacity past `seen`, and the other words are its own. A consumer's is at most the
+    // capacity before it; the words between are initialised and its own.
     pub(super) index: u64,
     pub(super) seen: u64,
     pub(super) published: u64,
@@ -113,13 +113,13 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         M: Machine<Corrupt = Corrupt>,
     {
         let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
-        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        // SAFETY: the caller's promise; the layout was checked.
         unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
     /// # Safety
     ///
-    /// As `new`; `capacity` is a power of two that fits `usize` in bytes, and at least the smallest.
+    /// As `new`; `capacity` is a power of two, at least the smallest, that fits `usize` in bytes.
     pub(super) unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -158,7 +158,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         self.slots.capacity() as usize * WORD
     }
 
-    /// Returns the size of the largest message: half of the capacity, less 8 bytes.
+    /// Returns the largest message size: half the capacity, less 8 bytes.
     #[must_use]
     #[inline(always)]
     pub const fn largest(&self) -> usize {
@@ -205,7 +205,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         if FILLS { &self.port.own.consumer.head } else { &self.port.own.producer.tail }.load_acquire()
     }
 
-    /// Storing the same value would take the line from the other end.
+    /// A redundant store would take the line from the other end.
     #[inline(always)]
     pub(super) fn publish_pending(&mut self) {
         if self.published != self.index {

@@ -42,7 +42,7 @@ impl<'m, M: Machine> Message<'m, M> {
         self.len == 0
     }
 
-    /// Returns the cell of the bytes from `8 * place`, for machines whose cells are not plain bytes.
+    /// Returns the cell at byte `8 * place`, for machines whose cells are not plain bytes.
     #[must_use]
     pub fn word(&self, place: usize) -> Option<&'m M::Cell<u64>> {
         (place < self.len.div_ceil(WORD)).then(|| self.slots.at(self.payload.wrapping_add(place as u64)))
@@ -189,7 +189,7 @@ pub(super) fn find<M: Machine>(slots: Slots<'_, M::Cell<u64>>, head: u64, tail: 
     let mut word = read(start);
     if word == SKIP {
         let skipped = slots.before_wrap(head, usize::MAX) as u64;
-        // A frame, at most half of the ring, skips less and is published with its marker.
+        // A frame takes at most half of the ring, so skips less, and is published with its marker.
         if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
             return bad(head, word);
         }

@@ -31,11 +31,11 @@
 //!
 //! # The bytes
 //!
-//! An index counts words of 8 bytes: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]).
+//! An index counts 8-byte words: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]).
 //!
 //! | in the slots | words | contents |
 //! |---|---:|---|
-//! | frame | 1 | length of the message in bytes, at most [`Producer::largest`] |
+//! | frame | 1 | the message's length in bytes, at most [`Producer::largest`] |
 //! | | length / 8, rounded up | the message; the padding of its last word is unspecified |
 //! | marker | 1 | all ones: skip to the wrap, where its frame begins |
 //!

@@ -7,7 +7,7 @@ use super::{SKIP, WORD, frame};
 use crate::{Machine, SliceCell, SlotCell, Word};
 
 impl<'a, M: Machine> Producer<'a, M> {
-    /// Returns the index of the next word to fill.
+    /// Returns the next index to fill, in words.
     #[must_use]
     pub const fn tail(&self) -> u64 {
         self.index
@@ -138,7 +138,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.slots.run::<u64>(start.wrapping_add(1)).cast()
     }
 
-    /// Ends the frame at `start`, which `make_room` returned for at least `len` bytes.
+    /// `make_room` returned `start` for at least `len` bytes.
     #[inline(always)]
     fn fill(&mut self, start: u64, len: usize) {
         if start != self.index {
@@ -150,7 +150,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.index = start.wrapping_add(frame(len as u64));
     }
 
-    /// Publishes if `slack` others are pending, or the consumer has run dry.
+    /// Publishes if `slack` others are pending, or the consumer ran dry.
     #[inline(always)]
     fn settle(&mut self, slack: u64) {
         // Relaxed: a hint only.
@@ -220,8 +220,7 @@ where
     type Target = [u8];
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        // SAFETY: by the invariant `len` bytes before the wrap are free and so this end's while borrowed; initialised since the ring was
-        // attached.
+        // SAFETY: by the invariant `len` bytes before the wrap are free and so this end's while borrowed; initialised since attaching.
         unsafe { core::slice::from_raw_parts(self.producer.payload(self.start).as_ptr(), self.len) }
     }
 }
@@ -237,8 +236,7 @@ where
     }
 }
 
-/// Publishes every `every` messages, if the ring looks full or the consumer has run dry, on [`flush`](Self::flush) and on drop. Flush before you
-/// wait.
+/// Publishes every `every` messages, if the ring looks full or the consumer ran dry, on [`flush`](Self::flush) and on drop. Flush before you wait.
 ///
 /// If it is forgotten, the producer's next publish publishes the rest.
 ///

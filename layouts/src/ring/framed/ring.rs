@@ -73,7 +73,7 @@ pub struct RingIn<S: Storage<BareSlot<u64>>> {
 #[repr(C, align(8))]
 pub struct Inline<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
 
-// SAFETY: the bytes are the words, but for a remainder.
+// SAFETY: the bytes are the words and a remainder.
 unsafe impl<const BYTES: usize> Storage<BareSlot<u64>> for Inline<BYTES> {}
 
 impl<const BYTES: usize> AsRef<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
@@ -195,7 +195,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         }
     }
 
-    /// Returns both ends, which share ownership of the ring.
+    /// Like [`split`](Self::split), with shared ownership.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
     pub fn into_ends(self) -> (OwnedProducer, OwnedConsumer)

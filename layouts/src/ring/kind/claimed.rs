@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `lap(i) << 1` | free for the producer that claims `i` |
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
-//! | `lap(i + capacity) << 1`, or later | past `i`: its message was taken, or its producer gave the slot up |
+//! | `lap(i + capacity) << 1`, or later | past `i`: the message was taken, or the slot given up |
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -112,7 +112,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
     }
 
-    /// Rejects words of wrong laps, which a handle would skip one by one. Handles may be active.
+    /// Rejects words of wrong laps: a handle would skip them one by one. Handles may be active.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
@@ -128,7 +128,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
             let word = slots.at(place).word.load_acquire();
             let now = header.producer.tail.load();
             let [next, latest] = [tail, now].map(|tail| self.free(first_use(tail, place, capacity)));
-            // The word is that of the lap before the next claim, or free for it.
+            // The word is of the lap before the next claim, or free for it.
             if self.is_before(word, next.wrapping_sub(2 * capacity)) || self.is_before(latest, word) {
                 return corrupt;
             }
@@ -136,8 +136,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Ok(self)
     }
 
-    /// Takes `values.len()` messages and releases their slots.
-    ///
     /// # Safety
     ///
     /// The caller claimed them when they were full, and has not taken them.
@@ -184,7 +182,6 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         (word.wrapping_sub(other) as i64) < 0
     }
 
-    /// The number of consecutive slots, up to `most`, with the words wanted.
     #[inline(always)]
     pub(in crate::ring) fn look(&self, index: u64, most: usize, wanted: impl Fn(u64) -> u64) -> Look {
         // SYNC POINT: slot published, slot released. Pairs with the store of that word.
@@ -200,7 +197,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// Where a consumer continues after a slot that was given up: no message is more than a capacity before the tail.
+    /// No message is more than a capacity before the tail.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);
@@ -284,7 +281,7 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     }
     for place in 0..layout.capacity() {
         let offset = layout.slots_offset() + place * layout.slot_size();
-        // SAFETY: within the layout's size, which is within `len`; a slot begins with its word, aligned as the layout is.
+        // SAFETY: within the layout's size and so `len`; a slot begins with its word, aligned as the layout is.
         let word = unsafe { base.add(offset as usize).cast::<M::Word>().as_ref() };
         word.store(free(first_use(start, place, layout.capacity()), layout.capacity()));
     }
@@ -293,7 +290,7 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     Ok(())
 }
 
-/// Waits longer each time another handle wins. The first loss does not wait: an idle handle's hint is stale.
+/// The first loss does not wait: an idle handle's hint is stale.
 pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
@@ -307,7 +304,7 @@ impl Backoff {
     }
 }
 
-/// Claims indices of `word`, first from `hint`, its last known value. Past an index that was given up, the word advances to `after`.
+/// `hint` is a current or past value of `word`. Past an index that was given up, `word` advances to `after`.
 #[inline(always)]
 pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
@@ -353,7 +350,7 @@ pub(in crate::ring) enum Look {
 }
 
 pub struct Emptying {
-    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are full or were given up.
+    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are full or given up.
     released: u64,
 }
 
@@ -508,7 +505,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         let turns = self.turns();
         let count = turns.run(self.head, values.len(), |index| turns.full(index));
         Mpsc::release_kept(self);
-        // SAFETY: `run` has acquired their full words, and this is the only consumer.
+        // SAFETY: `run` acquired their full words; this is the only consumer.
         unsafe { turns.take_run(self.head, &mut values[..count]) };
         self.head = self.head.wrapping_add(count as u64);
         self.state.released = self.head;
@@ -569,7 +566,7 @@ mod tests {
             for index in [0, 1, capacity, u64::MAX, u64::MAX - capacity, 1 << 63, (1 << 63) - 1] {
                 let header = RingHeader::<crate::HostWord>::new::<u64>(&RingLayout::of::<u64>(1).unwrap(), 0);
                 let slots = NonNull::dangling();
-                // SAFETY: no slot is reached: only words are computed.
+                // SAFETY: no slot is accessed.
                 let turns = unsafe { Turns::<u64, Host>::new(&header, slots, capacity) };
                 for laps in 0..4 {
                     let later = index.wrapping_add(laps * capacity);

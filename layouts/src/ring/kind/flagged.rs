@@ -61,7 +61,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // A producer may have left flags after an unpublished message; the next message would publish them.
+        // A producer may have left flags after an unpublished message; the next one would publish them.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
@@ -86,7 +86,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     #[inline(always)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         let slot = producer.slots.at(producer.tail);
-        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers have checked.
+        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers checked.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         if producer.tail != producer.state.published {
             // Read only after the first flag was acquired.
@@ -250,7 +250,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     ///
     /// # Safety
     ///
-    /// Only this value is stored to this word, once, after every lane has written its slots and [set](Self::raise) their flags.
+    /// Only this value is stored to this word, once, after every lane wrote its slots and [set](Self::raise) their flags.
     #[inline(always)]
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
@@ -275,7 +275,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     ///
     /// # Safety
     ///
-    /// That many consecutive messages [are available](Self::is_there), as seen by any lane, and no lane still reads them.
+    /// So many messages [are available](Self::is_there), as seen by any lane, and no lane still reads them.
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         self.head = self.head.wrapping_add(count);

@@ -119,7 +119,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     #[inline(always)]
     fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
         producer.slots.prefetch_ahead::<true>(producer.tail, producer.free());
-        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers have checked.
+        // SAFETY: by the invariant the slot is this end's while `free` is not 0, as callers checked.
         unsafe { A::write(producer.slots.at(producer.tail), value) };
         producer.tail = producer.tail.wrapping_add(1);
     }
@@ -241,8 +241,8 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
         consumer.slots.prefetch_ahead::<false>(consumer.head, consumer.available());
-        // SAFETY: by the invariant the slot is initialised and this end's while `available` is not 0, as callers have checked; advancing makes it
-        // read once.
+        // SAFETY: by the invariant the slot is initialised and this end's while `available` is not 0, as callers checked; advancing prevents a second
+        // read.
         let value = unsafe { A::read(consumer.slots.at(consumer.head)) };
         consumer.head = consumer.head.wrapping_add(1);
         value
@@ -385,7 +385,7 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
-    /// Pops values, as many as fit, and releases their slots together; returns how many.
+    /// Pops as many values as fit and releases their slots together; returns their number.
     ///
     /// # Errors
     ///
@@ -430,7 +430,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// At most [`free`](Self::free), and each has been written, by any lane.
+    /// At most [`free`](Self::free), and all are written, by any lane.
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         debug_assert!(count <= self.free() as u64);

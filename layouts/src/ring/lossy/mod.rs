@@ -4,7 +4,7 @@
 //! 2. For each reader, every message is either read once, in order and whole, or counted as lost: read + lost = written.
 //! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died while it wrote costs only the message it was overwriting. [`Reader::latest`]
 //!    retries [`TRIES`] times, then returns [`LatestError::Busy`].
-//! 4. Messages are copied word by word. A malicious writer can cause any message or an error, but no access outside the ring.
+//! 4. Messages are copied word by word. A malicious writer can cause any message or error, but no access outside the ring.
 //!
 //! ```
 //! # use ringmem_layouts as ringmem;
@@ -28,8 +28,8 @@
 //! To write message `i`: store `i + 1` to its slot's `sequence`, then each word of payload with release, then publish `tail`. To read it
 //! once `tail` has passed it: load each word of payload with acquire, then check that `sequence` is still `i + 1`.
 //!
-//! After acquiring a tail past `i`, a reader sees all of message `i`, or a word of a later one and with it the later `sequence`. So a slot
-//! may initially hold any bytes.
+//! After acquiring a tail past `i`, a reader sees all of message `i`, or a word of a later one and with it its `sequence`. So a slot may initially
+//! hold any bytes.
 
 mod error;
 mod reader;

@@ -44,7 +44,7 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a header followed by its slots, at the oldest message; for a newer one, [`skip`](Self::skip).
+    /// Attaches to a header followed by its slots, at the oldest message.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
-    /// Attaches to a header and separate slots, as [`from_raw`](Self::from_raw).
+    /// Like [`from_raw`](Self::from_raw), with separate slots.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         owner::is_closed(&self.header.producer.owner)
     }
 
-    /// Returns the messages that wait for this reader, at most the capacity.
+    /// Returns the messages waiting for this reader, at most the capacity.
     #[must_use]
     pub fn len(&self) -> usize {
         self.poll().wrapping_sub(self.head).min(self.cells.capacity()) as usize
@@ -166,7 +166,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads as many messages as fit; returns their number. The next call reports an overrun after the first of them.
+    /// Reads as many messages as fit; returns their number. The next call reports an overrun after the first.
     ///
     /// # Errors
     ///
@@ -225,7 +225,6 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Err(LatestError::Busy)
     }
 
-    /// Reads the newest message; counts those it skips.
     pub(in crate::ring) fn pop_latest(&mut self) -> Result<(u64, T, u64), LatestError> {
         if self.poll() == self.head {
             return Err(LatestError::Empty);
@@ -237,7 +236,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok((number, value, passed))
     }
 
-    /// Polls and skips lost messages; `gone` is 1 if the next message is known to be lost.
+    /// `gone` is 1 if the next message is known to be lost.
     fn look(&mut self, gone: u64) -> Result<(), ReadError<M::Corrupt>> {
         let tail = self.poll();
         let ahead = tail.wrapping_sub(self.head);

@@ -55,7 +55,7 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
 #[repr(C)]
 pub struct RingIn<T, S: Storage<HostWord>> {
     header: RingHeader<HostWord>,
-    // INVARIANT: a power of two of slots, and perhaps less than one more; initialised from the start.
+    // INVARIANT: a power of two of slots, perhaps with a remainder; initialised from the start.
     words: S,
     _messages: PhantomData<T>,
 }
@@ -118,7 +118,7 @@ pub type OwnedReader<T> = Owned<Reader<'static, T, Local>>;
 /// writer.push(7);
 /// assert_eq!(reader.pop(), Ok(7));
 /// ```
-// INVARIANT: no byte is padding, so all stay initialised in a move: every type in it has alignment 1, and a `RingMessage` has no padding.
+// INVARIANT: no byte is padding, so all stay initialised in a move: each field has alignment 1, and a `RingMessage` has no padding.
 #[repr(C, align(8))]
 pub struct Inline<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
 
@@ -171,14 +171,14 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
             assert!(size_of::<T>() > 0, "a message without bytes needs a counter, not a ring");
         }
         let header = RingHeader::inline(kind, N as u64, words_of::<T>() * 8, offset_of!(Self, words), start);
-        // SAFETY: bytes and a `T`, of which any bytes are valid.
+        // SAFETY: bytes and a `T`, for which any bytes are valid.
         let words = unsafe { core::mem::zeroed() };
         Self { header, words, _messages: PhantomData }
     }
 }
 
 impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
-    /// Returns an empty ring over the slots that these words hold, zeroed.
+    /// Returns an empty ring over the slots in these words, zeroed.
     ///
     /// # Errors
     ///

@@ -72,9 +72,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     }
 }
 
-/// An iterator over claimed messages. Dropping it drops the rest.
-///
-/// Forgetting it stalls the ring at the rest.
+/// An iterator over claimed messages. Dropping it drops the rest; forgetting it stalls the ring there.
 ///
 /// ```
 /// # use ringmem_layouts as ringmem;

@@ -66,7 +66,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         let index = self.next;
         self.next = index.wrapping_add(1);
         let slot = self.turns.slot(index);
-        // SAFETY: claimed and not written, by the invariant; this handle's until its word is full.
+        // SAFETY: by the invariant claimed and not written; this handle's until its word is full.
         slot.cell.with_mut(|place| unsafe { value::write(place, value) });
         // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
         slot.word.store_release(self.turns.full(index));
@@ -98,12 +98,12 @@ impl<T, M: Machine<Word: RmwWord>> Drop for Grant<'_, '_, T, M> {
 }
 
 fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
-    // SYNC POINT: slot released. Pairs with Turns::run: a producer of the next lap comes after this one's claim.
+    // SYNC POINT: slot released. Pairs with Turns::run: the next lap's producer comes after this claim.
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-/// Claims several slots at a time and publishes when all are written or the consumers have run dry, on [`flush`](Self::flush) and on drop. Flush
-/// before you wait.
+/// Claims several slots at a time and publishes when all are written or the consumers ran dry, on [`flush`](Self::flush) and on drop. Flush before
+/// you wait.
 ///
 /// Claimed slots block later messages of other producers, so `flush` and drop give up unused ones. Forgetting it stalls the ring.
 ///

@@ -50,7 +50,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         Ok(Self::at(turns))
     }
 
-    /// Attaches to a header and separate slots, from [`Slot::vacant`] or `format`. Reads every slot once.
+    /// Like [`from_raw`](Self::from_raw), with separate slots, from [`Slot::vacant`] or `format`.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         T: RingMessage,
     {
         let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
-        // SAFETY: the caller's promise; the capacity is a checked layout's.
+        // SAFETY: the caller's promise; the layout was checked.
         let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
         Ok(Self::at(turns))
     }

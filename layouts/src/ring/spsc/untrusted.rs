@@ -81,8 +81,8 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program accesses them atomically only.
-    /// Their contents, and the writes of other processes, do not matter.
+    /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program accesses them atomically only. Their
+    /// contents and other processes' writes do not matter.
     pub unsafe fn attach(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise. Words are read once and checked; only `Bytewise` accesses payload.
         unsafe { Self::from_raw(base, len) }
@@ -170,7 +170,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
 
 /// No stores by safe code: the other end may trust this program.
 const fn read_only(header: &RingHeader<HostWord>) -> &RingHeader<ReadOnly<HostWord>> {
-    // SAFETY: `ReadOnly` is transparent and a header is `repr(C)`, generic in its words only: equal layouts. The result only loads.
+    // SAFETY: `ReadOnly` is transparent; a header is `repr(C)`, generic in its words only: equal layouts. The result only loads.
     unsafe { &*core::ptr::from_ref(header).cast() }
 }
 
