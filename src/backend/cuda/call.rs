@@ -2,7 +2,6 @@
 //!
 //! 1. A result code never becomes a Rust enum: unknown codes would be undefined behaviour.
 //! 2. CUDA never changes an exported symbol's signature, so no version is checked.
-//! 3. No call reaches the driver in a fork, or in a process that is ending.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 

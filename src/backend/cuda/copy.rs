@@ -1,12 +1,11 @@
 //! Copies: the driver call for each pair of memory locations.
 //!
-//! A blocking copy uses a lane, a queued one the stream. Between host memories the processor copies, when queued in a host function,
-//! because the driver's own copy blocks the caller. Pageable memory is staged: see `staged.rs`. Without host functions, a
-//! pageable source is read when the copy is queued, and a queued copy to pageable memory blocks. Between devices the copy is direct with
-//! peer access, else the driver stages it.
+//! Blocking copies use a lane, queued ones the stream. Between host memories the processor copies, when queued in a host function: the
+//! driver's own copy blocks the caller. Pageable memory is staged: see `staged.rs`. Without host functions, a pageable source is read at
+//! the call, and a queued copy to pageable memory blocks. Between devices the copy is direct with peer access, else staged by the driver.
 //!
-//! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or store. Managed memory that
-//! the host must not access counts as device memory.
+//! A blocking copy of one word uses the lane's pinned word: the host then accesses memory by one load or store. Managed memory that the
+//! host must not access counts as device memory.
 
 use core::ptr::NonNull;
 
@@ -145,14 +144,14 @@ impl Shared {
             }
             let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
             if ends.way == Way::Host {
-                // SAFETY: this many bytes until complete, no overlap, no access but as one word: the caller's promise.
+                // SAFETY: as in `copy_at_once`, until complete.
                 return self.host(making, queue.handle(), move || unsafe { moved(to.get(), from.get(), bytes) });
             }
             self.copy_staged(making, &queue, &ends, bytes)
         })
     }
 
-    /// If it fails after some of its calls, the bytes are tainted.
+    /// If a later call fails, the bytes are tainted.
     pub(super) fn write_queued(
         &self,
         queue: &Queue,

@@ -43,7 +43,7 @@ struct Value {
 }
 
 impl Deferred {
-    /// Frees a dead block now, or when it is safe.
+    /// The block is dead.
     pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
         let given = if may_go(&block, backend, uses) {
             let_go(&block, backend)
@@ -157,7 +157,6 @@ impl Waiting {
 }
 
 impl Shared {
-    /// True if freeing now would synchronise with a kernel on any device.
     pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }

@@ -38,8 +38,7 @@ const LANES: usize = 4;
 /// As many pageable copies overlap their steps: a device has two copy engines.
 const STAGERS: usize = 2;
 
-/// Created with the device, because later creation may wait for a running kernel. With the lanes and the stagers, as many as
-/// `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
+/// With the lanes and the stagers, as many as `CUDA_DEVICE_MAX_CONNECTIONS` allows: a kernel never occupies another stream's hardware queue.
 const STREAMS: usize = 26;
 
 /// The copy takes longer than its calls.
@@ -53,7 +52,7 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    /// [`STAGING`] bytes for each stream and stager, for pageable memory.
+    /// [`STAGING`] bytes for each stream and stager.
     pub stagings: Arc<Pieces>,
     pub words: Arc<Pieces>,
     pub residents: Residents,

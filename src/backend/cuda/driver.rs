@@ -57,9 +57,9 @@ pub struct Gpu {
     pub capability: (u32, u32),
     /// Total bytes.
     pub memory: u64,
-    /// CPU and GPU read-modify-writes of host memory are mutually atomic.
+    /// As [`host_native_atomics`](crate::backend::Capabilities::host_native_atomics).
     pub native_host_atomics: bool,
-    /// The host may access managed memory while a kernel runs.
+    /// As [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub concurrent_managed_access: bool,
     /// A watchdog ends long kernels, because the GPU also drives a display.
     pub kernel_timeout: bool,
@@ -168,7 +168,6 @@ pub(super) fn text(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
-/// Opens the first library that can be opened, of the driver or NCCL.
 pub(super) fn open(first: &str, others: &[&str]) -> core::result::Result<Library, libloading::Error> {
     // SAFETY: the initialisers of a CUDA driver and of NCCL have no preconditions.
     let load = |name: &str| unsafe { Library::new(name) };

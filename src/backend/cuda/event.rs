@@ -93,7 +93,6 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // In a fork, the lock's holder may not exist.
         if process::is_home() {
             self.home.idle().push(self.handle);
         }

@@ -17,7 +17,6 @@ impl Extension for CudaBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
-        // In a fork, the lock's holder may not exist.
         if !process::is_home() {
             return;
         }

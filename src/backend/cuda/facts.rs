@@ -11,7 +11,6 @@ use crate::{Error, Result};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// By device and driver.
     pub managed: bool,
     pub concurrent_managed_access: bool,
     pub native_atomics: bool,

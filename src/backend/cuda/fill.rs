@@ -57,7 +57,7 @@ impl Shared {
         self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), Done::fill(fill.bytes()), |making| {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
-                // SAFETY: this many exclusive elements until complete: checked, and the caller's promise.
+                // SAFETY: as in `fill_at_once`, until complete.
                 return self.host(making, queue.handle(), move || unsafe { filled(spot.get(), &fill) });
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;

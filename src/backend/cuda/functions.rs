@@ -1,8 +1,7 @@
 //! Host functions of queued operations: [`Functions`].
 //!
-//! 1. The functions of an operation access the caller's memory only until the operation is complete, even if the context breaks while one
-//!    is queued or running.
-//! 2. If a call of an operation failed, its functions do nothing from then on.
+//! 1. An operation's functions access the caller's memory only until the operation is complete, even if the context breaks meanwhile.
+//! 2. After a failed call of an operation, its functions do nothing.
 
 use core::ffi::c_void;
 use std::boxed::Box;
@@ -15,7 +14,6 @@ use super::copy::drain;
 use super::queue::Making;
 use crate::Result;
 
-/// Of one operation.
 #[derive(Default)]
 pub(super) struct Functions {
     /// Locked while a function runs.
@@ -30,7 +28,7 @@ impl Functions {
         }
     }
 
-    /// Waits for a running function. Those that follow do nothing.
+    /// Waits for a running function. Later ones do nothing.
     pub fn stop(&self) {
         *self.is_stopped() = true;
     }

@@ -28,7 +28,7 @@ const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 impl CudaBackend {
-    /// Returns the ordinal of a cudarc context, which must be the device's primary one.
+    /// Returns the ordinal of a primary cudarc context.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl CudaBackend {
         Ok(ordinal)
     }
 
-    /// Returns a device's primary context for cudarc; call it before a persistent kernel runs.
+    /// Returns a device's primary context for cudarc.
     ///
     /// # Errors
     ///
@@ -76,8 +76,7 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which synchronises with all, and the
-    /// per-thread one, whose meaning differs by thread.
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy and the per-thread default stream.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         let raw = named(stream.cu_stream())?;
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
@@ -88,8 +87,7 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) for another context than the primary one, for the default
-    /// streams, and without `cuStreamGetCtx`; the driver's error.
+    /// As [`adopt_stream`](Self::adopt_stream); [`Unsupported`](Error::Unsupported) without `cuStreamGetCtx`.
     ///
     /// # Safety
     ///
@@ -144,8 +142,7 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), the driver's error;
-    /// [`Unsupported`](Error::Unsupported) for listed memory.
+    /// As [`adopt`](Self::adopt), and [`Limit`](Error::Limit).
     ///
     /// # Safety
     ///

@@ -81,7 +81,6 @@ impl Drop for Foreign<'_> {
 }
 
 impl Shared {
-    /// On return, every fast launch has been queued.
     pub(super) fn reason(&self) -> Reason<'_> {
         self.launching.reasons.fetch_add(1, Relaxed);
         self.queues().iter().for_each(|queue| drop(queue.state()));

@@ -23,17 +23,11 @@ use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
 pub(super) enum Owner {
-    /// `cuMemFree_v2`.
     Driver(CUdeviceptr),
-    /// `cuMemFreeAsync`.
     Pool(CUdeviceptr),
-    /// `cuMemFreeHost`.
     Pinned(Handle<u8>),
-    /// `cuMemHostUnregister`.
     Registered(Handle<u8>),
-    /// `dealloc`.
     Pageable(Handle<u8>, Layout),
-    /// Dropping the value releases the memory.
     Adopted(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send + Sync>),
 }
 
@@ -53,7 +47,6 @@ const GLOBAL: u32 = 1;
 struct Given {
     owner: Owner,
     base: u64,
-    /// Device minus host address.
     shift: u64,
     ready: Option<Ticket>,
 }
@@ -184,8 +177,7 @@ impl Shared {
         Ok(Given { owner: Owner::Driver(address), base: address, shift: 0, ready: None })
     }
 
-    /// Queues the free of a dead block behind its last use; false outside the pool, for another device's stream, or after a later kernel or
-    /// wait.
+    /// Queues the free of a dead block behind its last use, if possible.
     pub(super) fn free_after(&self, last: Ticket, block: &Block) -> bool {
         let (Ok(queue), Ok(home)) = (self.stream(last.stream), self.device(block.device)) else { return false };
         let is_pool = matches!(self.ranges.read().owner(block), Some(Owner::Pool(_)));
@@ -273,7 +265,6 @@ impl Shared {
         Ok((free as u64 + kept, total as u64))
     }
 
-    /// Fails if the host would access managed memory under a kernel, without concurrent access.
     pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
         process::takes_locks("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {

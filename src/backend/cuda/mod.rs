@@ -1,13 +1,12 @@
 //! CUDA: a backend over NVIDIA's driver.
 //!
-//! **It has not run on a GPU yet**: it is tested with a double of the driver (`tests/driver-double`), and nothing is measured.
+//! **It has not run on a GPU yet**: tests use a double of the driver (`tests/driver-double`), and nothing is measured.
 //!
 //! 1. No call panics without a driver: [`Driver::load`] reports what is missing.
 //! 2. No free, load or copy synchronises with a running kernel; such a free is deferred. Pinned and managed memory, streams, and device
 //!    memory without a pool are allocated on demand, which may block under a kernel. Other processes' and libraries' kernels are unknown
 //!    here.
-//! 3. A bad address or length is an error before the driver is called.
-//! 4. No call reaches the driver in a fork or in a process that is ending.
+//! 3. No call reaches the driver in a fork or in a process that is ending.
 //!
 //! Streams share a device's hardware queues, 8 by default: an operation behind a kernel can block another stream. With a persistent kernel
 //! and more streams, set `CUDA_DEVICE_MAX_CONNECTIONS=32` first.
@@ -125,7 +124,7 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// Settings of a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Use a stream-ordered pool if possible, so that allocate and free wait for no kernel. Otherwise each block is a `cuMemAlloc`.
+    /// Use a stream-ordered pool if possible: allocate and free then wait for no kernel. Otherwise each block is a `cuMemAlloc`.
     pub stream_ordered: bool,
     /// Freed bytes that a device's pool keeps at a synchronisation.
     pub threshold: u64,
@@ -210,7 +209,7 @@ impl CudaBackend {
         self.shared.deferred.len()
     }
 
-    /// Releases unused pool memory of a device to the system.
+    /// Releases a device's unused pool memory.
     ///
     /// # Errors
     ///
@@ -307,7 +306,6 @@ impl Shared {
 }
 
 impl Drop for CudaBackend {
-    /// If a kernel does not exit in time, device resources are leaked.
     fn drop(&mut self) {
         if !process::is_home() {
             return;

@@ -30,7 +30,7 @@ use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
-/// Arguments beyond these need a heap allocation.
+/// More arguments need a heap allocation.
 const FEW: usize = 16;
 
 const WARP: u32 = 32;

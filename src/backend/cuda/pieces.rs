@@ -103,7 +103,6 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // In a fork, the lock's holder may not exist.
         if process::is_home() {
             self.home.held().idle.push(self.place);
         }

@@ -18,7 +18,7 @@ pub enum Advice {
     Prefer(Option<u32>),
     /// Reverts [`Prefer`](Self::Prefer).
     NoPreference,
-    /// Maps the pages for a device, or the host for `None`, without migration.
+    /// Maps the pages for a device or the host, without migration.
     MappedBy(Option<u32>),
     /// Reverts [`MappedBy`](Self::MappedBy).
     NotMappedBy(Option<u32>),

@@ -114,7 +114,6 @@ impl Queue {
         self.state().failures.have(number)
     }
 
-    /// Returns the first unreported failure; the others count as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         if !self.wait_for(last, None) {

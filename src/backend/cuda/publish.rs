@@ -1,5 +1,4 @@
-//! Published words: an acquire load also sees all earlier writes. The stream stores the word last, or copies it where the device cannot
-//! store.
+//! Published words. The stream stores the word last, or copies it where the device cannot store.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Release;
@@ -123,7 +122,7 @@ impl Shared {
             for (ends, bytes) in ends.iter().flatten() {
                 self.issue(ends, *bytes as usize, home, lane.stream())?;
             }
-            // SAFETY: a live, aligned device word: checked, and the caller's promise.
+            // SAFETY: as in `publish_at_once`.
             unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), device_address(&found), value, WITH_BARRIER) }
         })?;
         copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));

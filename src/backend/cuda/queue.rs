@@ -284,7 +284,6 @@ impl Queue {
         Ok(state.last)
     }
 
-    /// Makes an operation fail after it was queued.
     #[cfg(feature = "nccl")]
     pub fn fail(&self, number: u64, error: Error) {
         let mut state = self.state();
@@ -296,7 +295,7 @@ impl Queue {
         self.state().last
     }
 
-    /// Waits for the queued operations, unless a launch or a wait for another stream is among them; returns true if it was open.
+    /// Waits for the queued operations, unless one may last; returns true if it was open.
     pub fn close(&self) -> bool {
         let last = {
             let mut state = self.state();

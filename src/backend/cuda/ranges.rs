@@ -7,7 +7,6 @@ use crate::backend::{Block, Place, Taints};
 
 pub(super) struct Ranges<O> {
     ranges: ranges::Ranges<O>,
-    /// Renewed after each kill, before the memory is freed.
     stamp: Stamp,
 }
 

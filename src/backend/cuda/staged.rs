@@ -7,7 +7,7 @@
 //! 3. The operation is complete when the caller's stream has executed it. The caller's stream may then not wait for the second one, if a
 //!    call failed: see `functions.rs`.
 //!
-//! Each call waits only for work that was queued before it. Thus streams may share a hardware queue.
+//! Each call waits only for work queued before it: streams may share a hardware queue.
 
 use cudarc::driver::sys::{CUstream, CUstream_st};
 

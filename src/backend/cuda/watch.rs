@@ -1,5 +1,5 @@
 //! [`Watch`]: a thread that polls for completed uses while values are kept. So a drop wakes a task at most 1 ms late, without calls of the
-//! backend: the driver's callbacks must not call the driver.
+//! backend.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;

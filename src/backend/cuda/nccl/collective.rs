@@ -55,7 +55,6 @@ pub(super) struct Step {
     pub bytes: u64,
 }
 
-/// A collective, checked.
 pub(super) struct Part<'a> {
     pub communicator: &'a Communicator,
     pub queue: Arc<Queue>,
@@ -91,7 +90,7 @@ impl<'a, T: Operand<Element: Element, Memory: Memory<Visibility = DeviceOnly>>> 
         self.and("rank of the peer", peer, What::Receive { peer }, range)
     }
 
-    /// Replaces each element by the sum, product or other function of those of all ranks.
+    /// Replaces each element by the reduction of those of all ranks.
     pub fn all_reduce(self, reduce: Reduce, range: impl RangeBounds<usize>) -> Self
     where
         T: Target,
@@ -100,7 +99,7 @@ impl<'a, T: Operand<Element: Element, Memory: Memory<Visibility = DeviceOnly>>> 
         self.and("rank", own, What::AllReduce(reduce), range)
     }
 
-    /// Replaces the elements by those of the rank `root`.
+    /// Replaces the elements by those of rank `root`.
     pub fn broadcast(self, root: u32, range: impl RangeBounds<usize>) -> Self
     where
         T: Target,

@@ -47,7 +47,7 @@ const POLL: Duration = Duration::from_millis(1);
 /// # Dropping
 ///
 /// Waits 2 seconds for its queued operations and for every kernel of the process. Then, or after an error, it aborts incomplete operations,
-/// which then fail, or leaks the communicator under another kernel; the error is counted as unreported.
+/// or leaks the communicator under another kernel; the error is counted as unreported.
 pub struct Communicator {
     pub(super) backend: Arc<CudaBackend>,
     pub(super) library: &'static Calls,
@@ -65,7 +65,6 @@ pub(super) struct State {
     pub flights: Vec<Flight>,
 }
 
-/// A queued operation, and the memory that it writes.
 pub(super) struct Flight {
     pub queue: Arc<Queue>,
     pub ticket: Ticket,
@@ -77,8 +76,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`NoNccl`](Error::NoNccl), [`NoDevice`](Error::NoDevice); [`Size`](Error::Size) for no ranks, or a rank that is not below their
-    /// number; [`Busy`](Error::Busy) while a kernel is queued or running; the error of NCCL or the driver.
+    /// [`NoNccl`](Error::NoNccl), [`NoDevice`](Error::NoDevice); [`Size`](Error::Size) for no ranks, or a rank not below their number;
+    /// [`Busy`](Error::Busy) while a kernel is queued or running; the error of NCCL or the driver.
     pub fn new(backend: &Arc<CudaBackend>, device: u32, id: UniqueId, ranks: u32, rank: u32) -> Result<Self> {
         let mut made = Self::made(backend, &[device], id, ranks, rank)?;
         made.pop().ok_or(Error::Closed { what: "communicator" })
@@ -88,7 +87,7 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// As [`new`](Self::new); [`Size`](Error::Size) for no devices, [`Unsupported`](Error::Unsupported) for a device that occurs twice.
+    /// As [`new`](Self::new); [`Size`](Error::Size) for no devices, [`Unsupported`](Error::Unsupported) for a repeated device.
     pub fn all(backend: &Arc<CudaBackend>, devices: &[u32]) -> Result<Vec<Self>> {
         let ranks = u32::try_from(devices.len()).unwrap_or(u32::MAX);
         within("number of devices", ranks, 1, backend.devices())?;
@@ -161,7 +160,7 @@ impl Communicator {
         self.poll(&mut self.state())
     }
 
-    /// Waits for an operation of this communicator. After an asynchronous error, aborts the communicator, and so the operation.
+    /// Waits for an operation of this communicator. After an asynchronous error, aborts both.
     ///
     /// # Errors
     ///
@@ -188,7 +187,7 @@ impl Communicator {
         self.state().end(self, &Error::Closed { what: "communicator" })
     }
 
-    /// Ends the communicator after its operations and after every kernel of the process.
+    /// Ends the communicator after its operations and every kernel of the process.
     ///
     /// # Errors
     ///
@@ -247,7 +246,6 @@ impl Communicator {
 }
 
 impl State {
-    /// The first failure stays.
     pub fn open(&self) -> Result<Comm> {
         match (&self.failure, self.comm) {
             (Some(error), _) => Err(again(error)),
@@ -291,7 +289,6 @@ pub(super) fn again(error: &Error) -> Error {
     }
 }
 
-/// Runs calls as one group, if there are several.
 pub(super) fn grouped(library: &Calls, calls: usize, run: impl FnOnce() -> Result<()>) -> Result<()> {
     if calls < 2 {
         return run();

@@ -17,12 +17,12 @@ use crate::{Error, Rejected, Result};
 
 /// Queues operations as one group: NCCL starts all of them before it waits for another rank.
 ///
-/// Each is ordered after earlier work of its stream and of its operand. NCCL may block until the ranks are connected, at their first
-/// operation with each other.
+/// Each is ordered after earlier work of its stream and operand. NCCL may block until the ranks are connected, at their first operation
+/// with each other.
 ///
 /// # Errors
 ///
-/// The operands, with an error of the first wrong operation: [`Range`](Error::Range); [`Size`](Error::Size) for a rank or a device;
+/// The operands, with the first wrong operation's error: [`Range`](Error::Range); [`Size`](Error::Size) for a rank or a device;
 /// [`OtherBackend`](Error::OtherBackend); [`Unsupported`](Error::Unsupported) for overlapping elements; [`Tainted`](Error::Tainted);
 /// [`Closed`](Error::Closed); the communicator's earlier error. For ranks of the same communicator in the group: [`Size`](Error::Size) for
 /// another number of elements or operations, [`Unsupported`](Error::Unsupported) for another operation. Nothing was queued.
@@ -154,7 +154,7 @@ impl Part<'_> {
     }
 }
 
-/// Compares the operations of those ranks of a communicator that are in the group.
+/// Compares the operations of a communicator's ranks in the group.
 fn matching(parts: &[Part<'_>]) -> Result<()> {
     let of = |rank: &Communicator| -> Vec<Step> {
         let own = parts.iter().filter(|part| ptr::eq(part.communicator, rank));

@@ -1,7 +1,6 @@
 //! NCCL's functions by name.
 //!
-//! cudarc's binding is not used: it panics without the library or a function, and receives result codes as a Rust enum, for which an
-//! unknown code is undefined behaviour.
+//! cudarc's binding is not used: it panics without the library or a function, and receives result codes as a Rust enum (see `call.rs`).
 
 use core::ffi::{c_int, c_void};
 use core::fmt;
@@ -19,9 +18,9 @@ pub(super) const NAMES: &[&str; 2] = &["libnccl.so.2", "libnccl.so"];
 
 pub(super) type Comm = *mut c_void;
 
-/// The number of a new communicator, by which its ranks find each other.
+/// The number by which the ranks of a new communicator find each other.
 ///
-/// One rank makes it; the program sends its bytes to the processes of the others.
+/// One rank makes it; the program sends its bytes to the others' processes.
 ///
 /// ```
 /// use ringmem::backend::cuda::nccl::UniqueId;

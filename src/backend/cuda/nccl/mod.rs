@@ -1,6 +1,6 @@
 //! Collective operations between GPUs through NCCL, whose library is opened at run time.
 //!
-//! **It has not run on a GPU**: it is tested with doubles of NCCL and the driver (`tests/nccl-double`), and nothing is measured.
+//! **It has not run on a GPU**: tests use doubles of NCCL and the driver (`tests/nccl-double`), and nothing is measured.
 //!
 //! 1. Without the library, the constructors return [`NoNccl`](crate::Error::NoNccl).
 //! 2. Operations take their buffers by value and are ordered with the other work of their stream. A dropped buffer is freed after them.
@@ -13,7 +13,6 @@
 //!
 //! - A thread with several ranks queues their operations in one [`group`]. All ranks queue them in the same order.
 //! - Making a communicator, its first operations and its end allocate and free memory, which may wait for every kernel of the process.
-//!   While a kernel is queued or running, making one is [`Busy`](crate::Error::Busy), and the end waits.
 //! - Whether NCCL's kernels fit next to a persistent kernel is unknown.
 //!
 //! ```no_run
