@@ -75,7 +75,7 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let shared = &self.shared;
-        // In a fork, the block is the parent's, and a lock's holder may not exist.
+        // In a fork, a lock's holder may not exist.
         if !shared.process.is_this() {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Configuration of a host backend.
+//! [`Builder`].
 
 use core::fmt;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Builder {
         }
     }
 
-    /// Sets the bytes of each device, used as allocations touch them; default 256 MiB.
+    /// Sets the bytes of each device, committed on first access; default 256 MiB.
     pub const fn device_memory(mut self, bytes: u64) -> Self {
         self.device_memory = bytes;
         self
@@ -128,7 +128,7 @@ impl Builder {
         self
     }
 
-    /// Sets the page size of managed memory, in bytes; default 64 KiB.
+    /// Sets the page size of managed memory; default 64 KiB.
     pub const fn page_size(mut self, bytes: u64) -> Self {
         self.page = bytes;
         self
@@ -152,7 +152,7 @@ impl Builder {
         self
     }
 
-    /// Sets whether the host may access managed memory while a kernel runs; default true.
+    /// Sets [`concurrent_managed_access`](Capabilities::concurrent_managed_access); default true.
     pub const fn concurrent_managed_access(mut self, concurrent: bool) -> Self {
         self.capabilities.concurrent_managed_access = concurrent;
         self

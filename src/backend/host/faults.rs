@@ -1,9 +1,8 @@
 //! Fault injection.
 //!
-//! 1. A plan selects failing calls: the n-th, all from the n-th on, or random ones, repeatable by a seed.
-//! 2. Failed calls count too; a fault at execution is decided at the call.
-//! 3. A failing call has no effect, but a free frees, and a wait waits.
-//! 4. A failing allocation is out of memory; other calls are [`Injected`](Error::Injected), or copies [succeed with a wrong
+//! 1. Failed calls count too; a fault at execution is decided at the call.
+//! 2. A failing call has no effect, but a free frees, and a wait waits.
+//! 3. A failing allocation is out of memory; other calls are [`Injected`](Error::Injected), or copies [succeed with a wrong
 //!    bit](Fault::flipping).
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -216,7 +215,6 @@ pub(super) struct Plan {
 #[derive(Clone, Copy)]
 pub(super) struct Struck {
     pub when_executed: bool,
-    /// Byte to corrupt instead.
     pub flips: Option<u64>,
     verb: Verb,
     number: u64,
@@ -270,7 +268,6 @@ mod tests {
         }
     }
 
-    /// Seed 1234567.
     #[test]
     fn split_mix_matches_its_published_values() {
         let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];

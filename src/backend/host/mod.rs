@@ -2,13 +2,11 @@
 //!
 //! 1. Device memory has its own address space; a host access there faults.
 //! 2. Device memory holds [`POISON`] when allocated and when freed. Host-visible memory is zeroed.
-//! 3. A stream is a thread, which reads the source of a copy at execution.
-//! 4. A call with an address outside live memory fails.
-//! 5. [`Counters`] count each completed allocation, free, copy, fill and launch once.
-//! 6. [`Faults`] can be injected into any call; a [log](Call) has all calls.
-//! 7. Copies without peer access, set per direction, go through the host.
-//! 8. Managed pages [occupy](HostBackend::occupied) device memory, and are evicted when it is short.
-//! 9. A forked process frees nothing and drops no kept value: both are the parent's.
+//! 3. A stream is a thread.
+//! 4. [`Faults`] can be injected into any call; a [log](Call) has all calls.
+//! 5. Copies without peer access, set per direction, go through the host.
+//! 6. Managed pages [occupy](HostBackend::occupied) device memory, and are evicted when it is short.
+//! 7. A forked process frees nothing and drops no kept value: both are the parent's.
 //!
 //! A copy is a `memcpy`; a [model](Link) computes a link's time. Use of a freed host pointer to pinned or managed memory is not detected.
 

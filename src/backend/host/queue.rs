@@ -27,7 +27,6 @@ use crate::{Error, Result};
 pub(super) struct Item {
     pub operation: Operation,
     pub facts: Facts,
-    /// Fails instead of being executed.
     pub struck: Option<Struck>,
 }
 
@@ -253,7 +252,6 @@ impl Queue {
         self.failures().have(number)
     }
 
-    /// Returns the first unreported failure; the others count as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
@@ -306,7 +304,7 @@ impl Queue {
         Some(failures)
     }
 
-    /// Waits for the queued operations, unless a launch or a wait for another stream is among them, or on a stream's thread.
+    /// Waits for the queued operations, unless one may last, or on a stream's thread.
     pub fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).0.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
