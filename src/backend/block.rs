@@ -27,7 +27,7 @@ use crate::{Error, Result};
 pub struct DeviceAddress(u64);
 
 impl DeviceAddress {
-    /// Returns an address, of allocated memory or not.
+    /// Returns an address, allocated or not.
     #[must_use]
     pub const fn new(address: u64) -> Self {
         Self(address)
@@ -62,21 +62,19 @@ pub enum MemoryLocation {
     Host,
     /// Device memory, inaccessible to the host.
     Device,
-    /// Page-locked host memory, accessible to devices.
+    /// Page-locked host memory, accessible to every device.
     Pinned,
     /// Managed memory: one address everywhere, and pages that migrate.
     Unified,
 }
 
 bitflags! {
-    /// Properties of an allocation; an unknown or unsupported bit is an error.
-    ///
-    /// Every device of the backend can access pinned memory.
+    /// Allocation properties; an unknown or unsupported bit is an error.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// Zeroed memory, as host-readable memory always is.
         const ZEROED = 1;
-        /// Pinned: fast for the device to read, slow for the host, not ordered by a release store. Copies and fills use its host address.
+        /// Pinned: fast device reads, slow host reads, not ordered by a release store. Copies and fills use its host address.
         const WRITE_COMBINED = 2;
         /// Pinned: fails if pages cannot be locked, instead of returning pageable memory.
         const MUST_PIN = 4;
@@ -100,7 +98,7 @@ impl Options {
 pub struct Request {
     /// Kind of memory.
     pub location: MemoryLocation,
-    /// Device that owns the memory or is near it.
+    /// Device that owns or is near the memory.
     pub device: u32,
     /// Size, at least one byte, and alignment.
     pub layout: Layout,
@@ -108,7 +106,7 @@ pub struct Request {
     pub options: Options,
 }
 
-/// A piece of allocated memory: plain numbers, freed only by [`Memory::free`](crate::memory::Memory::free).
+/// Allocated memory: plain numbers, freed only by [`Memory::free`](crate::memory::Memory::free).
 #[derive(Debug)]
 pub struct Block {
     /// `None` if devices cannot access it.
@@ -119,11 +117,11 @@ pub struct Block {
     pub layout: Layout,
     /// Kind of memory.
     pub location: MemoryLocation,
-    /// Device that owns the memory or is near it.
+    /// As [`Request::device`].
     pub device: u32,
     /// Its pages are locked.
     pub is_pinned: bool,
-    /// The ticket after which it may be used; `None` for now.
+    /// Ticket after which it may be used; `None` if at once.
     pub ready: Option<Ticket>,
     /// A number for the memory that allocated it.
     pub tag: u64,

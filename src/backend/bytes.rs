@@ -30,6 +30,6 @@ pub(crate) unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     }
     // SAFETY: aligned, valid for reads and writes, and accessed as words.
     let (to, from) = unsafe { (AtomicU64::from_ptr(to.as_ptr().cast()), AtomicU64::from_ptr(from.as_ptr().cast())) };
-    // SYNC POINT: published. Pairs with the release store of the source and the acquire load of the target.
+    // SYNC POINT: published. Pairs with the source's release store and the target's acquire load.
     to.store(from.load(Acquire), Release);
 }

@@ -20,7 +20,7 @@ pub struct Capabilities {
     pub stream_ordered: bool,
     /// Largest alignment, in bytes.
     pub largest_align: u64,
-    /// The devices whose memory it can [access](super::Extension::set_peer), without itself.
+    /// Other devices whose memory it can [access](super::Extension::set_peer).
     pub peers: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ pub struct MemoryInfo {
 }
 
 impl MemoryInfo {
-    /// Returns the bytes that are not free.
+    /// Returns `total` minus `free`.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.total.saturating_sub(self.free)

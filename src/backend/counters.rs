@@ -38,15 +38,15 @@ pub struct Counters {
     pub unified_frees: Tally,
     /// Managed memory held.
     pub unified_live: Live,
-    /// Pageable host memory allocated.
+    /// Pageable memory allocated.
     pub host_allocations: Tally,
-    /// Pageable host memory freed.
+    /// Pageable memory freed.
     pub host_frees: Tally,
-    /// Pageable host memory held.
+    /// Pageable memory held.
     pub host_live: Live,
-    /// Copies from host to device.
+    /// Host-to-device copies.
     pub uploads: Tally,
-    /// Copies from device to host.
+    /// Device-to-host copies.
     pub downloads: Tally,
     /// Copies within one device.
     pub device_copies: Tally,
@@ -64,7 +64,7 @@ pub struct Counters {
     pub prefetches: Tally,
     /// Managed pages migrated to a device.
     pub pages_in: Tally,
-    /// Managed pages that left a device for another place.
+    /// Managed pages migrated away from a device.
     pub pages_out: Tally,
     /// Managed pages evicted from a device.
     pub pages_evicted: Tally,
@@ -72,7 +72,7 @@ pub struct Counters {
     pub launches: u64,
     /// Kernels that panicked.
     pub kernel_panics: u64,
-    /// Synchronizations of streams.
+    /// Stream synchronizations.
     pub synchronizations: u64,
     /// Streams opened.
     pub streams: u64,

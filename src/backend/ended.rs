@@ -1,4 +1,4 @@
-//! [`Ended`]: streams that have ended with unreported failures.
+//! [`Ended`]: ended streams with unreported failures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

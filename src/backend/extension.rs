@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::{Block, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
-/// The features that a [`Backend`](super::Backend) may lack, as by default.
+/// Optional features of a [`Backend`](super::Backend), absent by default.
 #[allow(unused_variables, reason = "a default ignores its arguments")]
 pub trait Extension {
     /// Returns the ns since an unspecified start, of the process's or simulated clock.

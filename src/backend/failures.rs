@@ -5,10 +5,10 @@ use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// Runs of reported failures. Beyond that the two oldest are merged: a success may then count as a failure, never the reverse.
+/// Runs of reported failures; beyond that, the two oldest are merged.
 const MOST: usize = 256;
 
-/// Each error is reported once; that its number failed is kept.
+/// Each error is reported once; its number is kept.
 #[derive(Default)]
 pub(super) struct Failures {
     untold: Vec<(u64, Error)>,

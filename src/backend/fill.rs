@@ -24,7 +24,7 @@ use crate::{DeviceBytes, Error, Result};
 pub struct Fill {
     /// First element, aligned to `size`.
     pub to: Place,
-    /// Bytes of an element, in the low bytes.
+    /// Element, in the low bytes.
     pub pattern: u64,
     /// Bytes of an element: 1, 2, 4 or 8.
     pub size: u8,
@@ -46,7 +46,7 @@ impl Fill {
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 
-    /// `None` unless the element has 1, 2, 4 or 8 bytes, or repeating ones.
+    /// `None` for an element that must be doubled.
     pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
         // SAFETY: initialised by the promise of `DeviceBytes`, and borrowed.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };

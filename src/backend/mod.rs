@@ -1,11 +1,11 @@
 //! Backends: allocate memory, copy bytes and run kernels.
 //!
-//! 1. [`Backend`] has raw addresses; [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are the safe types.
+//! 1. [`Backend`] has raw addresses; [`memory`](crate::memory) and [`Stream`](crate::stream::Stream) are safe.
 //! 2. The host copies device memory, and never reads it in place.
 //! 3. A stream executes in order; each operation has a [`Ticket`].
-//! 4. Bad input is an error before anything is done.
+//! 4. Bad input fails before anything is done.
 //!
-//! [`host`] simulates devices; `cuda`, a feature, uses NVIDIA's driver. No GPU has run it yet.
+//! [`host`] simulates devices; `cuda`, a feature, uses NVIDIA's driver.
 
 mod block;
 mod bytes;
@@ -105,7 +105,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Copies without waiting for a stream, and returns when complete.
     ///
-    /// One word, 8 bytes aligned to 8, is an acquire load and a release store: others may access it as a word meanwhile.
+    /// One aligned 8-byte word is an acquire load and a release store: others may access it as a word meanwhile.
     ///
     /// # Errors
     ///
@@ -208,14 +208,14 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`Closed`](crate::Error::Closed), the driver's error.
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
 
-    /// Returns a ticket that is reached when all earlier operations are complete.
+    /// Returns a ticket for the completion of all earlier operations.
     ///
     /// # Errors
     ///
     /// [`Closed`](crate::Error::Closed), the driver's error.
     fn mark(&self, stream: StreamId) -> Result<Ticket>;
 
-    /// Returns true if every operation up to a ticket is complete, as after the end of its stream.
+    /// Returns true if all operations up to a ticket are complete, or its stream has ended.
     fn reached(&self, ticket: Ticket) -> bool;
 
     /// Waits until a ticket is reached; false on timeout.
@@ -269,13 +269,13 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Counts an error that a destructor cannot return.
     fn unreported(&self, error: crate::Error);
 
-    /// Returns the features that a backend may lack; none by default.
+    /// Returns the optional features; none by default.
     fn extension(&self) -> &dyn Extension {
         &()
     }
 }
 
-/// Returns a number that no backend of this process has had.
+/// Returns a backend number, unique in this process.
 #[must_use]
 pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);

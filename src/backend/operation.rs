@@ -54,7 +54,7 @@ pub struct Copy {
     pub bytes: u64,
 }
 
-/// A move of managed memory to a device or to the host.
+/// A move of managed memory to a device or the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
     /// Start.
@@ -70,7 +70,7 @@ pub struct Prefetch {
 pub struct ModuleId(u64);
 
 impl ModuleId {
-    /// Returns a number that no module has had.
+    /// Returns a new number.
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -21,7 +21,6 @@ pub(crate) struct Range<O> {
     pub layout: Layout,
     pub location: MemoryLocation,
     pub options: Options,
-    /// Device that owns the memory or is near it.
     pub device: u32,
     /// Only a number if the process cannot access it.
     pub place: NonNull<u8>,
@@ -69,7 +68,6 @@ impl<O> Default for Ranges<O> {
 }
 
 impl<O> Ranges<O> {
-    /// Operations fail at execution.
     pub fn late() -> Self {
         Self { taints: Taints::late(), ..Self::default() }
     }

@@ -25,12 +25,10 @@ static TAINTED: AtomicUsize = AtomicUsize::new(0);
 pub struct Taints {
     // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.
     ranges: Mutex<BTreeMap<u64, Tainted>>,
-    /// Operations fail at execution.
     is_late: bool,
     reused: Mutex<Vec<Reused>>,
 }
 
-/// Operations before `ready` are a previous owner's.
 #[derive(Debug)]
 struct Reused {
     start: u64,

@@ -9,12 +9,12 @@ use super::Backend;
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// The number of a stream, never reused, unlike a driver's handle.
+/// The number of a stream, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
 
 impl StreamId {
-    /// Returns a number that no stream has had.
+    /// Returns a new number.
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -119,7 +119,7 @@ impl Uses {
         }
     }
 
-    /// With too many, the ticket's stream waits for a listed one, and replaces it. An error changes nothing.
+    /// If there are too many, follows the advice of [`add`](Self::add). An error changes nothing.
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };
