@@ -1,4 +1,4 @@
-//! An asymmetric barrier: the seldom side pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
+//! An asymmetric barrier: the rare side pays for both. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
 
 /// Orders a thread's earlier stores before its later loads.
 pub(crate) trait Barrier {
@@ -18,19 +18,18 @@ mod system {
 
     use super::{Barrier, System};
 
-    /// The kernel can run a barrier in all threads (`membarrier`). Decided first, so that both sides agree.
+    /// The kernel can run a barrier in all threads (`membarrier`). Decided first: both sides must agree.
     static IS_CHEAP: AtomicBool = AtomicBool::new(false);
 
     const EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_EXPEDITED: libc::c_int = 1 << 4;
 
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: executes barriers and accesses no memory.
+        // SAFETY: accesses no memory.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     impl System {
-        /// Before the first barrier.
         pub fn prepare() {
             static DECIDED: Once = Once::new();
             DECIDED.call_once(|| IS_CHEAP.store(membarrier(REGISTER_EXPEDITED), Relaxed));

@@ -1,9 +1,9 @@
 //! [`LruCache`]: a thread-safe cache of computed values that evicts the least recently used.
 //!
 //! 1. It never exceeds its capacity.
-//! 2. Of several threads that request a missing key, one computes and the others wait. Other keys do not wait.
+//! 2. One thread computes a missing key; others that request it wait. Other keys do not wait.
 //! 3. A failed computation is not cached.
-//! 4. A hit clones only the value. Put large values into an [`Arc`].
+//! 4. A hit clones the value. Put large values into an [`Arc`].
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -46,7 +46,7 @@ pub struct LruCache<K, V> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Requests that found a value, or waited for another thread's.
+    /// Requests that found a value or waited for another thread's.
     pub hits: u64,
     /// Requests that computed a value, failures included.
     pub misses: u64,
@@ -57,7 +57,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Returns the share of hits; at first 0.
+    /// Returns the share of hits; 0 before the first request.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let looks = self.hits + self.misses;
@@ -66,7 +66,7 @@ impl Statistics {
 }
 
 impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
-    /// Creates an empty cache for `capacity` entries.
+    /// Creates an empty cache.
     #[must_use]
     pub fn new(capacity: NonZeroUsize) -> Self {
         let counts = [const { AtomicU64::new(0) }; 3];
@@ -74,7 +74,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Self { entries: Mutex::new(lru::LruCache::unbounded()), capacity, hits, misses, evictions }
     }
 
-    /// Returns a key's value, computed if it is not cached. `compute` must not request the same key: it would deadlock.
+    /// Returns a key's value, computed if it is not cached. `compute` deadlocks if it requests the same key.
     pub fn get_or_insert_with<Q>(&self, key: &Q, compute: impl FnOnce(&Q) -> V) -> V
     where
         K: Borrow<Q>,
@@ -86,7 +86,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         }
     }
 
-    /// Returns a key's value, computed if it is not cached. `compute` must not request the same key: it would deadlock.
+    /// As [`get_or_insert_with`](Self::get_or_insert_with), for a computation that can fail.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         entry
     }
 
-    /// Returns true for a key with an entry. Counts as no use.
+    /// Returns true for a key with an entry. Not a use.
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -140,7 +140,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.entries().contains(key)
     }
 
-    /// Removes a key. Returns true if it was present.
+    /// Removes a key; returns true if present.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -162,7 +162,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     }
 }
 
-/// If the computation failed or panicked, removes the empty entry at the end, unless other requests hold it.
+/// Removes an entry that is still empty at the end (failure or panic), unless other requests hold it.
 struct Visit<'a, K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> {
     cache: &'a LruCache<K, V>,
     key: &'a Q,
@@ -177,8 +177,7 @@ impl<K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> Drop for Visit<'
         }
         let mut entries = self.cache.entries();
         let Some(entry) = entries.peek_mut(self.key).filter(|entry| Arc::ptr_eq(entry, &self.entry)) else { return };
-        // Under the lock and before the check: of two failing requests, one is the last. The map holds the entry, so this runs no user
-        // code.
+        // Under the lock and before the check, so that one of two failing requests is the last. Runs no user code: the map holds the entry.
         drop(mem::take(&mut self.entry));
         let is_empty = |value: &mut Mutex<Option<V>>| value.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
         let removed = if Arc::get_mut(entry).is_some_and(is_empty) { entries.pop_entry(self.key) } else { None };

@@ -1,4 +1,4 @@
-//! [`Config`]: limits and options of pooled, pinned and managed memory. Plain data, which [`Pools`](crate::pool::Pools) apply.
+//! [`Config`]: limits and options of pooled, pinned and managed memory, applied by [`Pools`](crate::pool::Pools).
 //!
 //! ```
 //! use ringmem::config::{Config, ConfigError};
@@ -49,12 +49,12 @@ pub struct Pooling {
 /// Limits of page-locked memory, a system resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// Most bytes; [`budget`](Self::budget) is also at most a quarter of the machine's memory.
+    /// Most bytes. [`budget`](Self::budget) also limits them to a quarter of the machine's memory.
     pub pool_bytes: u64,
 }
 
 impl Config {
-    /// Returns the preset for devices with their own memory: pools of 4 GiB, trimmed after 5 minutes, 2 GiB pinned, no managed memory.
+    /// Returns the preset for devices with their own memory: pools of 4 GiB, trimmed after 5 minutes; 2 GiB pinned; no managed memory.
     pub const fn opencl() -> Self {
         Self {
             pooling: Pooling { enabled: true, max_bytes: 4 * GIB, trim_interval: Duration::from_secs(5 * 60) },
@@ -64,12 +64,12 @@ impl Config {
         }
     }
 
-    /// Returns the [`opencl`](Self::opencl) preset with pools of 16 GiB.
+    /// Returns [`opencl`](Self::opencl) with pools of 16 GiB.
     pub const fn cuda() -> Self {
         Self::opencl().with_pool_bytes(16 * GIB)
     }
 
-    /// Returns the preset for devices that share the host's memory: managed memory.
+    /// Returns the preset for devices that share host memory: managed memory.
     pub const fn metal() -> Self {
         Self::opencl().with_managed(true).with_location(MemoryLocation::Unified)
     }
@@ -121,7 +121,7 @@ impl Config {
         self
     }
 
-    /// Applies a setting by its name in DotCompute's options. Does not [validate](Self::validate) the result.
+    /// Applies a setting of DotCompute. Does not [validate](Self::validate) the result.
     ///
     /// | name | values | sets |
     /// |---|---|---|
@@ -137,7 +137,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Setting`] for an unknown name, a malformed value, and a value without a counterpart, with the reason.
+    /// [`ConfigError::Setting`] with the reason: an unknown name, a malformed value, or one without a counterpart.
     ///
     /// ```
     /// use ringmem::config::Config;
@@ -183,7 +183,7 @@ impl Config {
         .map_err(|reason| ConfigError::Setting { name: name.to_owned(), value: value.to_owned(), reason })
     }
 
-    /// Checks the configuration. Ignores the options of pools if pooling is disabled.
+    /// Checks the configuration; ignores disabled pooling.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl Default for Config {
 }
 
 impl Pinning {
-    /// Returns the bytes that may be pinned of `ram`: [`pool_bytes`](Self::pool_bytes), at most a quarter.
+    /// Returns the bytes of `ram` that may be pinned: [`pool_bytes`](Self::pool_bytes), at most a quarter.
     #[must_use]
     pub const fn budget(&self, ram: u64) -> u64 {
         let quarter = ram / 4;
@@ -237,7 +237,7 @@ fn bytes(value: &str) -> Result<u64, &'static str> {
     value.parse().map_err(|_| "expected a whole number of bytes below 2^64")
 }
 
-/// Parses the common part of .NET's `TimeSpan`. Its other forms, with days or a fraction, are refused.
+/// Parses .NET's `TimeSpan` without days or fractions.
 fn interval(value: &str) -> Result<Duration, &'static str> {
     let is_two_digits = |part: &&str| part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<u64> = value.split(':').filter(is_two_digits).filter_map(|part| part.parse().ok()).collect();
@@ -253,7 +253,7 @@ fn within(field: &'static str, got: u64, least: u64) -> Result<(), ConfigError> 
     if (least..=MOST).contains(&got) { Ok(()) } else { Err(ConfigError::Bytes { field, got, least, most: MOST }) }
 }
 
-/// Returns the default bytes that may be pinned of `ram`: 2 GiB, at most a quarter.
+/// Returns the default [`budget`](Pinning::budget): 2 GiB, at most a quarter of `ram`.
 #[must_use]
 pub const fn pinned_budget(ram: u64) -> u64 {
     Config::opencl().pinning.budget(ram)
@@ -262,21 +262,19 @@ pub const fn pinned_budget(ram: u64) -> u64 {
 /// Pinning pays for more transfers.
 const TRANSFERS: u64 = 10;
 
-/// A CUDA driver stages pageable copies up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver API
-/// reference).
+/// CUDA stages pageable copies up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver API reference).
 const STAGED: u64 = 64 << 10;
 
-/// Returns true if pinning `bytes` bytes pays for `transfers` copies, within `budget_left`: for more than 10 copies and 64 KiB, since
-/// locking takes longer than copying.
+/// Returns true if pinning pays: above 10 copies and 64 KiB, within `budget_left`. Locking takes longer than copying.
 #[must_use]
 pub const fn should_pin(transfers: u64, bytes: u64, budget_left: u64) -> bool {
     transfers > TRANSFERS && bytes > STAGED && bytes <= budget_left
 }
 
-/// Returns a batch size: `requested` bytes, at most four fifths of `available`.
+/// Returns a batch size: `requested`, at most four fifths of `available`.
 #[must_use]
 pub const fn batch_size_hint(requested: u64, available: u64) -> u64 {
-    // So that the product cannot overflow.
+    // Cannot overflow.
     let most = available / 5 * 4 + available % 5 * 4 / 5;
     if requested < most { requested } else { most }
 }

@@ -26,7 +26,7 @@ pub use config::ConfigError;
 pub use id::IdError;
 use text::{Bounds, Bytes, Cause, Differing, Elements, Known, Log, Stopped, SystemCall, Unknown};
 
-/// A result with [`Error`] as the default error type.
+/// A result with [`Error`] by default.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// An error of the host side. Sizes and offsets are in bytes.
@@ -46,7 +46,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size, count, length, rank or other number that can never succeed.
+    /// A number, such as a size or count, that can never succeed.
     #[error("{}", Bounds { what, asked, least, most })]
     Size {
         /// Quantity, with its unit.
@@ -66,7 +66,7 @@ pub enum Error {
         /// Largest possible alignment.
         most: u64,
     },
-    /// More groups than fit next to persistent kernels now.
+    /// More groups than fit next to persistent kernels.
     #[error(
         "{asked} groups requested, {free} of {most} free next to {resident} groups of persistent kernels: request fewer, or end a kernel"
     )]
@@ -80,7 +80,7 @@ pub enum Error {
         /// Groups of persistent kernels on other streams.
         resident: u64,
     },
-    /// Not enough free memory now.
+    /// Not enough free memory.
     #[error("out of memory: requested {}, free {}, largest free block at that alignment {}{}", Bytes(*requested), Bytes(*free), Bytes(*largest), Cause(*limit))]
     OutOfMemory {
         /// Requested bytes.
@@ -89,7 +89,7 @@ pub enum Error {
         free: u64,
         /// Largest possible allocation at that alignment.
         largest: u64,
-        /// If the limit of a pool is the cause: bytes in use then, and the limit.
+        /// If a pool's limit is the cause: bytes then in use, and the limit.
         limit: Option<[u64; 2]>,
     },
     /// A limit on memory would be exceeded.
@@ -141,7 +141,7 @@ pub enum Error {
     /// In use now; it may succeed later.
     #[error("in use: {what}")]
     Busy {
-        /// Resource in use, and its user.
+        /// Resource, and its user.
         what: &'static str,
     },
     /// The stream, reader or communicator has ended.
@@ -150,7 +150,7 @@ pub enum Error {
         /// Closed object: `stream`, `reader`, `communicator`.
         what: &'static str,
     },
-    /// A mirrored buffer's copies do not allow the call.
+    /// A call that a mirrored buffer's copies do not allow.
     #[error("{what}: the mirrored buffer is {state}")]
     Mirror {
         /// Missing or conflicting copy.
@@ -172,14 +172,14 @@ pub enum Error {
         /// Requested feature.
         what: &'static str,
     },
-    /// An address outside the backend's live memory, or a free with another location or layout than the allocation, which stays.
+    /// An address outside the backend's live memory, or a free with another location or layout than the allocation's, which stays.
     #[error("{call}: {}", Unknown { address, layouts })]
     Foreign {
         /// Backend's operation.
         call: &'static str,
         /// Address.
         address: u64,
-        /// For a free: location and layout of the allocation, then of the free.
+        /// For a free: location and layout of allocation and free.
         layouts: Option<Box<[(MemoryLocation, Layout); 2]>>,
     },
     /// Memory or a module of another backend than the stream's.
@@ -198,7 +198,7 @@ pub enum Error {
         /// Number of the call, from 1.
         number: u64,
     },
-    /// A verified copy whose target differs from its source, and stays as it arrived.
+    /// A verified copy's target differs from its source, and stays.
     #[error("corrupted copy: {len} bytes at offset {offset} have CRC-32C {got:#010x}, the source has {expected:#010x}")]
     Corrupted {
         /// First differing chunk's start.
@@ -210,7 +210,7 @@ pub enum Error {
         /// Checksum of the target.
         got: u32,
     },
-    /// A queued operation failed, or was not executed, before its result was used.
+    /// A queued operation failed, or was not executed.
     #[error("operation {number} on stream {stream} {what}")]
     Operation {
         /// Why its result cannot be used.
@@ -223,11 +223,11 @@ pub enum Error {
     /// Invalid contents: a queued operation failed to write them, or their source.
     #[error("invalid contents: operation {number} on stream {stream} failed ({cause}); write them again with a copy or a fill")]
     Tainted {
-        /// The first failed operation's stream.
+        /// Stream of the first failed operation.
         stream: u64,
         /// Its number in the stream.
         number: u64,
-        /// Its error.
+        /// Error of that operation.
         cause: Arc<str>,
     },
     /// The operating system cannot map memory.
@@ -245,7 +245,7 @@ pub enum Error {
         call: &'static str,
         /// File.
         path: Option<Box<Path>>,
-        /// System's error, part of the message and so no `source`.
+        /// System's error, in the message and so no `source`.
         answer: io::Error,
     },
     /// An image compiled with a different layout.
@@ -282,7 +282,7 @@ pub enum Error {
         /// Kernel.
         name: &'static str,
     },
-    /// A taken name, or another configuration than requested.
+    /// A taken name, or another configuration.
     #[error("`{name}` already exists{}", Differing(configs))]
     AlreadyExists {
         /// Buffer's name, or `process-wide pools`.
@@ -296,7 +296,7 @@ pub enum Error {
     /// Memory with unexpected contents.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// An id or a message that refers to nothing.
+    /// An invalid id or message.
     #[error(transparent)]
     Id(#[from] IdError),
     /// A persistent kernel faulted, ended, or timed out.
@@ -304,7 +304,7 @@ pub enum Error {
     Kernel {
         /// Kernel's state; `None` for an invalid value.
         state: Option<State>,
-        /// Its launch is complete. Without a final state, it returned without a report.
+        /// Its launch is complete; without a final state, it returned without a report.
         is_over: bool,
         /// Its last fault.
         fault: Option<Fault>,
@@ -461,7 +461,7 @@ pub enum OperationFault {
 pub struct Rejected<T> {
     /// Error.
     pub error: Error,
-    /// The value, untouched if refused. A failed operation's target is invalid until written again: reads return [`Error::Tainted`].
+    /// The value, untouched if refused. After a failed operation, the target returns [`Error::Tainted`] until written again.
     pub value: T,
 }
 

@@ -1,4 +1,4 @@
-//! [`Process`]: fork detection. A forked child lacks the threads that hold locks, and the driver.
+//! [`Process`]: fork detection. A forked child lacks the driver, and the threads that hold locks.
 
 pub(crate) struct Process {
     forks: u64,
@@ -11,18 +11,17 @@ impl Process {
         Self { forks: system::forks() }
     }
 
-    /// Returns false in a fork.
     #[inline(always)]
     pub fn is_this(&self) -> bool {
         self.forks == system::forks()
     }
 }
 
-/// Runs `handler` in each later fork, where forks are detected.
+/// Runs `handler` in each later fork, where detected.
 ///
 /// # Safety
 ///
-/// The handler only stores words, as a forked child of a multithreaded process may.
+/// The handler only stores words: the child of a multithreaded process may do no more.
 pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
     // SAFETY: the caller's promise.
     unsafe { system::in_child(handler) };
@@ -34,7 +33,7 @@ mod system {
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::Once;
 
-    /// Since the first `watch`. Written while the process has one thread.
+    /// Since the first `watch`. Written while only one thread exists.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {

@@ -43,7 +43,7 @@ impl FreeList {
         self.free
     }
 
-    /// The lowest multiple of `align`, a power of two.
+    /// `align` is a power of two.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
         let Some((at, block)) = self.blocks.iter_mut().enumerate().find(|(_, block)| block.usable(align).0 >= bytes) else {
             return Err(self.shortage(align));

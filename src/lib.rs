@@ -1,7 +1,6 @@
 //! Shared structs, lock-free rings and buffers between Rust and a running GPU kernel.
 //!
-//! Without features this is [`ringmem_layouts`]: layouts, rings and protocols of host and device, `no_std`, without an allocator. The
-//! feature `std` adds:
+//! Without features, this is [`ringmem_layouts`]: layouts, rings and protocols, `no_std`, without an allocator. `std` adds:
 //!
 //! | module | contents |
 //! |---|---|
@@ -15,7 +14,7 @@
 //! | `monitor` | figures of running channels for other processes |
 //! | `config`, `visibility`, `describe`, `snapshot`, `openmetrics`, `cache` | settings in one value; memory visibility of host and device; printed layouts; the state of memory as a file; figures for Prometheus; an LRU cache |
 //!
-//! The feature `testing` adds `conformance`, the test suite for backends. The guide is in `docs/guide`.
+//! `testing` adds `conformance`, the test suite for backends. The guide is in `docs/guide`.
 //!
 //! ```
 //! # #[cfg(feature = "std")]

@@ -1,4 +1,4 @@
-//! The clock of pools and managers, unless they are given another.
+//! The default clock of pools and managers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ pub(crate) fn monotonic() -> Clock {
     Arc::new(move || nanoseconds(born.elapsed()))
 }
 
-/// Returns a duration in nanoseconds, at most 584 years.
+/// Saturates after 584 years.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

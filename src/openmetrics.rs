@@ -1,9 +1,9 @@
-//! [`OpenMetrics`]: figures of pools, bridges, kernels and others as OpenMetrics text, which Prometheus and its relatives read.
+//! [`OpenMetrics`]: figures of pools, bridges, kernels and others as OpenMetrics text, for Prometheus.
 //!
-//! Use it if a program already exposes metrics: serve or write the text with the program's own means. This module has no server, keeps no
-//! history and reads no clock. Use `Debug` of the same statistics for a log, and the program `ringmem` for pictures.
+//! For programs that already expose metrics: serve or write the text yourself. This module has no server, history or clock. For a log, use
+//! `Debug` of the same statistics; for pictures, the program `ringmem`.
 //!
-//! Names begin with `ringmem_`. The label `name` is yours; the labels `direction` and `state` are as documented at each method.
+//! Names begin with `ringmem_`. You choose the label `name`; the methods document `direction` and `state`.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -142,8 +142,7 @@ impl OpenMetrics {
             .add("ringmem_manager_resize_copied_bytes", Counter, "Bytes copied for resizes.", &labels, statistics.resize_bytes)
     }
 
-    /// Adds the counters of a bridge: of [`RingBufferBridge::metrics`](bridge::RingBufferBridge::metrics), with the label `direction`
-    /// (`to_device`, `to_host`).
+    /// Adds a bridge's [`metrics`](bridge::RingBufferBridge::metrics), with the label `direction` (`to_device`, `to_host`).
     pub fn bridge(&mut self, name: &str, metrics: &[bridge::Metrics; 2]) -> &mut Self {
         for (direction, metrics) in ["to_device", "to_host"].into_iter().zip(metrics) {
             let labels = [("name", name), ("direction", direction)];
@@ -158,9 +157,9 @@ impl OpenMetrics {
         self
     }
 
-    /// Adds the state and counters of a persistent kernel, from [`Channel::control`](crate::channel::Channel::control) and, if it could be
-    /// read, [`Channel::telemetry`](crate::channel::Channel::telemetry). `ringmem_kernel_state` has one sample per state, with the label
-    /// `ringmem_kernel_state`; all are 0 if the word is invalid. The counters begin again with each launch.
+    /// Adds a persistent kernel's state and counters, from [`Channel::control`](crate::channel::Channel::control) and, if readable,
+    /// [`Channel::telemetry`](crate::channel::Channel::telemetry). `ringmem_kernel_state` has one sample per state, with the label
+    /// `ringmem_kernel_state`; all are 0 for an invalid state. Counters begin again with each launch.
     pub fn kernel(&mut self, name: &str, control: &ControlBlock<u64>, telemetry: Option<&TelemetryBuffer<u64>>) -> &mut Self {
         let labels = [("name", name)];
         for state in State::ALL {
@@ -187,7 +186,7 @@ impl OpenMetrics {
             .add("ringmem_kernel_output_messages", Gauge, "Messages in the output ring.", &labels, u64::from(telemetry.output_depth()))
     }
 
-    /// Adds the operations of a [measured](stream::Stream::measure) stream, with the label `direction` (`upload`, `download`, `device`, `peer`,
+    /// Adds a [measured](stream::Stream::measure) stream's operations, with the label `direction` (`upload`, `download`, `device`, `peer`,
     /// `host`, `fill`, `prefetch`).
     pub fn stream(&mut self, name: &str, metrics: &stream::Metrics) -> &mut Self {
         let traffic = [

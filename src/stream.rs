@@ -1,12 +1,12 @@
 //! [`Stream`]: a queue of copies, fills and kernels that a device executes in order.
 //!
-//! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value and returns them from its [`Pending`], so they
-//!    cannot be freed too early.
+//! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value; its [`Pending`] returns them. So they cannot
+//!    be freed too early.
 //! 2. It is ordered after all operations on its buffers, on any stream.
 //! 3. A refused operation returns its operands.
 //! 4. A failed operation invalidates its target: reads return [`Error::Tainted`](crate::Error::Tainted) with the first cause until it is
 //!    written again.
-//! 5. A thread, a task ([`Completion`]), and another stream ([`Event`]) can wait for an operation.
+//! 5. A thread, a task ([`Completion`]) or another stream ([`Event`]) can wait for an operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
@@ -45,8 +45,8 @@ use metrics::{Meter, Work};
 ///
 /// # Dropping
 ///
-/// The drop of the last clone waits for queued operations, unless a kernel is queued or running here or on a stream that this one waits
-/// for. They are executed in any case.
+/// The drop of the last clone waits for queued operations, unless a kernel is queued or running here or on an awaited stream. They are
+/// executed in any case.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -104,7 +104,7 @@ impl Stream {
         &self.shared.backend
     }
 
-    /// Orders later operations of this stream after those queued on another so far.
+    /// Orders later operations after those queued on another stream so far.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Stream {
         self.shared.backend.after(ticket, self.shared.id)
     }
 
-    /// Waits until all queued operations are complete: forever for a persistent kernel that is not told to end.
+    /// Waits until all queued operations are complete: forever for a persistent kernel that does not end.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Stream {
 
     pub(crate) fn come_after(&self, uses: &Uses) -> Result<()> {
         let Shared { backend, id, .. } = &*self.shared;
-        // The backend may use another clock, so complete tickets count too.
+        // The backend may use another clock: complete tickets count too.
         uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))
     }
 }

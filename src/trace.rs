@@ -1,18 +1,18 @@
-//! Events and spans for the feature `tracing`. Without it nothing remains of them.
+//! Events and spans for the feature `tracing`; without it, nothing remains of them.
 
-/// Emits an event, with tracing's syntax of fields: `event!(debug, bytes, kind = ?kind, "message")`.
+/// `event!(debug, bytes, kind = ?kind, "message")`, with tracing's syntax of fields.
 #[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($rest:tt)*) => { tracing::$level!($($rest)*) };
 }
 
-/// Enters a span until the returned value is dropped: `span!("trim", bytes = 1)`.
+/// A span until the returned value is dropped: `span!("trim", bytes = 1)`.
 #[cfg(feature = "tracing")]
 macro_rules! span {
     ($($rest:tt)*) => { tracing::debug_span!($($rest)*).entered() };
 }
 
-// Fields count as used, and are not evaluated.
+// Fields count as used, unevaluated.
 #[cfg(any(test, not(feature = "tracing")))]
 macro_rules! no_event {
     (@ , $($rest:tt)*) => { $crate::trace::no_event!(@ $($rest)*) };

@@ -24,7 +24,7 @@ use crate::trace::event;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryVisibility {
-    /// Each side sees the other's stores, as fences order them.
+    /// Each side sees the other's stores, in the order of fences.
     SystemScope,
     /// Stores are visible after a launch or a driver copy.
     DeviceScope,
@@ -53,9 +53,9 @@ pub struct Facts {
     pub os: Os,
     /// `/proc/version`, if readable.
     pub kernel: Option<String>,
-    /// Host access to managed memory under a kernel, if known.
+    /// Whether the host may access managed memory under a kernel, if known.
     pub concurrent_managed_access: Option<bool>,
-    /// Mutually visible pinned memory, if known.
+    /// Whether pinned memory is mutually visible, if known.
     pub system_scope: Option<bool>,
 }
 
@@ -66,9 +66,9 @@ pub struct Detected {
     pub visibility: MemoryVisibility,
     /// Reason.
     pub why: &'static str,
-    /// Environment variable's value; a valid one determines `visibility`.
+    /// Environment variable's value; a valid one sets `visibility`.
     pub overruled: Option<Box<str>>,
-    /// For an unknown value, or one that differs from the detection.
+    /// For an unknown value, or one unlike the detection.
     pub warning: Option<&'static str>,
 }
 
@@ -76,13 +76,13 @@ pub struct Detected {
 pub const VARIABLE: &str = "RINGMEM_VISIBILITY";
 
 impl MemoryVisibility {
-    /// Detects the visibility between host and device, or takes it from [`VARIABLE`].
+    /// Detects the visibility between host and device, unless [`VARIABLE`] sets it.
     ///
     /// # Errors
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     pub fn detect<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Detected> {
-        // Values that are not Unicode are unknown.
+        // Not Unicode: unknown.
         let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
         let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
         if let Some(warning) = detected.warning {
@@ -118,7 +118,7 @@ impl Facts {
     }
 }
 
-/// Returns the visibility and its reason. Unknown facts of a device are assumed as usual on its system.
+/// Returns the visibility and its reason. Unknown device facts are assumed as usual on the system.
 ///
 /// | system | device | result |
 /// |---|---|---|

@@ -17,7 +17,7 @@ use crate::{Error, HostWord, Result, Word};
 const QUEUED: u64 = 0;
 const AT_ONCE: u64 = size_of::<u64>() as u64;
 
-/// A word, its value, and the first operation whose failure prevents the store.
+/// A word, its value, and the operation whose failure prevents the store.
 type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {
@@ -66,7 +66,7 @@ impl Carrier {
 
     /// # Safety
     ///
-    /// Live slots until the copies are complete; meanwhile no one writes the source or uses the target.
+    /// The slots are live until the copies are complete; meanwhile no one writes the source or uses the target.
     pub unsafe fn slots(
         &mut self,
         stream: StreamId,
@@ -98,8 +98,7 @@ impl Carrier {
         Ok(ticket)
     }
 
-    /// [`slots`](Self::slots), then [`publish`](Self::publish); blocking without a stream. Returns the first copy's and the store's
-    /// tickets.
+    /// [`slots`](Self::slots), then [`publish`](Self::publish); blocking without a stream. Returns the first copy's and the store's tickets.
     ///
     /// # Safety
     ///
@@ -138,7 +137,7 @@ impl Carrier {
         Ok([None; 2])
     }
 
-    /// As [`send`](Self::send) between mapped rings: this thread copies.
+    /// As [`send`](Self::send), but this thread copies, between mapped rings.
     ///
     /// # Safety
     ///
@@ -159,7 +158,7 @@ impl Carrier {
         self.counts.flushes.add(1);
         self.counts.bytes.add(count * size);
         self.counts.publications.add(1);
-        // SAFETY: a word of a live header: the caller's promise.
+        // SAFETY: a live header's word: the caller's promise.
         // SYNC POINT: slot published, slot released: to a kernel. Pairs with its acquire of the index.
         unsafe { word.as_ref() }.store_release(value);
     }
@@ -168,7 +167,7 @@ impl Carrier {
     pub fn poll_directly(&mut self, word: NonNull<HostWord>) -> u64 {
         self.polls = [self.polls[0] + 1; 2];
         self.counts.polls.add(1);
-        // SAFETY: a word of a live header: the invariant of `Direct`.
+        // SAFETY: a live header's word: the invariant of `Direct`.
         // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
         unsafe { word.as_ref() }.load_acquire()
     }
@@ -213,8 +212,7 @@ impl Carrier {
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
         match self.polling.take() {
             None => {
-                // SAFETY: a live header's word, accessed as a word, and one of this carrier's own. `Pair` keeps the ring, and the pages
-                // list the copy.
+                // SAFETY: a live header's word and one of this carrier's own, accessed as words. `Pair` keeps the ring; the pages list the copy.
                 let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
                 (self.polling, self.last) = (Some(ticket), Some(ticket));
@@ -234,14 +232,14 @@ impl Carrier {
         let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
         // SAFETY: `QUEUED` or `AT_ONCE`: within the page.
         let staged = unsafe { staged.add(word as usize) };
-        // SAFETY: accessed as words, and live as long as the carrier.
+        // SAFETY: accessed as words, which live as long as the carrier.
         Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
     /// Blocking, regardless of queued operations.
     pub fn read_now(&self, from: Place) -> Result<u64> {
         let (copy, staged) = self.to_staging(from, AT_ONCE)?;
-        // SAFETY: a live header's word, accessed as a word, and one of this carrier's alone.
+        // SAFETY: as for the queued copy, and complete at return.
         unsafe { self.backend.copy_now(&copy) }?;
         Ok(staged.load_acquire())
     }

@@ -43,7 +43,7 @@ pub(super) enum Index {
     Copied(Place),
 }
 
-// SAFETY: a pointer to a word, shared by atomic accesses.
+// SAFETY: a word with atomic accesses only.
 unsafe impl Send for Index {}
 
 pub(super) struct Far {
@@ -97,7 +97,6 @@ impl Far {
         Ok(RingAddresses { own, peer, slots: own + self.layout.slots_offset() })
     }
 
-    /// In the header that the kernel polls.
     pub fn written(&self, line: Line) -> Result<Place> {
         self.place(line.offset())
     }
@@ -109,7 +108,7 @@ impl Far {
 
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
-            // SAFETY: the pages hold header and slots.
+            // SAFETY: as in `slots`.
             Some(base) => Ok(Place::Host(unsafe { base.add(offset as usize) })),
             None => self.ring.place(offset),
         }

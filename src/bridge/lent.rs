@@ -1,7 +1,7 @@
 //! [`Lent`]: whether a thread may sleep at a ring's wait word.
 //!
-//! Only a borrower of the wait words sleeps there. Until the first borrow, a publication needs no barrier, which would wait for all copies;
-//! the first borrower pays.
+//! Only a borrower of the wait words sleeps. Until the first borrow, a publication needs no barrier, which would wait for all copies; the
+//! first borrower pays.
 
 use ringmem_layouts::Word;
 
@@ -30,14 +30,14 @@ impl<W: Word> Lent<W> {
     fn lend_first<B: Barrier>(&self) {
         // SYNC POINT: wait words requested. Pairs with may_be_heard: the barriers put one side's store before the other's load.
         self.0.store(ASKED_FOR);
-        // If refused, the next call tries again; a publication meanwhile is seen late.
+        // If refused, the next call tries again; until then, a publication is seen late.
         if B::seldom() {
             // SYNC POINT: wait words lent. Pairs with lend.
             self.0.store_release(LENT);
         }
     }
 
-    /// A thread may sleep that has not seen the publication.
+    /// A thread that has not seen the publication may sleep.
     #[inline]
     pub fn may_be_heard<B: Barrier>(&self) -> bool {
         B::often();
@@ -55,7 +55,7 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// One thread publishes; two may sleep, one borrowing after the other. A sleeper that missed the publication is woken.
+    /// One thread publishes; two borrow in turn and may sleep. A sleeper that missed the publication is woken.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = Arc::new((Lent::<LoomWord<STRONG>>::new(), LoomWord::<STRONG>::new(0)));

@@ -1,17 +1,17 @@
 //! [`RingBufferBridge`]: moves messages between rings in host and device memory.
 //!
-//! Polling is fast only in local memory, so each direction has a ring at either side. A flush copies messages between them, by a
+//! Polling is fast only in local memory, so each direction has a ring at either side. A flush copies messages between them by a
 //! [`TransferStrategy`].
 //!
-//! Use a bridge with kernels that you launch, a [`Channel`](crate::channel::Channel) for a persistent kernel, [`stream`](crate::stream) to
-//! copy buffers, and [`ring`](crate::ring) between threads.
+//! Use a bridge with kernels that you launch, a [`Channel`](crate::channel::Channel) for a persistent kernel, [`stream`](crate::stream) for
+//! buffers, and [`ring`](crate::ring) between threads.
 //!
-//! 1. Messages arrive whole, in order and at most once. None is lost while the bridge lives.
-//! 2. A flush is one copy, or two where messages wrap, and one index store; it never waits for a kernel.
+//! 1. Messages arrive whole, in order and at most once; none is lost while the bridge lives.
+//! 2. A flush is one copy (two where messages wrap) and one index store; it never waits for a kernel.
 //! 3. A slot is released when its copy is complete.
 //! 4. A kernel's impossible index is [`Corrupt`](crate::attach::Corrupt).
 //!
-//! A bridge launches no kernels, encodes no messages and has no thread: flush it, `poll` it, or use a [`Pump`].
+//! A bridge launches no kernel, encodes no message and has no thread: flush it, `poll` it, or use a [`Pump`].
 //!
 //! # A bridge by itself
 //!
@@ -146,7 +146,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// An invalid ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement unfit for the strategy.
+    /// An invalid ring, no memory or device; [`Unsupported`](crate::Error::Unsupported) for a placement unfit for the strategy.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
         let backend = &Arc::clone(backend).erased();
         let Options { strategy, placement, capacity, start } = *options;
@@ -174,11 +174,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([self.up.addresses()?, self.down.addresses()?])
     }
 
-    /// Keeps the kernel's rings until a launch is complete.
+    /// Keeps the kernel's rings until its launch is complete.
     ///
     /// # Errors
     ///
-    /// [`Busy`](crate::Error::Busy) for more launches than can be listed.
+    /// [`Busy`](crate::Error::Busy) with too many listed launches.
     pub fn used_by(&mut self, kernel: &Pending<()>) -> Result<()> {
         let Some(ticket) = kernel.ticket() else { return Ok(()) };
         self.used(ticket)
@@ -193,7 +193,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt index; the next flush repeats what failed.
+    /// The backend's error, or [`Attach`](crate::Error::Attach) for a corrupt index; the next flush repeats the failed part.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.up.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
@@ -201,7 +201,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(moved)
     }
 
-    /// Moves messages to the host's ring; returns how many have arrived, or the number in a shared ring.
+    /// Moves messages to the host's ring; returns how many arrived, or the number in a shared ring.
     ///
     /// # Errors
     ///
@@ -220,17 +220,17 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Flushes both directions, answers first; returns the numbers to the device and the host.
+    /// Flushes both directions, answers first; returns the counts to device and host.
     ///
     /// # Errors
     ///
-    /// As [`flush_to_device`](Self::flush_to_device); the other direction is flushed too.
+    /// As [`flush_to_device`](Self::flush_to_device); the other direction is still flushed.
     pub fn poll(&mut self) -> Result<[u64; 2]> {
         let (down, up) = (self.flush_to_host(), self.flush_to_device());
         Ok([up?, down?])
     }
 
-    /// Polls for answers only if nothing was moved, or if the output ring may be half full: the kernel would wait.
+    /// Polls for answers only if nothing moved, or if the output ring may be half full: the kernel would wait.
     pub(crate) fn flush_sent(&mut self) -> Result<()> {
         let up = self.flush_to_device();
         let has_room = self.down.mover.as_ref().is_none_or(|down| self.unanswered < down.capacity().div_ceil(2));
@@ -247,7 +247,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         [self.up.failing(), self.down.failing()]
     }
 
-    /// Returns the messages not yet at the kernel's ring, and the answers seen but not yet at the host's.
+    /// Returns the messages not yet at the kernel's ring, and the seen answers not yet at the host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
         [self.up.pending(), self.down.pending()]
@@ -257,8 +257,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.up.mover.is_some()
     }
 
-    /// Polls the kernel's input index. Returns the sent messages that it has not popped, and the poll's result: on an error, the count is
-    /// older. `None` for shared rings: use [`Sender::refresh`].
+    /// Polls the kernel's input index; returns the messages it has not popped, and the poll's result: after an error, the count is older.
+    /// `None` for shared rings: use [`Sender::refresh`].
     pub fn untaken(&mut self) -> Option<(usize, Result<()>)> {
         let up = self.up.mover.as_mut()?;
         let polled = up.poll(Line::Head);

@@ -1,6 +1,6 @@
 //! [`Mover`]: moves the messages of one direction between its two rings.
 //!
-//! Towards the device it consumes the near ring, towards the host it produces; the kernel is the far ring's other end.
+//! Towards the device it consumes the near ring, towards the host it produces; the kernel is at the far ring's other end.
 //!
 //! | index | towards the device | towards the host |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
 //! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! Only the bridge writes the other index, which shows a failed call's outcome.
+//! Only the bridge writes the other index, so it shows a failed call's outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result, Word};
 
 pub(super) struct Mover<E: NearEnd> {
-    // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
+    // INVARIANT: 'static stands for as long as `pair`, dropped after it.
     ring: E,
-    // INVARIANT: as of `ring`, and not used.
+    // INVARIANT: as of `ring`; not used.
     here: Option<E>,
     pub pair: Pair,
     next: u64,
     seen: u64,
-    /// A lower bound of the far ring's head, if stored after queued copies.
+    /// A lower bound of the far ring's head, if queued copies precede its store.
     released: u64,
     releasing: Option<(Ticket, u64)>,
     direct: Option<Direct>,
@@ -57,7 +57,7 @@ struct Failing {
 impl<E: NearEnd> Mover<E> {
     /// # Safety
     ///
-    /// Exclusive use of this end of the near ring, and with the kernel, of the far ring.
+    /// Exclusive use of this end of the near ring and, with the kernel, of the far ring.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
         let (ring, here) = unsafe { (E::attach(&near)?, E::attach(&near)?.announced()) };
@@ -137,7 +137,7 @@ impl<E: NearEnd> Mover<E> {
         flushed.map(|begun| if E::TO_DEVICE { begun } else { self.ring.index().wrapping_sub(before) })
     }
 
-    /// Messages arrived since the last failure, or a later poll found nothing to move or no room; waiting is no progress.
+    /// Messages arrived since the last failure, or a later poll had nothing to move or no room; waiting is no progress.
     fn has_progressed(&self) -> bool {
         let Failing { index, polls, .. } = self.failing;
         let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_polled_since(polls);
@@ -194,7 +194,6 @@ impl<E: NearEnd> Mover<E> {
         polled.map_or(Ok(()), |index| self.accept(index))
     }
 
-    /// It must not decrease or claim too much.
     fn accept(&mut self, index: u64) -> Result<()> {
         let [from_seen, from_near] = [self.seen, self.ring.index()].map(|known| index.wrapping_sub(known));
         if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
@@ -226,11 +225,11 @@ impl<E: NearEnd> Mover<E> {
         let slot = |is_far: bool, index| if is_far { far.slot(index) } else { Ok(near.slot(index)) };
         let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
         carrier.counts.flushes.add(1);
-        // The far ring's index shows the progress of a failure.
+        // The far ring's index shows a failure's progress.
         self.in_doubt = true;
         let queue = carrier.queue();
         let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
-            // SAFETY: here published to the bridge and not released; there released to it and not published. `Pair` keeps both rings.
+            // SAFETY: one side has published them to the bridge, the other released them to it. `Pair` keeps both rings.
             unsafe { carrier.slots(stream, slots, from, to) }
         } else {
             let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));
@@ -268,14 +267,14 @@ impl<E: NearEnd> Mover<E> {
     }
 
     fn resync(&mut self) -> Result<()> {
-        // Copies in flight must not write slots that are passed on.
+        // Copies in flight must not write slots passed on.
         self.pair.carrier.settle();
         let index = self.ring.index();
         let arrived = if self.releases_later() {
             self.releasing = None;
             index
         } else {
-            // Stored after the copies. The kernel can overwrite it: only values that the bridge stored are valid.
+            // Stored after the copies. The kernel can overwrite it: only the bridge's values are valid.
             let stored = self.pair.carrier.read_now(self.pair.far.written(E::OURS)?)?;
             let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
             if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.ring.capacity() {

@@ -1,4 +1,4 @@
-//! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`], the user's ends.
+//! [`Near`]: the host's ring of one direction; [`Sender`] and [`Receiver`]: the user's ends.
 //!
 //! A shared ring may have a flag in each slot.
 
@@ -27,7 +27,7 @@ pub(super) struct Near {
     lent: Lent<HostWord>,
 }
 
-// SAFETY: its own memory, shared by the ring's protocol.
+// SAFETY: owned memory, shared by the ring's protocol.
 unsafe impl Send for Near {}
 // SAFETY: as above.
 unsafe impl Sync for Near {}
@@ -59,7 +59,7 @@ impl Near {
         for _ in 0..TRIES {
             // SAFETY: the invariant; it only counts.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // The only stored index, the consumer's, may have moved: flags may be of another lap.
+            // The only stored index, the consumer's, may have moved: flags may be a lap ahead.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len() as u64), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
@@ -302,7 +302,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.tail())
     }
 
-    /// Returns the ring's number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         either!(&self.end, end => end.capacity())
@@ -340,7 +340,7 @@ impl<T: RingMessage> Receiver<T> {
         either!(&mut self.end, end => end.pop())
     }
 
-    /// Pops as many as are available and fit; returns how many.
+    /// Pops as many as fit; returns how many.
     ///
     /// # Errors
     ///
@@ -352,7 +352,7 @@ impl<T: RingMessage> Receiver<T> {
         }
     }
 
-    /// Calls `act` with the oldest message in place, if any, and pops it if `act` returns true; returns whether it was popped.
+    /// Calls `act` with the oldest message in place, if any, and pops it if `act` returns true; returns whether it did.
     ///
     /// # Errors
     ///
@@ -396,14 +396,13 @@ impl<T: RingMessage> Receiver<T> {
         either!(&self.end, end => end.head())
     }
 
-    /// Returns the ring's number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Returns true if the bridge was dropped or its [pump](super::Pump) gave up; never for a shared ring. Arrived messages can still be
-    /// popped.
+    /// As [`Sender::is_disconnected`]. Arrived messages can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())

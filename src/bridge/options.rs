@@ -26,13 +26,13 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// All in device memory, which the kernel polls fastest.
+    /// Device memory, which the kernel polls fastest.
     pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
-    /// Device memory; the index that the host polls is in pinned memory.
+    /// Device memory; the index for the host's polls is pinned.
     pub const SPLIT: Self = Self { slots: MemoryLocation::Device, peer_header: Some(MemoryLocation::Pinned) };
-    /// All in pinned memory.
+    /// Pinned memory.
     pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };
-    /// All in managed memory.
+    /// Managed memory.
     pub const UNIFIED: Self = Self { slots: MemoryLocation::Unified, peer_header: None };
 }
 

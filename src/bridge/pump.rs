@@ -18,7 +18,7 @@ use crate::{Error, Rejected, Result, RingMessage};
 /// Then the user's ends are disconnected: [waits](crate::wait::Waiting) get [`Disconnected`](crate::wait::RecvError::Disconnected) after
 /// the arrived messages. It does not watch the kernel.
 ///
-/// A drop, or a panic of its thread, drops the bridge with unarrived messages. If forgotten, it polls until the process ends.
+/// A drop, or a panic of the thread, drops the bridge with unarrived messages. Forgotten, it polls until the process ends.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +66,7 @@ pub struct Stopped<I: RingMessage, O: RingMessage> {
     pub bridge: RingBufferBridge<I, O>,
     /// Why it gave up, if it did.
     pub outcome: Result<()>,
-    /// Messages not yet at the kernel's ring, and answers seen but not yet at the host's.
+    /// Messages not yet at the kernel's ring, and seen answers not yet at the host's.
     pub left: [u64; 2],
 }
 
@@ -77,18 +77,18 @@ struct Order {
     failing: AtomicU32,
 }
 
-/// Failures in a row after which a pump, or a channel with an ended kernel, gives up.
+/// Consecutive failures after which a pump, or a channel with an ended kernel, gives up.
 pub(crate) const MOST_FAILURES: u32 = 64;
 const SPINS: u32 = 100;
 const YIELDS: u32 = 1000;
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
-    /// Moves the bridge into a new thread that polls it.
+    /// Moves the bridge into a polling thread.
     ///
     /// # Errors
     ///
-    /// The bridge, with [`System`](Error::System) if no thread can be created.
+    /// The bridge, with [`System`](Error::System) if the thread cannot be created.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
         let (hand, taken) = mpsc::channel::<Self>();
@@ -112,7 +112,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
-    /// All that the kernel published before the poll after so many has arrived.
+    /// All that the kernel published before the poll with this number has arrived.
     pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
         self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }
@@ -180,7 +180,7 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
         [self.counts[0].read(), self.counts[1].read()]
     }
 
-    /// Returns the failed flushes in a row, of the worse direction.
+    /// Returns the worse direction's consecutive failed flushes.
     #[must_use]
     pub fn failing(&self) -> u32 {
         self.order.failing.load(Relaxed)
@@ -192,7 +192,7 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Polls until all messages have arrived, at most for `patience`; returns the bridge.
+    /// Polls until all messages have arrived, for at most `patience`; returns the bridge.
     ///
     /// # Errors
     ///

@@ -6,9 +6,9 @@ use crate::{Error, MemoryVisibility, Result};
 ///
 /// | strategy | a flush | completion is noticed by |
 /// |---|---|---|
-/// | `Sync` | copies and waits; to pinned memory the calling thread copies | the flush |
+/// | `Sync` | copies and waits; to pinned memory, the calling thread copies | the flush |
 /// | `Async` | queues copies and the index store | the next flush |
-/// | `DmaPolling` | as `Async`; polls an index at most once per interval, which grows while the index stands still | the next flush |
+/// | `DmaPolling` | as `Async`; polls an index once per interval, which grows while the index stands still | the next flush |
 /// | `Unified` | copies nothing: host and kernel map one ring | not needed |
 /// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged) | not needed |
 ///
@@ -32,12 +32,11 @@ pub enum TransferStrategy {
     Async,
     /// One ring in memory that host and kernel map.
     Unified,
-    /// As [`Unified`](Self::Unified), with a flag in each slot instead of an index: one read less across the bus. The kernel must support
-    /// it.
+    /// As [`Unified`](Self::Unified), with a flag in each slot instead of an index: one bus read less. The kernel must support it.
     Flagged,
     /// Queued copies with a minimum interval between polls.
     DmaPolling {
-        /// In microseconds; up to 64 times that while the index stands still.
+        /// Microseconds; up to 64 times that while the index stands still.
         poll_interval_us: u32,
     },
 }
@@ -65,7 +64,7 @@ impl TransferStrategy {
         matches!(self, Self::Unified | Self::Flagged)
     }
 
-    /// Rejects a shared ring unless pinned and in shared memory, and pinned memory without mutual visibility.
+    /// A shared ring must be pinned, in shared memory; pinned memory needs mutual visibility.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {

@@ -61,7 +61,7 @@ impl<E: NearEnd> Way<E> {
         Ok(())
     }
 
-    /// Of a shared ring: makes the host's stores visible; returns its messages.
+    /// For shared rings: makes the host's stores visible; returns the messages.
     pub fn flush(&mut self) -> Result<u64> {
         if let Some(mover) = &mut self.mover {
             return mover.flush();

@@ -9,7 +9,7 @@ use crate::kernel::Persistent;
 use crate::stream::Module;
 use crate::{Error, Result, RingMessage};
 
-/// Settings of a channel to a [`Persistent`] kernel; defaults: [`Options::new`].
+/// Settings of a channel to a [`Persistent`] kernel; defaults as in [`Options::new`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,13 +61,13 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Sets the kernel's longest wait before it leaves with a fault.
+    /// Sets the kernel's longest wait before it faults.
     pub const fn idle(mut self, limit: Duration) -> Self {
         self.options.idle = limit;
         self
     }
 
-    /// Sets how messages move between host and kernel.
+    /// Sets how messages move.
     pub const fn strategy(mut self, strategy: TransferStrategy) -> Self {
         self.options.strategy = Some(strategy);
         self
@@ -91,16 +91,16 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Publishes the figures under this name, of 1 to 64 ASCII letters, digits, dots, hyphens and underscores, for this user's `ringmem
-    /// top`. Linux only; see the module `monitor`.
+    /// Publishes the figures for this user's `ringmem top`, under a name of 1 to 64 ASCII letters, digits, dots, hyphens and underscores.
+    /// Linux only; see the module `monitor`.
     ///
-    /// Opening fails with [`Error::System`] for another name, one in use in this process, or a file that cannot be created.
+    /// Opening returns [`Error::System`] for another name, one in use in this process, or a file that cannot be created.
     pub fn publish(mut self, name: impl Into<Box<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Loads and launches the kernel, and waits until it is active.
+    /// Loads and launches the kernel, and waits until active.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
                 },
             });
         }
-        // No type rules out a host slice of managed memory, which would be undefined behaviour while the kernel runs.
+        // No type excludes a host slice of managed memory: undefined behaviour while the kernel runs.
         let capabilities = backend.capabilities(device)?;
         if capabilities.unified && !capabilities.concurrent_managed_access {
             return Err(Error::Unsupported {

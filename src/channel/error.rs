@@ -37,7 +37,7 @@ pub enum SendError<T> {
         /// Cause.
         #[source]
         error: Error,
-        /// Unsent message; `None` if in the ring: do not send it again.
+        /// Unsent message; `None` if in the ring: do not resend it.
         message: Option<T>,
     },
     /// The kernel has left.
@@ -46,7 +46,7 @@ pub enum SendError<T> {
         /// How it ended.
         #[source]
         error: Error,
-        /// Message that was not sent.
+        /// Unsent message.
         message: T,
     },
 }
@@ -86,7 +86,7 @@ impl<T> fmt::Debug for SendError<T> {
 /// ```
 #[derive(thiserror::Error)]
 pub enum ReceiveError {
-    /// There is no answer yet.
+    /// No answer yet.
     #[error("no answer has arrived")]
     Empty,
     /// The kernel's index is out of range.

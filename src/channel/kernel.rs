@@ -1,4 +1,4 @@
-//! State, commands and the end of the kernel of a [`Channel`].
+//! State, commands and end of a [`Channel`]'s kernel.
 
 use core::mem::replace;
 use std::boxed::Box;
@@ -54,7 +54,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`] if it was being written at each attempt.
+    /// [`Busy`] if each attempt met a write.
     pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
         self.telemetry.snapshot()
     }
@@ -65,12 +65,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.watchdog.check(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
-    /// Reads control block, telemetry, ring indices and the [`watch`](Self::watch) verdict, for printing. Moves and waits for nothing: it
+    /// Reads control block, telemetry, ring indices and the [`watch`](Self::watch) verdict, for printing. Moves and waits for nothing, so it
     /// works on a stuck kernel.
     ///
     /// # Errors
     ///
-    /// The dump without the kernel's rings, and why they are unreadable.
+    /// The dump without the kernel's rings, and the reason.
     #[allow(clippy::result_large_err, reason = "the dump is as large without the kernel's rings")]
     pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         self.sample();
@@ -104,16 +104,16 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(())
     }
 
-    /// Keeps a value until the kernel has left, even beyond the channel.
+    /// Keeps a value until the kernel has left, even after the channel's drop.
     pub fn keep_alive(&mut self, value: impl Send + 'static) {
         self.kept.push(Box::new(value));
     }
 
-    /// Fails if the kernel has left, for loops that call [`try_recv`](Self::try_recv).
+    /// Fails if the kernel has left, for loops over [`try_recv`](Self::try_recv).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]; once its launch's error, if the kernel did not report how it ended.
+    /// [`Error::Kernel`]; once the launch's error, if the kernel did not report its end.
     pub fn check(&mut self) -> Result<()> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
@@ -124,12 +124,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Lets the kernel answer all sent messages, even if paused, and waits until it has left.
     ///
-    /// Receive answers that do not fit before; the others can be received later. The deadline is the [`timeout`](super::Options::timeout)
-    /// after the last processed message. A terminated kernel's unpopped messages stay for [`restart`](Self::restart).
+    /// Receive answers that do not fit before; the others later. The deadline is the [`timeout`](super::Options::timeout) after the last
+    /// processed message. A terminated kernel's unpopped messages stay for [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or timed out; the last flush's error if it persists.
+    /// [`Error::Kernel`] if it faulted or timed out; the last flush's persistent error.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }
@@ -183,7 +183,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait_while(|_| false, done).map(drop)
     }
 
-    /// The time restarts whenever it `gets_on`. Returns the last flush's error, if any persists.
+    /// Each success of `gets_on` restarts the time. Returns the last flush's error, if it persists.
     fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<Option<Error>> {
         let mut begun = Instant::now();
         let mut times = 0_u32;
@@ -201,9 +201,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(failed)
     }
 
-    /// The launch's error, once, if the state does not say how it ended.
+    /// Once the launch's error, if the state does not tell the end.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
-        // Before the block is read, so that the last store is visible.
+        // Before the block is read: the last store is then visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);
         let control = self.control();
         let state = control.kernel_state();

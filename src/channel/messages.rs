@@ -18,11 +18,11 @@ const MOST_LOOKS: u32 = 5;
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// Pushes a message and flushes it; waits for room, up to the [timeout](super::Options::timeout).
     ///
-    /// Receive before both rings are full: with a full output ring the kernel pops nothing.
+    /// Receive before both rings are full: with a full output ring, the kernel pops nothing.
     ///
     /// # Errors
     ///
-    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left. A kernel that leaves meanwhile may not read the message.
+    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left. If it leaves meanwhile, it may not read the message.
     pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
         let (begun, mut times, mut message) = (Instant::now(), 0, message);
         if self.state().is_none_or(State::has_ended) {
@@ -43,7 +43,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Pushes a message and flushes it; never waits; for the kernel's end, see [`check`](Self::check).
+    /// Pushes a message and flushes it; never waits, nor [checks](Self::check) the kernel.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel) after the last answer of an ended kernel; the last flush's error if it persists;
+    /// [`Kernel`](crate::Error::Kernel) after an ended kernel's last answer; the last flush's persistent error;
     /// [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn recv(&mut self) -> Result<O> {
         self.recv_until(None)
@@ -127,7 +127,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         })
     }
 
-    /// Pushes the first of `messages`, as many as fit; returns how many. [`flush`](Self::flush) after it; never waits.
+    /// Pushes the first of `messages` that fit; returns how many. [`flush`](Self::flush) after it; never waits.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.sender.push_slice(messages)
     }
 
-    /// Calls `act` with the oldest arrived answer in place, if any, and pops it if `act` returns true; returns whether it was popped.
+    /// Calls `act` with the oldest arrived answer in place, if any, and pops it if `act` returns true; returns whether it did.
     /// [`flush`](Self::flush) before it; never waits.
     ///
     /// # Errors
@@ -181,11 +181,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.receiver.batch(every)
     }
 
-    /// Moves messages between the host's and the kernel's rings; returns how many, each way, or `[0, 0]` for shared rings.
+    /// Moves messages between the host's and the kernel's rings; returns the counts, `[0, 0]` for shared rings.
     ///
     /// # Errors
     ///
-    /// The backend's error; the next flush repeats what failed.
+    /// The backend's error; the next flush repeats the failed part.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
         let moved = if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) };
         self.count();
@@ -198,7 +198,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         (self.sender.tail(), self.receiver.head())
     }
 
-    /// Flushes; returns how many messages the kernel has not popped.
+    /// Flushes; returns the messages that the kernel has not popped.
     ///
     /// # Errors
     ///
@@ -211,7 +211,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(self.sender.capacity() - self.sender.refresh().map_err(AttachError::Corrupt)?)
     }
 
-    /// Flushes; returns how many arrived answers are unreceived.
+    /// Flushes; returns the unreceived answers.
     ///
     /// # Errors
     ///
@@ -224,7 +224,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
 struct Receiving {
     begun: Instant,
-    /// Polls begun when the kernel was seen to have left.
+    /// Polls begun when the kernel was found to have left.
     polls: Option<u64>,
     failed: Option<Error>,
 }

@@ -1,9 +1,9 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings.
 //!
-//! For fixed-size messages with a running kernel. To launch it yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`];
-//! beyond device memory, [`streaming`](crate::streaming).
+//! For fixed-size messages. To launch the kernel yourself, use a [`RingBufferBridge`]; for kernels that end, a [`Stream`]; beyond device
+//! memory, [`streaming`](crate::streaming).
 //!
-//! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after the kernel has left.
+//! 1. Opening allocates pinned memory and the rings, and waits for the kernel. The memory is freed after it has left.
 //! 2. An ended kernel can be relaunched on the same rings, as a new epoch, with its unanswered messages.
 //!
 //! | call | full or empty ring |
@@ -14,8 +14,8 @@
 //! | [`recv_timeout`](Channel::recv_timeout) | waits for an answer with a deadline |
 //!
 //! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) have a deadline. [`flush`](Channel::flush) or the
-//! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only if nothing could be moved or the
-//! output ring may be half full.
+//! next send, receive or count moves a batch, unless rings are shared. A send polls for answers only if nothing moved or the output ring
+//! may be half full.
 //!
 //! A channel does not correlate answers, encode messages or restart kernels by itself.
 //!
@@ -89,7 +89,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     sender: Sender<I>,
     receiver: Receiver<O>,
     bridge: RingBufferBridge<I, O>,
-    // INVARIANT: 'static stands for the lifetime of `region`, which is dropped after these. None is handed out.
+    // INVARIANT: 'static stands for the lifetime of `region`, dropped after these. None is handed out.
     control: HostSide<'static, HostWord>,
     block: &'static Shared<HostWord>,
     telemetry: &'static telemetry::Shared<HostWord>,
@@ -114,7 +114,7 @@ struct Relaunch {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Loads and launches a kernel with the default settings, and waits until it is active.
+    /// Loads and launches a kernel with default settings, and waits until active.
     ///
     /// # Errors
     ///
@@ -127,12 +127,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Self::builder(kernel).open(backend, device)
     }
 
-    /// Returns a builder with the default settings.
+    /// Returns a builder.
     pub fn builder(kernel: Persistent<I, O>) -> Builder<I, O> {
         Builder::new(kernel)
     }
 
-    /// Launches a kernel by its name, with its own arguments, and waits until it is active.
+    /// Launches a kernel by name, with its own arguments, and waits until active.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let abi = module.abi().hash;
         // SAFETY: the region is as long as the plan, and not shared yet.
         unsafe { plan.write::<HostWord>(base, region.size_bytes() as u64, abi) }?;
-        // SAFETY: aligned, and in the region, which outlives the borrows: see the fields.
+        // SAFETY: aligned, within the region, which outlives the borrows: see the fields.
         let (block, telemetry) = unsafe {
             let at = |offset: u64| base.add(offset as usize);
             (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
@@ -235,10 +235,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.control = unsafe { HostSide::prepare(self.block, prepared) };
         // SAFETY: no kernel writes there.
         unsafe { self.telemetry.reset() };
-        // SAFETY: the region and rings hold all that the control block names, and list the launch below; the caller's promise.
+        // SAFETY: region and rings hold all that the control block names, and list the launch below; the caller's promise.
         let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
         let ticket = kernel.ticket();
-        // First: if a later step fails, the drop terminates the kernel.
+        // First, so that the drop terminates the kernel if a later step fails.
         self.kernel = Some(kernel);
         if let Some(ticket) = ticket {
             self.region.used(ticket);

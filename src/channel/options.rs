@@ -37,10 +37,10 @@ pub struct Options<'a> {
     /// First index of both rings.
     pub start: u64,
     /// How messages move; `None` for the [device's default](TransferStrategy::for_device). [`Flagged`](TransferStrategy::Flagged) needs a
-    /// kernel for it.
+    /// suitable kernel.
     pub strategy: Option<TransferStrategy>,
-    /// The memory of the kernel's input and output rings, unless shared. With a second header, arguments from the fifth on are the input
-    /// ring's peer header and slots, then the output ring's.
+    /// Memory of the kernel's input and output rings, unless shared. With a second header, arguments from the fifth on are the input ring's
+    /// peer header and slots, then the output ring's.
     pub placement: [Placement; 2],
     /// How long without a heartbeat [`watch`](super::Channel::watch) reports the kernel as stuck: more than the longest batch.
     pub stuck_after: Duration,

@@ -14,8 +14,7 @@ impl Published {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Shows a pool's use with the published figures, until the channel is dropped. Does nothing without
-    /// [`publish`](super::Builder::publish).
+    /// Shows a pool's use with the published figures, until the channel is dropped; without [`publish`](super::Builder::publish), does nothing.
     ///
     /// The channel keeps the pool, and reads its statistics at most five times a second.
     pub fn publish_pool<M: Memory>(&mut self, pool: &Pool<M>) {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use ringmem_layouts::image::{Entry, KernelHost};
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 
-/// The image that a subject loads. A backend with PTX devices provides [another](super::Subject::with_image):
+/// A subject's image. A backend with PTX devices provides [another](super::Subject::with_image):
 ///
 /// - `hold(words)`: release-stores 1 to the first 64-bit word; ends when an acquire load of the second is not 0.
 /// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.
@@ -18,11 +18,11 @@ pub const IMAGE: Image = Image {
 
 /// # Safety
 ///
-/// Two words that all sides use as atomics.
+/// Two words, atomics on all sides.
 unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     let word = |address| {
         let place = host.translate(address, 8).expect("a mapped word");
-        // SAFETY: a mapped word, an atomic on all sides: the caller's promise.
+        // SAFETY: a mapped word, atomic on all sides: the caller's promise.
         unsafe { place.cast::<AtomicU64>().as_ref() }
     };
     // SYNC POINT: the kernel runs. Pairs with Held::begin.

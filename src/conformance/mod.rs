@@ -1,7 +1,7 @@
 //! The test suite for backends.
 //!
-//! 1. A [`Check`] is a function of a [`Subject`] that panics on a failure.
-//! 2. It takes at most [`LIMIT`], and leaves no kernel running.
+//! 1. A [`Check`] is a function of a [`Subject`] that panics on failure.
+//! 2. It takes at most [`LIMIT`] and leaves no kernel running.
 //! 3. If a subject [counts](Subject::counting), a refused call does nothing, no copy takes a detour, and nothing is left.
 //!
 //! Speed and driver failures are not checked.

@@ -41,7 +41,7 @@ pub fn a_queued_copy_reads_its_source_at_execution(subject: &Subject) {
     let pending = stream.copy(pinned, gpu).expect("as many");
     assert!(!pending.is_done(), "a kernel is in front of it");
     let pending = held_up(pending.try_take().expect_err("a kernel is in front of it"), "a kernel");
-    // SAFETY: kept by the operation, and a kernel prevents every access.
+    // SAFETY: the operation keeps it; a kernel prevents every access.
     unsafe { first.write_bytes(2, 4096) };
     drop(held);
     let (pinned, gpu) = done(pending);
@@ -74,7 +74,7 @@ pub fn uses_on_many_streams_are_ordered(subject: &Subject) {
     let held = subject.hold(&streams[0]);
     gpu = streams[0].fill(gpu, .., 1).expect("a fill").ordered();
     for stream in streams.iter().chain(&streams) {
-        // A launch waits only for its own stream; the fill also for the buffer's uses.
+        // A launch waits only for its stream; the fill also for the buffer's uses.
         gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
         drop(subject.increment(stream, &mut gpu));
     }
@@ -183,7 +183,7 @@ pub fn forgotten_buffers_and_streams_are_never_freed(subject: &Subject) {
 }
 
 pub fn dropping_a_stream_executes_its_queued_work(subject: &Subject) {
-    // Pending operations would hold the stream. With a kernel, the fills are queued at the drop.
+    // Pending operations hold the stream. With a kernel, the fills are queued at the drop.
     for has_kernel in [false, true] {
         let stream = subject.stream();
         let mut held = has_kernel.then(|| subject.hold(&stream));

@@ -33,7 +33,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns a subject with plain memories of device 0, and host kernels. One check exhausts the device.
+    /// Returns a subject with plain memories of device 0 and host kernels. One check exhausts the device.
     #[must_use]
     pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
         let backend = backend.erased();
@@ -130,7 +130,7 @@ impl Subject {
     pub(super) fn hold(&self, stream: &Stream) -> Held {
         let mut words = Buffer::<u64, _>::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("pinned memory has one").get();
-        // SAFETY: two words, atomics on both sides, which list the launch and so outlive the kernel.
+        // SAFETY: two words, atomic on both sides; they list the launch and so outlive the kernel.
         let pending = unsafe { stream.launch(&self.module(), "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("its own stream");
         let held = Held { words, pending: Some(pending) };
@@ -165,11 +165,11 @@ impl Held {
         let first = self.words.as_ptr().expect("two words have bytes");
         // SAFETY: one of the two words.
         let word = unsafe { first.add(index) };
-        // SAFETY: an aligned word that lives as long as `self`, an atomic on both sides.
+        // SAFETY: an aligned word, atomic on both sides, that lives as long as `self`.
         unsafe { word.cast().as_ref() }
     }
 
-    /// A drop then does not wait for the kernel.
+    /// A later drop does not wait for the kernel.
     pub fn take(&mut self) -> Pending<()> {
         self.pending.take().expect("taken once")
     }
