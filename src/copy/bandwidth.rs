@@ -53,14 +53,14 @@ pub struct Bandwidth {
     pub pageable_download: Rate,
     /// Within the device.
     pub on_device: Rate,
-    /// Pinned memory was page-locked.
+    /// Whether the pinned memory was page-locked.
     pub is_pinned: bool,
 }
 
-/// The fastest counts, since other load only adds time.
+/// The fastest counts: other load only adds time.
 const TIMES: usize = 4;
 
-/// Measures single copies of `bytes` bytes between the host and a device, by [`Extension::now_ns`](crate::backend::Extension::now_ns).
+/// Measures single copies of `bytes` bytes between host and device, by [`Extension::now_ns`](crate::backend::Extension::now_ns).
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
         let begun = backend.extension().now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
         let took = backend.extension().now_ns().saturating_sub(begun);
-        // It includes page faults.
+        // Includes page faults.
         if time > 0 {
             least = least.min(took);
         }
@@ -118,7 +118,7 @@ const FEW: u64 = 1 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
-    /// The host's memory was locked.
+    /// Whether the host's memory was locked.
     pub is_pinned: bool,
     /// Visibility of the device's memory.
     pub visibility: MemoryVisibility,
@@ -176,11 +176,11 @@ pub enum Diagnosis {
     Fine,
     /// No time has passed.
     Unknown,
-    /// Below [`LEAST_GB_PER_S`]; causes, the most likely first.
+    /// Below [`LEAST_GB_PER_S`]; likely causes first.
     Slow(Vec<Suggestion>),
 }
 
-/// Judges a rate between host and device.
+/// Judges a rate between host and device:
 ///
 /// | rate | memory | bytes | visibility | verdict |
 /// |---|---|---|---|---|

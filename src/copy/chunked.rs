@@ -36,19 +36,19 @@ pub const MOST_DEPTH: u32 = 8;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that have arrived, from the beginning.
+    /// Bytes arrived, from the beginning.
     pub done: u64,
-    /// Bytes in all.
+    /// All bytes.
     pub bytes: u64,
 }
 
-/// A copy queued in chunks, with a bounded number in flight; owns source and target until complete.
+/// A copy queued in chunks, a bounded number in flight; owns source and target until complete.
 ///
 /// 1. Chunks are [whole elements](Chunks), copied in order.
 /// 2. [`new`](Self::new) queues the first chunks; [`wait`](Self::wait) and [`poll`](Self::poll) the next ones.
-/// 3. A failure ends the copy; both buffers are returned with the first error. The target has every byte of the last
+/// 3. A failure ends the copy and returns both buffers with the first error. The target has every byte of the last
 ///    [progress](Self::progress).
-/// 4. After a drop, queued chunks are executed and then both buffers freed; if forgotten, never.
+/// 4. After a drop, queued chunks are executed, then both buffers freed; if forgotten, never.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -123,7 +123,7 @@ type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
 
 pub(crate) enum Way<T> {
     Direct(Stream),
-    /// Two copies through pinned memory, on two streams. The last use of a staging buffer orders its copies.
+    /// Two copies through pinned memory, on two streams, ordered by the staging buffer's last use.
     Staged {
         out: Stream,
         into: Stream,
@@ -134,11 +134,11 @@ pub(crate) enum Way<T> {
 }
 
 impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
-    /// Copies all of `from` to `to` in chunks of at most `chunk` bytes, at most `depth` in flight.
+    /// Copies `from` to `to` in chunks of at most `chunk` bytes, at most `depth` in flight.
     ///
     /// # Errors
     ///
-    /// Source and target: [`Size`](Error::Size) for two lengths or a chunk below an element, [`Unsupported`](Error::Unsupported) for a
+    /// Source and target: [`Size`](Error::Size) for different lengths or a chunk below an element, [`Unsupported`](Error::Unsupported) for a
     /// depth of 0 or above [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {
@@ -177,7 +177,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         self.progress
     }
 
-    /// Queues the next chunks; returns true if the copy is complete, whose error [`wait`](Self::wait) returns.
+    /// Queues the next chunks; returns true if the copy is complete. [`wait`](Self::wait) returns its error.
     pub fn poll(&mut self) -> bool {
         self.drive(Some(Duration::ZERO), |_| {})
     }
@@ -201,7 +201,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         self.finish()
     }
 
-    /// Waits at most `timeout`.
+    /// As [`wait`](Self::wait), with a timeout.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             if !self.land(deadline) {
                 return false;
             }
-            // So that the streams have work.
+            // Gives the streams work.
             self.fill();
             if self.progress != before {
                 progress(self.progress);
@@ -275,7 +275,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
-            // If the wait itself failed, it stays listed.
+            // If the wait failed, it stays listed.
             if flight.is_whole || backend.reached(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);
@@ -346,8 +346,7 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     let last = [from.last(), to.last()];
     let target = to.elements().slice(at..at + range.len())?;
     let source = from.elements().slice(range)?;
-    // SAFETY: the operation owns or borrows both buffers until complete: no one else writes the source or uses the target. Both list the
-    // copy.
+    // SAFETY: the operation owns or borrows both buffers until complete: no one else writes the source or uses the target. Both list it.
     let ticket = unsafe { stream.queue_copy(source, target, last) }?;
     if let Some(ticket) = ticket {
         from.used(ticket);

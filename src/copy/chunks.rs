@@ -5,7 +5,7 @@ use core::ops::Range;
 
 use crate::{Error, Result};
 
-/// Contiguous byte ranges of elements, from byte 0: as many whole elements as fit into a chunk, the rest last.
+/// Contiguous byte ranges of elements from byte 0, each of as many whole elements as fit; the rest last.
 ///
 /// ```
 /// use ringmem::copy::Chunks;
@@ -28,7 +28,7 @@ impl Chunks {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for a chunk shorter than an element or empty, or too many bytes.
+    /// [`Size`](Error::Size) for a chunk that is empty or shorter than an element, or too many bytes.
     pub fn new(elements: u64, size: u64, chunk: u64) -> Result<Self> {
         let (least, most) = (size.max(1), isize::MAX as u64);
         if chunk < least {
@@ -47,7 +47,7 @@ impl Chunks {
         self.step
     }
 
-    /// Returns the bytes in all.
+    /// Returns all bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end

@@ -9,12 +9,12 @@ use crate::backend::same_backend;
 use crate::memory::{Buffer, Device, HostReadable, Memory, Pinned, end};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Collects writes to one buffer; copies them on [`flush`](Self::flush) or when the staging buffer is full.
+/// Collects writes to one buffer; copies them on [`flush`](Self::flush) or when full.
 ///
 /// 1. A flush is one copy per contiguous run, in any order of writes.
 /// 2. The last write of an element wins.
 /// 3. [`new`](Self::new) allocates all staging memory.
-/// 4. Writes that a failed flush has not copied stay pending.
+/// 4. Writes that a failed flush did not copy stay pending.
 /// 5. A drop discards pending writes: call [`flush`](Self::flush) or [`close`](Self::close).
 ///
 /// ```
@@ -37,12 +37,12 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Coalescer<T: DeviceBytes, M: Memory = Device, S: Memory<Visibility: HostReadable> = Pinned> {
     target: Buffer<T, M>,
-    // INVARIANT: two halves of `capacity` elements: for writes, and to gather unordered writes.
+    // INVARIANT: two halves of `capacity` elements: for writes, and to gather unordered ones.
     staging: Buffer<T, S>,
     capacity: usize,
     is_second: bool,
     staged: usize,
-    // INVARIANT: in order, within `target`, and within the staged part of the half in use; at most `capacity` elements in all.
+    // INVARIANT: in order, within `target` and the staged part of the half in use; at most `capacity` elements in all.
     pieces: Vec<Piece>,
     is_ordered: bool,
     runs: Vec<Piece>,
@@ -94,12 +94,11 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Writes elements from index `at` on, with the next flush; flushes first if they do not fit, and copies more than the capacity at
-    /// once.
+    /// Writes elements from index `at` on, at the next flush. Flushes first if they do not fit; copies more than the capacity at once.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range), without a change; a copy's error: none of these is pending.
+    /// [`Range`](Error::Range), without a change; a copy's error: none of these elements is pending.
     pub fn write(&mut self, at: usize, elements: &[T]) -> Result<()> {
         end::<T>(at, elements.len(), self.target.len())?;
         let len = elements.len();
@@ -198,7 +197,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Returns the uncopied elements, once per write, or once in all after a failed flush.
+    /// Returns the uncopied elements, counted per write, or once after a failed flush.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()

@@ -1,4 +1,4 @@
-//! [`Lent`]: a borrowed end of a copy that is complete before its call returns.
+//! [`Lent`]: a borrowed end of a copy that completes before its call returns.
 
 use crate::DeviceBytes;
 use crate::backend::Ticket;

@@ -1,12 +1,12 @@
-//! Ranges and lengths in units of a power of two of bytes.
+//! Ranges and lengths in units of a power of two of bytes, for vector loads or direct I/O.
 //!
-//! For vector loads or direct I/O. No copy of this crate gains by it (workload `split-64k` of the bench `movement`).
+//! No copy of this crate gains by it (workload `split-64k` of the bench `movement`).
 
 use core::ops::Range;
 
 use crate::align::{align_down, align_up};
 
-/// A range in three: `body` begins and ends at whole units; `head` and `tail` are less than one.
+/// A range in three: `body` is whole units; `head` and `tail` are less than one.
 ///
 /// ```
 /// use ringmem::copy::{padded, split};
@@ -54,7 +54,7 @@ pub const fn padded<T>(len: usize, align: u64) -> Option<usize> {
     }
 }
 
-/// Splits a range of `T`, counted from one at a multiple of `align` bytes; `None` for an invalid range or alignment.
+/// Splits a range of `T`, counted from a multiple of `align` bytes; `None` for an invalid range or alignment.
 ///
 /// ```
 /// use ringmem::copy::split;

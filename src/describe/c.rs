@@ -1,6 +1,6 @@
 //! A header for C11 and C++11.
 //!
-//! Alignment above the fields' is declared at the first member, as both languages accept; below it, by `#pragma pack`.
+//! Alignment above the fields' is declared at the first member, below it by `#pragma pack`.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -107,7 +107,7 @@ impl Header<'_> {
     }
 }
 
-/// Returns what a ring's header contains as the ABI of its messages.
+/// As a ring's header contains it.
 const fn ring_abi(message: u64) -> u64 {
     AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(message).finish()
 }
@@ -143,7 +143,7 @@ const KEYWORDS: &str = "\
     template this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned using virtual void volatile \
     wchar_t while xor xor_eq";
 
-/// Sequences that end or open a comment are split.
+/// Splits sequences that end or open a comment.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;

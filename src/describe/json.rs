@@ -34,7 +34,7 @@ pub(crate) fn list<T>(
     f.write_str("]")
 }
 
-/// A string as in RFC 8259: quote, backslash and control characters are escaped.
+/// As in RFC 8259: quote, backslash and control characters are escaped.
 pub(crate) fn quoted(text: &str) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("\"")?;

@@ -1,6 +1,6 @@
 //! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps.
 //!
-//! Output comes from descriptors that the compiler has checked. The same set gives the same text. Names and writers are escaped.
+//! Descriptors that the compiler has checked give the output: the same set, the same text. Names and writers are escaped.
 //!
 //! ```
 //! use ringmem::{Abi, LAYOUTS, describe, layout_set, layout_table};
@@ -39,7 +39,7 @@ pub fn table(abi: &Abi) -> impl Display {
 }
 
 /// Prints one line: `abi`, and `layouts` with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`, `size`, `type` and
-/// `writer`. Hashes are sixteen hexadecimal digits, since JSON numbers have 53 bits.
+/// `writer`. Hashes are 16 hexadecimal digits: JSON numbers have 53 bits.
 pub fn json(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| json::write(abi, f))
 }
@@ -49,23 +49,23 @@ pub fn markdown(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| markdown::write(abi, f))
 }
 
-/// Prints a header for C11 and C++11, with assertions of sizes, alignments and offsets. Nested structs come first.
+/// Prints a header for C11 and C++11 that asserts sizes, alignments and offsets. Nested structs come first.
 ///
-/// `RINGMEM_RING_OF_` and the name of a struct is the value of `ConstantLine.abi` in a ring of such messages: a C++ process at the other end checks
-/// it (`examples/08_cpp`). A field without bytes is a comment, because C has none; an integer without a C type is an array of bytes.
+/// `RINGMEM_RING_OF_` and a struct's name is `ConstantLine.abi` in a ring of such messages, for a C++ process at the other end to check
+/// (`examples/08_cpp`). A field without bytes is a comment: C has none. An integer without a C type is an array of bytes.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
 }
 
-/// Prints structs for WGSL, in the storage address space; nested ones too. A 64-bit number is a `vec2<u32>`, low word first.
+/// Prints structs for WGSL, nested ones too, in the storage address space. A 64-bit number is a `vec2<u32>`, low word first.
 ///
-/// Fields that WGSL cannot place, such as a `u8`, are words named `bytes_OFFSET`, or by their field if it is the only one. A struct whose size or
-/// alignment is no multiple of 4 is a comment. WGSL has no 64-bit atomic access: a shader must not read words that the other side writes meanwhile.
+/// Fields that WGSL cannot place, such as a `u8`, are words named `bytes_OFFSET`, or by their field if alone. A struct whose size or alignment
+/// is no multiple of 4 is a comment. WGSL has no 64-bit atomic access: a shader must not read words that the other side writes meanwhile.
 pub fn wgsl(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| wgsl::write(abi, f))
 }
 
-/// Draws the bytes of each struct, eight per row, coloured by writer.
+/// Draws each struct's bytes, eight per row, coloured by writer.
 pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
 }
@@ -74,7 +74,7 @@ fn extent(abi: &Abi) -> &'static str {
     if abi.hash == set_hash(abi.layouts) { "all of them together, in order of name" } else { "the set that this is taken from" }
 }
 
-/// With aliases and generics resolved: `[word; 3]`.
+/// Resolves aliases and generics: `[word; 3]`.
 fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     match layout.shape {
         Shape::Number | Shape::Struct => f.write_str(layout.name),

@@ -1,7 +1,7 @@
 //! Structs for WGSL, in the storage address space.
 //!
-//! WGSL has no 64-bit numbers and none below 32 bits. A 64-bit number is a `vec2<u32>`, low word first. Fields that WGSL cannot place are words,
-//! and comments list them. So every other member lies at its offset.
+//! WGSL has no 64-bit numbers and none below 32 bits. A 64-bit number is a `vec2<u32>`, low word first. Fields that WGSL cannot place are
+//! words with comments. So every other member lies at its offset.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -25,7 +25,7 @@ pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// Returns whether WGSL can declare the struct: its size and alignment there are multiples of 4.
+/// WGSL declares sizes and alignments in multiples of 4.
 const fn fits(layout: &LayoutDescriptor) -> bool {
     layout.size > 0 && layout.size.is_multiple_of(4) && layout.align >= 4
 }
@@ -42,7 +42,7 @@ impl Module<'_> {
             return writeln!(f, "// WGSL has no such struct: sizes and alignments there are multiples of 4.");
         }
         writeln!(f, "struct {} {{", self.name(layout))?;
-        // A struct is aligned as its members are; more has to be said.
+        // A struct has its members' alignment; more must be declared.
         let is_natural = align == 4 || fields.iter().any(|field| field.layout.align == align && self.member(layout, field).is_some());
         let mut align_first = if is_natural { String::new() } else { format!("@align({align}) ") };
         let mut rest = fields.iter().filter(|field| field.size > 0).peekable();
@@ -103,7 +103,7 @@ fn number(name: &str) -> Option<(&'static str, usize)> {
     })
 }
 
-/// Returns a valid identifier: reserved words and the types used here get an underscore, and `__` at the start, which WGSL reserves, a letter.
+/// Reserved words and the types used here get an underscore; a leading `__`, which WGSL reserves, a letter.
 fn identifier(name: &str) -> String {
     let name = name.strip_prefix("r#").unwrap_or(name);
     let is_taken = RESERVED.split_ascii_whitespace().any(|word| word == name);
@@ -115,7 +115,7 @@ fn identifier(name: &str) -> String {
     }
 }
 
-/// The types that are used here, and keywords and reserved words. Source: WGSL, W3C Candidate Recommendation Draft of 2025-08-09, 15.1 and 15.2.
+/// Types used here, keywords and reserved words. Source: WGSL, W3C Candidate Recommendation Draft of 2025-08-09, 15.1 and 15.2.
 const RESERVED: &str = "\
     array f32 i32 u32 vec2 RINGMEM_ABI_HASH \
     alias break case const const_assert continue continuing default diagnostic discard else enable false fn for if let loop override requires \
@@ -130,7 +130,7 @@ const RESERVED: &str = "\
     template this thread_local throw trait try type typedef typeid typename typeof union unless unorm unsafe unsized use using varying virtual \
     volatile wgsl where with writeonly yield";
 
-/// Prints offset, type and, if it is known, writer on one line: WGSL ends a comment at any line break.
+/// Prints offset, type and known writer on one line: any line break ends a comment in WGSL.
 fn comment(field: &Field) -> impl Display {
     fmt::from_fn(move |f| {
         write!(f, "{}: ", field.offset)?;

@@ -22,7 +22,7 @@ use crate::error::debug_with_causes;
 #[derive(thiserror::Error)]
 #[error("frame {sequence}: {error}")]
 pub struct Failed {
-    /// Its number, which the next frame reuses after a refused one.
+    /// Its number; after a refused frame, the next reuses it.
     pub sequence: u64,
     /// The error.
     #[source]

@@ -4,15 +4,14 @@
 //! change, [`streaming`](crate::streaming) beyond device memory, [`Chunked`](crate::copy::Chunked) for a single copy.
 //!
 //! 1. A reader sees complete frames only: elements of one [`start`](Writer::start), with increasing sequence numbers.
-//! 2. A copy is ordered after all listed uses of its source, on any stream, and is one itself. List launches by
-//!    [`used_by`](crate::memory::Buffer::used_by).
-//! 3. The writer waits for the reader only under [`Policy::Every`]; a frame that the reader holds is never overwritten.
+//! 2. A copy is a use of its source, ordered after all listed uses on any stream. [`used_by`](crate::memory::Buffer::used_by) lists launches.
+//! 3. The writer waits for the reader only under [`Policy::Every`]. A frame that the reader holds is never overwritten.
 //! 4. The host copies nothing; allocations end once each slot has a buffer of the frame's length.
-//! 5. A failed copy loses its own frame only: the reader gets [`Failed`] with its number.
+//! 5. A failed copy loses only its frame: the reader gets [`Failed`] with its number.
 //! 6. Either half can be dropped or forgotten with copies in flight: memory is freed after its uses, or never.
 //!
-//! Kernels are not ordered: a launch that rewrites a source must follow its copy, by [`ready_on`](crate::memory::Buffer::ready_on). Two
-//! alternating sources, or a copy on the device first, avoid that wait.
+//! Kernels are not ordered: a launch that rewrites a source must follow its copy, by [`ready_on`](crate::memory::Buffer::ready_on).
+//! Alternating between two sources, or copying on the device first, avoids that wait.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -95,8 +94,8 @@ use slots::Slots;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Overwrites the oldest complete or failed unread frame, never the newest complete one; refuses the new frame if none. No call waits.
-    /// With three slots, only frames started faster than copied are refused. An overwritten frame's error counts as unreported.
+    /// Overwrites the oldest complete or failed unread frame, never the newest complete one; without such a frame, refuses the new one. No call
+    /// waits. With three slots, only frames started faster than copied are refused. An overwritten frame's error counts as unreported.
     Newest,
     /// Keeps every frame: `start` waits for a release, then refuses the new frame.
     Every {
@@ -105,7 +104,7 @@ pub enum Policy {
     },
 }
 
-/// Creates a writer and a reader with an internal stream; slots are allocated in `memory` on first use.
+/// Creates a writer and a reader with an internal stream; allocates slots in `memory` on first use.
 ///
 /// # Errors
 ///
@@ -121,7 +120,7 @@ where
     Ok((Writer::new(memory, Origin::here(), stream, policy, Arc::clone(&slots)), Reader::new(slots)))
 }
 
-/// A shared stream's synchronize would take the reader's errors.
+/// Not a shared stream: its synchronize would take the reader's errors.
 fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     if slots == 0 {
         return Err(Error::Unsupported { what: "a frame without a slot" });

@@ -9,7 +9,7 @@ use super::slots::{Slots, Transfer, Unread};
 use crate::memory::{Buffer, HostReadable, Memory, Pinned};
 use crate::{DeviceBytes, Rejected};
 
-/// Reads complete frames in order; holds the last until its next use.
+/// Reads complete frames in order; holds each until its next use.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +66,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         Self { slots, held: None }
     }
 
-    /// Returns the newest complete frame, or else the held one; skips older frames; never waits.
+    /// Returns the newest complete frame, else the held one; skips older frames; never waits.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Releases the held frame and returns the next; `None` after `timeout`, or if the writer was dropped and all was read.
+    /// Releases the held frame and returns the next; `None` after `timeout`, or with all read and the writer dropped.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     }
 }
 
-/// Marks the reader as holding no frame, even after a panic.
+/// The reader then holds no frame, even after a panic.
 struct Out<'a, T, H: Memory>(&'a Slots<T, H>);
 
 impl<T, H: Memory> Drop for Out<'_, T, H> {

@@ -43,7 +43,7 @@ pub(crate) mod sealed {
 
         fn count(&mut self) {}
 
-        /// A later use of these elements does not take the operation's error.
+        /// A later use does not take the operation's error.
         fn used_in_silence(&mut self, ticket: Ticket, stream: &Stream) {
             self.count();
             // Recording an event may panic in a user's clock.

@@ -7,14 +7,14 @@ use crate::memory::{Buffer, Memory};
 use crate::stream::Pending;
 use crate::{DeviceBytes, Rejected};
 
-/// Under the lock, no call waits or frees. One half takes a copy's outcome, outside the lock: its error is reported once.
+/// No call waits or frees under the lock. One half takes a copy's outcome, outside the lock: its error is reported once.
 pub(super) struct Slots<T, H: Memory> {
     books: Mutex<Books<T, H>>,
     changed: Condvar,
 }
 
 pub(super) struct Books<T, H: Memory> {
-    /// Slots neither free, unread nor held have no buffer, or are with the writer.
+    /// A slot neither free, unread nor held has no buffer, or is with the writer.
     count: usize,
     pub free: Vec<Buffer<T, H>>,
     pub unread: VecDeque<Unread<T, H>>,
@@ -76,7 +76,7 @@ impl<T, H: Memory> Slots<T, H> {
         changed
     }
 
-    /// Waits for a change; `None` at the deadline.
+    /// `None` at the deadline.
     pub fn wait<'a>(&'a self, books: MutexGuard<'a, Books<T, H>>, until: Option<Instant>) -> Option<MutexGuard<'a, Books<T, H>>> {
         let Some(until) = until else { return Some(self.wait_for_change(books)) };
         let left = until.saturating_duration_since(Instant::now());
@@ -100,7 +100,7 @@ impl<T, H: Memory> Slots<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Slots<T, H> {
-    /// Takes the outcomes of complete copies, oldest first. Otherwise a failed frame before a complete one would lose its error.
+    /// Takes complete copies' outcomes, oldest first: a failed frame before a complete one would otherwise lose its error.
     ///
     /// Releases the lock: an outcome may drop kept values, such as the other half.
     pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
@@ -122,7 +122,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
     }
 }
 
-/// A frame whose outcome is being taken. It returns to its position on drop; after a panic it is lost, with its buffer.
+/// A frame whose outcome is being taken. A drop returns it to its position; after a panic, it is lost with its buffer.
 struct Asking<'a, T, H: Memory> {
     slots: &'a Slots<T, H>,
     told: Option<Unread<T, H>>,
@@ -179,7 +179,7 @@ impl<T: DeviceBytes, H: Memory> Unread<T, H> {
         Self { transfer, ..self }
     }
 
-    /// Returns the buffer, for a copy ordered after the one in flight.
+    /// For a copy ordered after the one in flight.
     pub fn into_slot(self) -> Buffer<T, H> {
         match self.transfer {
             Transfer::Flying(pending) => pending.ordered(),

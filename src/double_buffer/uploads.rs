@@ -9,7 +9,7 @@ use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::{Pending, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Slots that the host fills in turn, while the others are copied to the device.
+/// Slots that the host fills in turn while others are copied to the device.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -45,7 +45,7 @@ pub struct Uploads<T, H: Memory = Pinned> {
 }
 
 impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> {
-    /// Creates an internal stream, and slots allocated in `memory` on first use; a call waits for a slot at most `wait`.
+    /// Creates an internal stream; allocates slots in `memory` on first use. A call waits for a slot at most `wait`.
     ///
     /// # Errors
     ///
@@ -56,9 +56,9 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         Ok(Self { memory, origin: Origin::here(), stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
     }
 
-    /// Calls `fill` with a slot of unspecified contents and queues its copy to elements of `target`, after all uses that `target` lists;
-    /// returns the frame's number, from 1. The next use of `target` is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
-    /// If all slots are in flight, waits for the oldest.
+    /// Calls `fill` with a slot of unspecified contents and queues its copy to elements of `target`, after all listed uses of `target`; returns
+    /// the frame's number, from 1. The next use of `target` is ordered after it; for launches see [`ready_on`](Buffer::ready_on). If all slots
+    /// are in flight, waits for the oldest.
     ///
     /// # Errors
     ///
@@ -100,11 +100,11 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         }
     }
 
-    /// Waits for all copies, for each as long as for a slot.
+    /// Waits for all copies, each as long as for a slot.
     ///
     /// # Errors
     ///
-    /// [`Failed`] of the first whose copy failed, once; the next call continues after it. [`Busy`](Error::Busy) inside for one in flight.
+    /// [`Failed`] of the first failed copy, once; the next call continues after it. [`Busy`](Error::Busy) inside for one in flight.
     pub fn settle(&mut self) -> Result<(), Failed> {
         while let Some((sequence, pending)) = self.flying.pop_front() {
             let slot = self.landed(sequence, pending, sequence)?;

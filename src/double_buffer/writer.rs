@@ -40,8 +40,8 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         Self { memory, origin, stream, policy, sequence: 0, slots }
     }
 
-    /// Queues a copy of elements of `source` to a slot, after all uses that `source` lists; returns the frame's number, from 1. The next
-    /// use of `source` is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
+    /// Queues a copy of elements of `source` to a slot, after all listed uses of `source`; returns the frame's number, from 1. The next use of
+    /// `source` is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         let part = range::<T>(part, source.elements().len())?;
         let slot = fitting(self.slot()?, &self.memory, &self.origin, part.len())?;
         let queued = source.elements().slice(part).and_then(|from| {
-            // SAFETY: two buffers, exclusively borrowed; both list the copy below, before any other use.
+            // SAFETY: two buffers, exclusively borrowed; both list the copy below before any other use.
             unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }
         });
         // The slot lists the copy first: the rest may panic.

@@ -6,10 +6,10 @@ use super::resize::{Step, resize};
 use crate::memory::Memory;
 use crate::{DeviceBytes, Error, Result};
 
-/// The size of a batch: starting a copy takes as long as copying thousands of bytes.
+/// Starting a copy takes as long as copying thousands of bytes.
 const STAGE: usize = 64 << 10;
 
-/// The end of a buffer, for the closure of [`LeaseMut::append`].
+/// The end of a buffer, for [`LeaseMut::append`].
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -34,7 +34,7 @@ impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`LeaseMut::ensure_capacity`], or the copy's error: return it from the closure.
+    /// As [`LeaseMut::ensure_capacity`], or the copy's error. Return it from the closure.
     pub fn push(&mut self, element: T) -> Result<()> {
         if self.staged.len() == self.staged.capacity() {
             self.flush()?;
@@ -54,7 +54,7 @@ impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
 }
 
 impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
-    /// Appends an element with a copy of its own. For many elements, use [`append`](Self::append).
+    /// Appends an element with its own copy. For many elements, use [`append`](Self::append).
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         self.extend_from_slice(&[element])
     }
 
-    /// Appends elements with one copy. The block grows by the buffer's [growth](super::Growth).
+    /// Appends elements with one copy, and grows by the buffer's [growth](super::Growth).
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         Ok(())
     }
 
-    /// Appends all elements of an iterator, as [`append`](Self::append) does.
+    /// [`append`](Self::append)s all elements of an iterator.
     ///
     /// # Errors
     ///
@@ -84,11 +84,11 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         self.append(|end| elements.into_iter().try_for_each(|element| end.push(element)))
     }
 
-    /// Lets `write` push elements, which are copied in batches of 64 KiB. All of them become live when `write` returns, or none after a failure or panic.
+    /// Lets `write` push elements, copied in batches of 64 KiB. They become live when `write` returns; after a failure or panic, none does.
     ///
     /// # Errors
     ///
-    /// The error of `write`, or as [`extend_from_slice`](Self::extend_from_slice). The length is unchanged; the capacity may have grown.
+    /// The error of `write`, or as [`extend_from_slice`](Self::extend_from_slice). The length is unchanged, not always the capacity.
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Append<'_, 'a, T, M>) -> Result<R>) -> Result<R> {
         let len = self.len();
         let mut end = Append { lease: &mut *self, staged: Vec::new(), len };

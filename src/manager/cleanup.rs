@@ -6,11 +6,11 @@ use super::{BufferStatistics, MemoryManager};
 use crate::memory::Memory;
 
 impl<M: Memory> MemoryManager<M> {
-    /// Frees the buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
-    /// figures in order of name.
+    /// Frees buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns their
+    /// figures, ordered by name.
     ///
-    /// Reads since the last poll count as a use [now](Self::tick). The backend counts errors of frees. A concurrent request for a lease waits for the check.
-    /// Does nothing in a forked process.
+    /// Reads since the last poll count as a use [now](Self::tick). The backend counts errors of frees.
+    /// A concurrent lease request waits for the check. Does nothing in a forked process.
     ///
     /// ```
     /// use std::time::Duration;
@@ -42,9 +42,9 @@ impl<M: Memory> MemoryManager<M> {
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
-        // Exclusive, so that concurrent requests wait. No code of the caller runs meanwhile.
+        // Exclusive: concurrent requests wait. No user code runs meanwhile.
         let entry = self.slots.briefly(named.index).ok()?;
-        // It may have been used after the first check.
+        // It may have been used since.
         let figures = named.metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;

@@ -1,8 +1,8 @@
 //! [`BufferConfig`]: size limits and growth of a buffer.
 //!
-//! 1. All arithmetic is on integers: a floating-point factor loses elements above 2^24 or 2^53.
-//! 2. A capacity is a whole number of elements. `min_bytes` rounds up, `max_bytes` rounds down and takes precedence.
-//! 3. Growing one by one from 1 element to n takes at most ⌈log(n) / log(growth)⌉ steps.
+//! 1. Arithmetic is on integers: a floating-point factor loses elements above 2^24 or 2^53.
+//! 2. A capacity is whole elements. `min_bytes` rounds up; `max_bytes` rounds down and takes precedence.
+//! 3. Growing one by one from 1 to n elements takes at most ⌈log(n) / log(growth)⌉ steps.
 
 use crate::config::ConfigError;
 use crate::{Error, Result};
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// The growth policy of a buffer. [`validate`](Self::validate) checks it.
+/// The growth policy of a buffer; [`validate`](Self::validate) checks it.
 ///
 /// ```
 /// use ringmem::manager::{BufferConfig, Growth};
@@ -23,15 +23,15 @@ const MIB: u64 = 1 << 20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferConfig {
-    /// The element size in bytes; `None` for any.
+    /// Element size in bytes; `None` for any.
     pub bytes_per_element: Option<u32>,
-    /// The growth factor.
+    /// Growth factor.
     pub growth: Growth,
-    /// The minimum size in bytes, from the first allocation on.
+    /// Minimum size in bytes, from the first allocation on.
     pub min_bytes: u64,
-    /// The maximum size in bytes.
+    /// Maximum size in bytes.
     pub max_bytes: u64,
-    /// Whether transfers of the buffer may be queued.
+    /// Whether transfers may be queued.
     pub is_async: bool,
 }
 
@@ -44,9 +44,9 @@ pub struct BufferConfig {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The numerator.
+    /// Numerator.
     pub numerator: u32,
-    /// The denominator.
+    /// Denominator.
     pub denominator: u32,
 }
 
@@ -57,7 +57,7 @@ impl Growth {
         Self { numerator, denominator }
     }
 
-    /// Returns `capacity × self`, rounded up and saturating.
+    /// Returns `capacity × self`, rounded up, saturating.
     #[must_use]
     pub const fn of(self, capacity: u64) -> u64 {
         if self.denominator == 0 {
@@ -69,37 +69,37 @@ impl Growth {
 }
 
 impl BufferConfig {
-    /// The policy for a position of three `f32` per node: growth 1.3, 4 KiB to 512 MiB, queued transfers.
+    /// Positions, three `f32` per node: growth 1.3, 4 KiB to 512 MiB, queued transfers.
     #[must_use]
     pub const fn positions() -> Self {
         Self { bytes_per_element: Some(12), growth: Growth::new(13, 10), min_bytes: 4 * KIB, max_bytes: 512 * MIB, is_async: true }
     }
 
-    /// The policy for a velocity per node: as [`positions`](Self::positions).
+    /// Velocities: as [`positions`](Self::positions).
     #[must_use]
     pub const fn velocities() -> Self {
         Self::positions()
     }
 
-    /// The policy for a force per node: as [`positions`](Self::positions).
+    /// Forces: as [`positions`](Self::positions).
     #[must_use]
     pub const fn forces() -> Self {
         Self::positions()
     }
 
-    /// The policy for edges of 32 bytes: growth 2, 8 KiB to 2 GiB.
+    /// Edges of 32 bytes: growth 2, 8 KiB to 2 GiB.
     #[must_use]
     pub const fn edges() -> Self {
         Self { bytes_per_element: Some(32), growth: Growth::new(2, 1), min_bytes: 8 * KIB, max_bytes: 2048 * MIB, is_async: false }
     }
 
-    /// The policy for cells of 8 bytes: growth 1.5, 2 KiB to 256 MiB.
+    /// Cells of 8 bytes: growth 1.5, 2 KiB to 256 MiB.
     #[must_use]
     pub const fn grid() -> Self {
         Self { bytes_per_element: Some(8), growth: Growth::new(3, 2), min_bytes: 2 * KIB, max_bytes: 256 * MIB, is_async: false }
     }
 
-    /// The policy for any element: growth 1.5, 4 KiB to 1 GiB.
+    /// Any element: growth 1.5, 4 KiB to 1 GiB.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes_per_element: None, growth: Growth::new(3, 2), min_bytes: 4 * KIB, max_bytes: 1024 * MIB, is_async: false }
@@ -131,7 +131,7 @@ impl BufferConfig {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Growth`] for a factor below 1 or a denominator of 0. [`ConfigError::Bytes`] for sizes of 0, and a maximum below the minimum.
+    /// [`ConfigError::Growth`] for a factor below 1 or a denominator of 0; [`ConfigError::Bytes`] for a size of 0 or a maximum below the minimum.
     pub const fn validate(&self) -> Result<(), ConfigError> {
         let Self { bytes_per_element, growth: Growth { numerator, denominator }, min_bytes, max_bytes, is_async: _ } = *self;
         if denominator == 0 || numerator < denominator {
@@ -161,7 +161,7 @@ impl BufferConfig {
         (if least < most { least } else { most }, most)
     }
 
-    /// Returns the capacity in elements of `size` bytes that replaces a capacity of `held` if `needed` elements are needed; `held` if that suffices.
+    /// Returns the capacity, in elements of `size` bytes, for `needed` elements: `held` if that suffices.
     ///
     /// # Errors
     ///
@@ -175,11 +175,6 @@ impl BufferConfig {
         Ok(least.max(self.growth.of(held)).min(most))
     }
 
-    /// Returns the smallest capacity for `needed` elements.
-    ///
-    /// # Errors
-    ///
-    /// [`Size`](Error::Size) for more than `max_bytes`.
     pub(super) fn capacity_exact(&self, needed: u64, size: u64) -> Result<u64> {
         let size = size.max(1);
         let (least, most) = self.bounds(size);
@@ -265,7 +260,7 @@ mod tests {
         assert!(matches!(config.capacity(0, 101, 0), Err(Error::Size { asked: 101, .. })));
     }
 
-    /// Sequences that a floating-point factor gets wrong.
+    /// A floating-point factor gets these wrong.
     #[test]
     fn growth_is_exact_beyond_floating_point() {
         let third = Growth::new(4, 3);

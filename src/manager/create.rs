@@ -17,17 +17,17 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// # Errors
     ///
     /// [`AlreadyExists`](Error::AlreadyExists), also while another thread creates it; [`Config`](Error::Config) for an invalid configuration, or one for
-    /// another element size; [`Size`](Error::Size) for more than its maximum; [`Limit`](Error::Limit); the memory's error. Nothing is created.
+    /// another element size; [`Size`](Error::Size) above its maximum; [`Limit`](Error::Limit); the memory's error. Nothing is created.
     #[track_caller]
     pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         self.make(name, len, config, None)
     }
 
-    /// As [`create`](Self::create), with [reserved](Self::reserve) bytes. The rest stays reserved, or all if nothing is created.
+    /// As [`create`](Self::create), with [reserved](Self::reserve) bytes. The rest stays reserved; after an error, all.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); [`Size`](Error::Size) for too short a reservation, [`Unsupported`](Error::Unsupported) for one of another manager.
+    /// As [`create`](Self::create); [`Size`](Error::Size) for too few bytes, [`Unsupported`](Error::Unsupported) for another manager's.
     #[track_caller]
     pub fn create_in<T: DeviceBytes>(
         &self,
@@ -39,7 +39,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         self.make(name, len, config, Some(reservation))
     }
 
-    /// Returns the buffer of that name, or creates it. An existing buffer keeps its length.
+    /// Returns the buffer of that name, at its present length, or creates it.
     ///
     /// # Errors
     ///
@@ -50,17 +50,16 @@ impl<M: Memory + Clone> MemoryManager<M> {
             return Ok(id);
         }
         match self.create(name, len, config) {
-            // Another thread has created it, or is doing so.
+            // Another thread has created it, or will.
             Err(error @ Error::AlreadyExists { .. }) => self.found(name, config)?.ok_or(error),
             created => created,
         }
     }
 
-    /// Returns whether a buffer of `bytes` bytes could be created now.
+    /// Returns whether a buffer of `bytes` bytes could be created now, by an allocation and a free, at the cost of [`create`](Self::create).
     ///
-    /// It allocates such a block and frees it, which takes as long as [`create`](Self::create). If a running kernel
-    /// [defers](crate::backend::Extension::defers_free) the free, the bytes count until that kernel ends; a [`Pool`](crate::pool::Pool) defers none. Use
-    /// [`reserve`](Self::reserve) to keep bytes.
+    /// If a running kernel [defers](crate::backend::Extension::defers_free) the free, the bytes count until it ends; a [`Pool`](crate::pool::Pool)
+    /// defers none. To keep bytes, use [`reserve`](Self::reserve).
     #[must_use]
     #[track_caller]
     pub fn can_allocate(&self, bytes: u64) -> bool {

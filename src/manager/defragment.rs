@@ -1,4 +1,4 @@
-//! Defragmentation of a manager over a pool.
+//! Defragmentation over a pool.
 
 use super::MemoryManager;
 use crate::Result;
@@ -8,11 +8,11 @@ use crate::registry::Relocated;
 use crate::registry::relocate::relocate;
 
 impl<M: Memory> MemoryManager<Pool<M>> {
-    /// Moves the buffers together within the pool, as [`Registry::defragment`](crate::registry::Registry::defragment) does. A move is not a use.
+    /// As [`Registry::defragment`](crate::registry::Registry::defragment), for the buffers in this manager's pool. A move is not a use.
     ///
     /// # Errors
     ///
-    /// The error of a failed copy: that buffer and the remaining ones stay. [`Unsupported`](crate::Error::Unsupported) in a fork.
+    /// A failed copy's error: that buffer and the remaining ones stay. [`Unsupported`](crate::Error::Unsupported) in a fork.
     pub fn defragment(&self) -> Result<Relocated> {
         relocate(&self.slots, &self.shared.memory)
     }

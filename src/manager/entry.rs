@@ -11,7 +11,7 @@ use crate::memory::{Buffer, Memory, Reservation};
 use crate::registry::lease::Leased;
 use crate::{Error, Result};
 
-/// Memory, with the bytes of the budget that it uses until it is really freed.
+/// Memory and its bytes of the budget, used until it is really freed.
 pub(super) struct Held<M: Memory> {
     pub buffer: Buffer<u8, M>,
     // Dropped after the buffer.
@@ -37,7 +37,7 @@ impl<M: Memory> Held<M> {
         self.buffer.give_back()
     }
 
-    /// Frees memory without queued uses, and returns its bytes.
+    /// For memory without queued uses.
     pub fn go_back(mut self, to: &mut Reservation) {
         let reservation = self.room.reservation.take();
         drop(self);
@@ -71,7 +71,7 @@ impl Drop for Room {
 pub struct Entry<M: Memory> {
     pub(super) metadata: Arc<Metadata>,
     pub(super) shared: Arc<Shared<M>>,
-    // INVARIANT: its size is the metadata's capacity in elements, and it is aligned for them.
+    // INVARIANT: its size is the metadata's capacity in elements, aligned for them.
     pub(super) held: Held<M>,
 }
 
@@ -99,7 +99,7 @@ impl<M: Memory> Leased for Entry<M> {
         self.metadata.touch();
     }
     fn was_written(&self) {
-        // A clock that panics during another panic would abort the process.
+        // A clock's panic during another panic would abort the process.
         match caught(|| self.shared.now()) {
             Some(now) => self.metadata.used_at(now),
             None => self.metadata.touch(),

@@ -11,17 +11,17 @@ use crate::registry::slots::Exclusive;
 use crate::stream::Stream;
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Resizes all buffers or none; those that grow, by their own growth. Old and new blocks of the group count at the same time.
+    /// Resizes all buffers or none, by their own growth. Old and new blocks count at the same time.
     ///
     /// # Errors
     ///
-    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize); [`Busy`](crate::Error::Busy) also for a buffer that occurs
-    /// twice. Nothing is changed.
+    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize); [`Busy`](crate::Error::Busy) also for a repeated buffer.
+    /// Nothing is changed.
     pub fn resize_group(&self, group: impl IntoIterator<Item = (AnyBufferId, usize)>) -> Result<()> {
         self.resize_all(group, None)
     }
 
-    /// As [`resize_group`](Self::resize_group), in the order of a stream: queues all copies there and waits for them.
+    /// As [`resize_group`](Self::resize_group): queues all copies on a stream and waits for them.
     ///
     /// # Errors
     ///

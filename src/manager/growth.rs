@@ -1,4 +1,4 @@
-//! Growth and shrinking of a managed buffer.
+//! Growth and shrinking.
 
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ impl<T, M: Memory> LeaseMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
-    /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). Copies the live elements on the device, after all queued work.
+    /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). The device copies the live elements after all queued work.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for more than `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block exceed the limit, the memory's error,
-    /// the error of a use or of the copy; [`Unsupported`](crate::Error::Unsupported) in a forked process. The buffer is unchanged.
+    /// [`Size`](crate::Error::Size) above `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block exceed the limit, the memory's error,
+    /// a use's or the copy's error; [`Unsupported`](crate::Error::Unsupported) in a forked process. The buffer is unchanged.
     pub fn ensure_capacity(&mut self, elements: usize) -> Result<()> {
         let len = self.len();
         self.grow(elements, len, None)
     }
 
-    /// As [`ensure_capacity`](Self::ensure_capacity), in the order of a stream. Waits for the copy.
+    /// As [`ensure_capacity`](Self::ensure_capacity), in stream order. Waits for the copy.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(elements, len, Some(stream))
     }
 
-    /// Sets the length, and grows as [`ensure_capacity`](Self::ensure_capacity) does. New elements are unspecified. Never shrinks the block.
+    /// Sets the length; grows as by [`ensure_capacity`](Self::ensure_capacity), never shrinks. New elements are unspecified.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(len, len, None)
     }
 
-    /// As [`resize`](Self::resize), in the order of a stream.
+    /// As [`resize`](Self::resize), in stream order.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(len, len, Some(stream))
     }
 
-    /// Frees capacity beyond the live elements and `min_bytes`; returns the freed bytes.
+    /// Frees capacity beyond the live elements and `min_bytes`; returns its bytes.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
 
     pub(super) fn room(&mut self, len: usize) -> SliceMut<'_, T, M> {
         let len = len.min(self.capacity());
-        // SAFETY: the invariants of the lease and the entry; the exclusive lease is borrowed mutably.
+        // SAFETY: the invariants of lease and entry; the exclusive lease is borrowed mutably.
         unsafe { SliceMut::new(self.value.buffer().view(), len) }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Metadata`]: the figures of a buffer, readable without a lease.
+//! [`Metadata`]: a buffer's figures, readable without a lease.
 
 use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -11,14 +11,14 @@ use super::config::BufferConfig;
 use crate::memory::Origin;
 use crate::registry::stored::Element;
 
-/// Times are below this value; from here on, numbers of polls.
+/// Times are below this value, numbers of polls above.
 const LOOKS: u64 = 1 << 63;
 /// 292 years.
 pub(super) const LATEST: u64 = LOOKS - 1;
 /// Used since the last poll.
 const USED: u64 = u64::MAX;
 
-/// A poll that dates uses, with a number of its own.
+/// A poll that dates uses, by its number.
 #[derive(Clone, Copy)]
 pub(super) struct Look(u64);
 
@@ -28,11 +28,10 @@ impl Look {
     }
 }
 
-/// Written under the exclusive lease. Others read each figure without waiting.
+/// Written under the exclusive lease; each figure is read without waiting.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub name: Arc<str>,
-    /// Of the creation.
     caller: &'static Location<'static>,
     pub element: Element,
     pub config: BufferConfig,
@@ -40,7 +39,7 @@ pub(super) struct Metadata {
     len: AtomicUsize,
     capacity: AtomicUsize,
     resizes: AtomicU64,
-    /// A time, the number of a poll, or `USED`.
+    /// A time, a poll's number, or `USED`.
     used_ns: AtomicU64,
 }
 
@@ -91,10 +90,10 @@ impl Metadata {
         self.resizes.fetch_add(1, Relaxed);
     }
 
-    /// Records a use, which the next poll dates: reading a clock would cost more than the lookup.
+    /// The next poll dates the use: reading a clock would cost more than the lookup.
     #[inline]
     pub fn touch(&self) {
-        // Usually set already; then the line stays shared.
+        // Usually set: then the line stays shared.
         if self.used_ns.load(Relaxed) != USED {
             self.used_ns.store(USED, Relaxed);
         }
@@ -104,16 +103,16 @@ impl Metadata {
         self.used_ns.store(now_ns, Relaxed);
     }
 
-    /// Begins to date a use. The clock is read after this.
+    /// Begins to date a use; the clock is read afterwards.
     pub fn look(&self, look: Look) {
         let at = self.used_ns.load(Relaxed);
         if at >= LOOKS {
-            // If this fails, another poll dates the use, or it is newer. Acquire, so that the clock is not read earlier.
+            // On failure, another poll dates the use, or it is newer. Acquire: the clock is not read earlier.
             let _ = self.used_ns.compare_exchange(at, look.0, Acquire, Relaxed);
         }
     }
 
-    /// Returns the time of the last use, by a clock read after [`look`](Self::look). Never too early; a use since then counts as now.
+    /// By a clock read after [`look`](Self::look). Never too early; a use since then counts as now.
     pub fn last_used(&self, look: Look, now_ns: u64) -> u64 {
         match self.used_ns.compare_exchange(look.0, now_ns, Relaxed, Relaxed) {
             Err(at) if at < LOOKS => at,
@@ -123,7 +122,7 @@ impl Metadata {
 
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
-        // A concurrent resize writes one after the other.
+        // A concurrent resize writes them in sequence.
         let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),
@@ -138,7 +137,7 @@ impl Metadata {
     }
 }
 
-/// The figures of a buffer.
+/// A buffer's figures.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -156,38 +155,38 @@ impl Metadata {
 #[non_exhaustive]
 #[doc(alias = "BufferStats")]
 pub struct BufferStatistics {
-    /// The name.
+    /// Name.
     pub name: Box<str>,
-    /// The element type's name.
+    /// Element type's name.
     pub element: &'static str,
     /// Bytes of an element.
     pub element_bytes: u64,
-    /// The number of live elements.
+    /// Live elements.
     pub len: u64,
-    /// The capacity in elements.
+    /// Capacity in elements.
     pub capacity: u64,
-    /// The number of replaced blocks.
+    /// Replaced blocks.
     pub resizes: u64,
-    /// The time since creation.
+    /// Time since creation.
     pub age: Duration,
-    /// The time since the last use, as a lower bound. The next poll or [`tick`](super::MemoryManager::tick) dates reads.
+    /// At least this time since the last use. The next poll or [`tick`](super::MemoryManager::tick) dates reads.
     pub idle: Duration,
 }
 
 impl BufferStatistics {
-    /// Returns the bytes of the live elements.
+    /// Returns the live elements' bytes.
     #[must_use]
     pub const fn used_bytes(&self) -> u64 {
         self.len * self.element_bytes
     }
 
-    /// Returns the bytes of the capacity.
+    /// Returns the capacity's bytes.
     #[must_use]
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity * self.element_bytes
     }
 
-    /// Returns the live share of the capacity, from 0 to 1; 1 without capacity.
+    /// Returns the live share of the capacity: 0 to 1; 1 without capacity.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         if self.capacity == 0 { 1.0 } else { self.len as f64 / self.capacity as f64 }
@@ -202,7 +201,7 @@ mod tests {
     fn metadata_read_during_a_resize_has_len_within_capacity() {
         let element = Element::of::<u32>();
         let metadata = Metadata::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
-        // The first store of a resize to 8 elements.
+        // A resize's first store, to 8 elements.
         metadata.set_len(8);
         let figures = metadata.read(Look::next(&AtomicU64::new(0)), 0);
         assert_eq!((figures.len, figures.capacity, figures.utilisation()), (4, 4, 1.0));

@@ -1,13 +1,13 @@
 //! [`MemoryManager`]: named buffers that grow.
 //!
-//! A [`registry`] has buffers whose numbers travel in messages; a manager has buffers with names and growth policies.
+//! A [`registry`] has buffers whose numbers travel in messages; a manager's have names and growth policies.
 //!
 //! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating it twice, or finding it as another type, is an error.
-//! 2. Growing copies the live elements on the device. If anything fails, the buffer is unchanged; in a group, every buffer.
-//! 3. All blocks and reservations are within the limit at every instant, including both blocks of a resize and pending frees.
+//! 2. Growth copies the live elements on the device. After a failure the buffer is unchanged; in a group, every buffer.
+//! 3. All blocks and reservations are always within the limit, including both blocks of a resize and pending frees.
 //! 4. A lookup by [`BufferId`] takes no lock; one by name locks a map briefly. No lock is held during a call of foreign code.
 //! 5. Only [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup) free buffers.
-//! 6. In a forked process, a manager rejects every request and frees nothing.
+//! 6. A forked process's manager rejects every request and frees nothing.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -81,14 +81,14 @@ pub use statistics::Statistics;
 
 pub use crate::registry::BufferId;
 
-/// Named buffers in one memory. Clones share the same manager.
+/// Named buffers in one memory. Clones share the manager.
 #[doc(alias = "GpuMemoryManager")]
 pub struct MemoryManager<M: Memory> {
     slots: Arc<Slots<Entry<M>>>,
     shared: Arc<Shared<M>>,
 }
 
-/// A shared lease of a managed buffer.
+/// A managed buffer's shared lease.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -104,7 +104,7 @@ pub struct MemoryManager<M: Memory> {
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub type Lease<'a, T, M> = registry::Lease<'a, T, M, Entry<M>>;
-/// The exclusive lease of a managed buffer, for writing and resizing.
+/// A managed buffer's exclusive lease, for writing and resizing.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -146,7 +146,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         Self::builder(memory).limit(limit).build()
     }
 
-    /// Returns a builder with default settings.
+    /// Returns a builder.
     pub fn builder(memory: M) -> Builder<M> {
         Builder::new(memory)
     }
@@ -170,7 +170,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// [`NotFound`](Error::NotFound); [`IdError::Elements`](crate::error::IdError::Elements) with both type names if it has another element type.
+    /// [`NotFound`](Error::NotFound); [`IdError::Elements`](crate::error::IdError::Elements) with both type names for another element type.
     #[inline]
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
         self.slots.here()?;
@@ -184,7 +184,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with the fault of the id, [`Error::Busy`] while the buffer has an exclusive lease.
+    /// [`Error::Id`] with the id's fault, [`Error::Busy`] under an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
         self.slots.lease(id)
@@ -194,27 +194,27 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// As [`lease`](Self::lease), and [`Error::Busy`] while the buffer has any lease.
+    /// As [`lease`](Self::lease), and [`Error::Busy`] under any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
         self.slots.lease_mut(id)
     }
 
-    /// Returns whether the buffer exists, leased or not. Not a use.
+    /// Returns whether the buffer exists, even leased. Not a use.
     #[inline]
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
         self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
-    /// Frees a buffer and its name; returns the number of leases that keep the memory. It is freed with the last of them, or at once.
+    /// Frees a buffer and its name; returns the leases that keep the memory. The last of them frees it; without any, this call.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with the fault of the id. The driver's error if the memory was freed now; the buffer is freed anyway.
+    /// [`Error::Id`] with the id's fault. The driver's error of a free now; the buffer is freed anyway.
     pub fn free(&self, buffer: impl Into<AnyBufferId>) -> Result<u32> {
         let AnyBufferId { manager, index } = buffer.into();
         let index = self.slots.own(manager, index)?;
-        // Another buffer may get the slot once this one is removed.
+        // After removal, another buffer may get the slot.
         let named = self.shared.names.of(index);
         let removed = self.slots.remove(index)?;
         self.shared.counts.freed();
@@ -236,7 +236,7 @@ impl<M: Memory> MemoryManager<M> {
         here.into_iter().filter(|named| self.free(AnyBufferId { manager: self.slots.number(), index: named.index }).is_ok()).count() as u64
     }
 
-    /// Reserves bytes of the budget for buffers that are [created](Self::create_in) with them, or for memory that is allocated elsewhere.
+    /// Reserves bytes of the budget for buffers [created](Self::create_in) with them, or for other memory.
     ///
     /// # Errors
     ///
@@ -295,7 +295,7 @@ impl<M: Memory> Shared<M> {
         Look::next(&self.looks)
     }
 
-    /// Reserves bytes, also those of pending frees.
+    /// Includes bytes of pending frees.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes).or_else(|_| {
             self.memory.backend().extension().free_deferred();

@@ -1,6 +1,6 @@
 //! [`Names`]: the map from names to buffers.
 //!
-//! Locks are held for a map operation only. A name is taken while its buffer is being created, but not found.
+//! Locks are held for a map operation only. A buffer's name is taken during its creation, but not found.
 
 use std::boxed::Box;
 use std::collections::HashMap;
@@ -14,10 +14,9 @@ use super::metadata::Metadata;
 use crate::registry::slots::Index;
 use crate::{Error, Result};
 
-/// Maps, to reduce contention. A power of two.
+/// Maps, against contention. A power of two.
 const SHARDS: usize = 16;
 
-/// `None` during the creation.
 type Shard = HashMap<Box<str>, Option<Named>, RandomState>;
 
 #[derive(Clone, Debug)]
@@ -29,7 +28,7 @@ pub(super) struct Named {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     shards: [RwLock<Shard>; SHARDS],
-    /// By slot: a leased buffer cannot be asked for its name.
+    /// By slot: a leased buffer cannot tell its name.
     slots: Mutex<Vec<Option<Named>>>,
 }
 
@@ -41,11 +40,6 @@ pub(super) struct Coming<'a> {
 }
 
 impl Names {
-    /// Takes a name.
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyExists`](Error::AlreadyExists).
     pub fn take<'a>(&'a self, name: &'a str) -> Result<Coming<'a>> {
         match self.write(name).entry(name.into()) {
             Entry::Occupied(_) => Err(Error::AlreadyExists { name: name.into(), configs: None }),
@@ -60,12 +54,11 @@ impl Names {
         self.read(name).get(name)?.as_ref().map(look)
     }
 
-    /// Returns the buffer of the slot, unless another one has it now.
+    /// `None` if another buffer has the slot now.
     pub fn of(&self, index: Index) -> Option<Named> {
         self.slots().get(index.index as usize)?.clone().filter(|named| named.index == index)
     }
 
-    /// Frees the name of a removed buffer.
     pub fn free(&self, named: &Named) {
         let is_this = |other: &Option<Named>| matches!(other, Some(other) if other.index == named.index);
         let name = &*named.metadata.name;
@@ -77,7 +70,7 @@ impl Names {
         drop(self.slots().get_mut(named.index.index as usize).filter(|other| is_this(other)).and_then(Option::take));
     }
 
-    /// Returns all buffers in order of name, not of one instant.
+    /// Ordered by name, not of one instant.
     pub fn all(&self) -> Vec<Named> {
         let here = |shard: &RwLock<Shard>| -> Vec<Named> {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +81,7 @@ impl Names {
         all
     }
 
-    /// Calls `visit`, which calls no user code, with each buffer, in no order.
+    /// `visit` calls no user code.
     pub fn each(&self, mut visit: impl FnMut(&Metadata)) {
         for shard in &self.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +102,7 @@ impl Names {
     }
 
     fn shard(&self, name: &str) -> &RwLock<Shard> {
-        // The map hashes the whole name. Names often differ in their last letter.
+        // The map hashes the whole name. The last letter often distinguishes names.
         let last = name.as_bytes().last().copied().unwrap_or(0);
         &self.shards[(usize::from(last) ^ name.len()) % SHARDS]
     }

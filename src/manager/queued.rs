@@ -1,5 +1,5 @@
-//! Queued transfers of a managed buffer, which lists them as uses. The other end is passed by value and returned by the
-//! [`Pending`](crate::stream::Pending).
+//! Queued transfers of a managed buffer, listed as its uses. They take the other end by value; the [`Pending`](crate::stream::Pending)
+//! returns it.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::ops::RangeBounds;
@@ -16,14 +16,14 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// The other buffer, with [`Unsupported`](crate::Error::Unsupported) unless this buffer is [configured](super::BufferConfig::is_async) for it, or as
+    /// The other buffer, with [`Unsupported`](crate::Error::Unsupported) unless [configured](super::BufferConfig::is_async), or as
     /// [`Stream::copy_range`]. Nothing is queued.
     pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
         let queued = (|| {
             self.value.may_queue()?;
             let end = end::<T>(at, from.len(), self.len())?;
             let target = self.slice(at..end)?;
-            // SAFETY: two buffers. This one lists the copy below, the other before it can be used again, and both are exclusive.
+            // SAFETY: two exclusive buffers. This one lists the copy below, the other before its next use.
             unsafe { stream.queue_copy(from.as_view(), target, [None; 2]) }
         })();
         self.list(stream, queued, from)
@@ -45,7 +45,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.list(stream, queued, to)
     }
 
-    /// Queues a fill of live elements, as [`Stream::fill`] does.
+    /// Queues a [fill](Stream::fill) of live elements.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 //!
 //! 1. Sizes, budget, memory and copies come first. Replacing blocks cannot fail. Frees of old blocks, which may panic, come last.
 //! 2. Old and new blocks count at the same time.
-//! 3. Live elements are copied on the device, after all queued work on either block.
+//! 3. The device copies live elements, after all queued work on either block.
 
 use core::mem;
 use std::vec::Vec;
@@ -17,9 +17,8 @@ use crate::stream::Stream;
 
 pub(super) struct Step<'a, M: Memory> {
     entry: &'a mut Entry<M>,
-    /// Elements to copy.
     kept: usize,
-    /// In elements. If it is the present one, nothing is replaced.
+    /// In elements; the present one: nothing is replaced.
     capacity: usize,
     len: usize,
 }
@@ -30,7 +29,7 @@ impl<'a, M: Memory> Step<'a, M> {
         Self { entry, kept, capacity, len }
     }
 
-    /// A step to at least `needed` elements, by the buffer's growth.
+    /// By the buffer's growth.
     pub fn grow(entry: &'a mut Entry<M>, needed: usize, len: usize) -> Result<Self> {
         let (held, size) = (entry.metadata.capacity() as u64, entry.metadata.element.size as u64);
         let capacity = entry.metadata.config.capacity(held, needed as u64, size)?;
@@ -50,13 +49,13 @@ impl<'a, M: Memory> Step<'a, M> {
         self.capacity != self.entry.metadata.capacity()
     }
 
-    /// Returns the bytes of elements, at most the capacity: no overflow.
+    /// `elements` is at most the capacity: no overflow.
     fn bytes(&self, elements: usize) -> usize {
         elements * self.entry.metadata.element.size
     }
 }
 
-/// If anything fails, every buffer is unchanged.
+/// After a failure, every buffer is unchanged.
 pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_, M>], on: Option<&Stream>) -> Result<()> {
     let mut total = 0_u64;
     for step in steps.iter().filter(|step| step.is_new()) {
@@ -102,7 +101,7 @@ fn copy_now<M: Memory>(steps: &[Step<'_, M>], fresh: &mut [Option<Held<M>>]) -> 
     Ok(())
 }
 
-/// Queues all copies and waits for each. Until then the old block has the only copy.
+/// Waits for all copies: until then, only the old block is complete.
 fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], stream: &Stream) -> Result<()> {
     let mut outcome = Ok(());
     let mut tickets = Vec::with_capacity(steps.len());
@@ -116,11 +115,11 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
             None
         }));
     }
-    // Waits for all, also after a failure.
+    // Even after a failure.
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
-        // If the wait failed, the copy may be in flight and stays listed.
+        // If the wait failed, a copy in flight stays listed.
         if waited.is_ok() || stream.backend().reached(ticket) {
             step.entry.held.buffer.settled(ticket);
             fresh.buffer.settled(ticket);
@@ -134,7 +133,7 @@ fn copy_one<M: Memory>(step: &mut Step<'_, M>, fresh: &mut Held<M>, stream: &Str
     let bytes = step.bytes(step.kept);
     let old = &mut step.entry.held.buffer;
     let (from, to) = (old.slice(..bytes)?, fresh.buffer.slice(..bytes)?);
-    // SAFETY: both blocks are exclusive, and both list the copy at once.
+    // SAFETY: both blocks are exclusive and list the copy at once.
     let ticket = unsafe { stream.queue_copy(from, to, [None; 2]) }?;
     if let Some(ticket) = ticket {
         old.used(ticket);

@@ -1,5 +1,3 @@
-//! The statistics of a manager.
-
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
@@ -25,23 +23,23 @@ use super::BufferStatistics;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// The named buffers, in order of name.
+    /// Named buffers, ordered by name.
     pub buffers: Vec<BufferStatistics>,
-    /// Bytes of blocks that are not really freed, and of [reservations](super::MemoryManager::reserve).
+    /// Bytes of blocks not really freed, and of [reservations](super::MemoryManager::reserve).
     pub used_bytes: u64,
     /// The high-water mark of `used_bytes`.
     pub peak_bytes: u64,
     /// The limit.
     pub limit_bytes: u64,
-    /// The number of buffers created.
+    /// Buffers created.
     pub created: u64,
-    /// The number of buffers freed, leased or not.
+    /// Buffers freed, even leased ones.
     pub freed: u64,
-    /// The number of blocks replaced.
+    /// Blocks replaced.
     pub resizes: u64,
-    /// The bytes copied for that.
+    /// Bytes copied for that.
     pub resize_bytes: u64,
-    /// The number of queued transfers.
+    /// Queued transfers.
     pub queued: u64,
 }
 
@@ -52,13 +50,13 @@ impl Statistics {
         self.buffers.iter().map(BufferStatistics::capacity_bytes).sum()
     }
 
-    /// Returns the bytes that are reserved, or freed but leased or in use.
+    /// Returns the bytes reserved, or freed but leased or in use.
     #[must_use]
     pub fn other_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.buffer_bytes())
     }
 
-    /// Returns the live share of the named buffers' bytes, from 0 to 1; 1 without bytes.
+    /// Returns the live share of the named buffers' bytes: 0 to 1; 1 without bytes.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let live: u64 = self.buffers.iter().map(BufferStatistics::used_bytes).sum();

@@ -1,4 +1,4 @@
-//! A byte map: eight bytes per row, fields as boxes in their writer's colour, 64-byte lines at the right. Inner rows of a long field are
+//! A byte map: eight bytes per row, fields as boxes in their writer's colour, 64-byte lines at the right. Long fields' inner rows are
 //! omitted; tooltips have all facts.
 
 mod colours;
@@ -189,7 +189,7 @@ fn widest(start: usize, end: usize) -> (usize, usize) {
 
 /// Scales the text down, then shortens it.
 fn label(class: &str, words: &str, (x, y): (usize, usize), size: usize, width: usize, f: &mut Formatter<'_>) -> fmt::Result {
-    // A character is 0.6 of its size wide.
+    // A character's width is 0.6 of its size.
     let length = words.chars().count().max(1);
     let size = size.min((width * 10 / 6 / length).max(9));
     let room = (width * 10 / 6 / size).max(2);

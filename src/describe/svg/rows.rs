@@ -34,7 +34,7 @@ impl Rows {
         self.top(self.count)
     }
 
-    /// Or of its mark, if the row is omitted.
+    /// Of the mark, if the row is omitted.
     pub fn top(&self, row: usize) -> usize {
         let mut top = row * SHOWN;
         for rows in self.left_out.iter().take_while(|rows| rows.start < row) {
