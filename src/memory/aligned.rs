@@ -8,9 +8,9 @@ use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Raises the alignment of each request, and optionally its size, as texture rows and huge pages need it.
+/// Raises the alignment of each request, and optionally its size, for texture rows or huge pages.
 ///
-/// A pool or an arena above keeps the alignment, not the sizes. A buffer keeps the requested length.
+/// A pool or arena above keeps the alignment, not the size. A buffer keeps the requested length.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -69,7 +69,7 @@ impl<M: Memory> Aligned<M> {
     fn raised(&self, layout: Layout) -> Result<Layout> {
         let (rounded, align) = (layout.size().checked_next_multiple_of(self.multiple), layout.align().max(self.align));
         rounded.and_then(|size| Layout::from_size_align(size, align).ok()).ok_or_else(|| {
-            // At a larger alignment than this memory's, no multiple may fit. Then the alignment is the error.
+            // At a larger alignment than this memory's, no multiple may fit: the alignment is the error.
             let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
             match most {
                 0 => Error::Align { asked: align as u64, most: self.align as u64 },
@@ -79,22 +79,22 @@ impl<M: Memory> Aligned<M> {
     }
 }
 
-// SAFETY: an upstream block of at least this size and alignment is a block of this layout.
+// SAFETY: an upstream block of at least this size and alignment.
 unsafe impl<M: Memory> Memory for Aligned<M> {
     type Visibility = M::Visibility;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let raised = self.raised(layout)?;
         let mut block = self.memory.alloc(raised, on)?;
-        // Always valid: no larger than `raised`.
+        // Valid: no larger than `raised`.
         block.layout = Layout::from_size_align(layout.size(), raised.align()).unwrap_or(layout);
         Ok(block)
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        // Valid at the allocation, so valid now.
+        // Valid since the allocation.
         let block = Block { layout: self.raised(block.layout).unwrap_or(block.layout), ..*block };
-        // SAFETY: the caller's promise, and the upstream memory's layout.
+        // SAFETY: the caller's promise; the upstream memory's layout.
         unsafe { self.memory.free(&block, uses) }
     }
 

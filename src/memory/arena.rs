@@ -11,10 +11,10 @@ use crate::free_list::{FreeList, Shortage};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Allocates first-fit from one block of another memory; adjacent free blocks coalesce. Clones are the same arena.
+/// Allocates first-fit from one block of another memory; adjacent free blocks coalesce. Clones share the arena.
 ///
-/// The large block is freed after the arena and all its blocks. A kernel can address a block by its offset. An allocation visits every free
-/// part before the first that fits; [`Pool`](crate::pool::Pool) does not.
+/// The block is freed after the arena and all its parts. A kernel can address a part by its offset. An allocation visits every free part before
+/// the first that fits; a [`Pool`](crate::pool::Pool) does not.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -39,7 +39,7 @@ struct Shared<M: Memory> {
 }
 
 impl<M: Memory> Arena<M> {
-    /// Creates an arena of `bytes` bytes, aligned to `align`, the largest alignment of its blocks.
+    /// Creates an arena of `bytes` bytes; `align` is the largest alignment of its blocks.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl<M: Memory> Arena<M> {
         Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
     }
 
-    /// Returns the device address of its first byte; `None` if devices cannot access it.
+    /// Returns its first byte's device address; `None` without device access.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress> {
         self.shared.block.device_address
@@ -66,7 +66,7 @@ impl<M: Memory> Arena<M> {
         self.shared.block.layout.size()
     }
 
-    /// Returns the free bytes, which may be fragmented.
+    /// Returns the free bytes, perhaps fragmented.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.backend().extension().free_deferred();
@@ -86,8 +86,8 @@ impl<M: Memory> fmt::Debug for Arena<M> {
     }
 }
 
-// SAFETY: `FreeList` allocates a part once until it is freed. The large block lives as long as this memory; `Part` keeps it until the uses
-// of freed parts are complete.
+// SAFETY: `FreeList` allocates a part once until freed. The large block lives as long as this memory; `Part` keeps it until the uses of freed
+// parts are complete.
 unsafe impl<M: Memory> Memory for Arena<M> {
     type Visibility = M::Visibility;
 
@@ -105,7 +105,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;
         let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
-        // A deferred free counts as free.
+        // Includes deferred frees.
         let taken = take().or_else(|_| {
             self.backend().extension().free_deferred();
             take()
@@ -155,7 +155,6 @@ impl<M: Memory> Shared<M> {
     }
 }
 
-/// A block that is freed on drop.
 struct Part<M: Memory> {
     arena: Arc<Shared<M>>,
     block: Block,

@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use crate::{DeviceBytes, Error, Result};
 
-/// Returns an error without memory, not an abort.
+/// Without memory: an error, not an abort.
 pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     let short = || Error::Map { bytes: (len as u64).saturating_mul(size_of::<T>() as u64), source: std::io::ErrorKind::OutOfMemory.into() };
     let layout = Layout::array::<T>(len).map_err(|_| short())?;
@@ -48,7 +48,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        // Without an end, the start is out of range instead.
+        // Without an end, the start is out of range.
         (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
             Err(Error::Size { what: "range end", asked: end as u64, least: start as u64, most: size as u64 })
         }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use crate::error::LimitOf;
 use crate::{Error, Result};
 
-/// A limit in bytes, and the bytes in use. Clones share them.
+/// A limit in bytes, and the bytes in use, shared by clones.
 ///
 /// 1. Check and reservation are one atomic step: [`used`](Self::used) never exceeds the limit.
-/// 2. A [`Reservation`] releases its bytes on drop, not if it is forgotten.
+/// 2. A [`Reservation`] releases its bytes on drop, not if forgotten.
 /// 3. It only counts: reserve before an allocation, release after the free.
 ///
 /// ```
@@ -55,13 +55,13 @@ impl Budget {
         self.shared.used.load(Relaxed)
     }
 
-    /// Returns the high-water mark of the reserved bytes.
+    /// Returns their high-water mark.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.shared.peak.load(Relaxed)
     }
 
-    /// Returns whether that many bytes are free now. Prefer [`reserve`](Self::reserve): another thread may take them meanwhile.
+    /// Returns whether so many bytes are free now. Prefer [`reserve`](Self::reserve): another thread may take them.
     #[must_use]
     pub fn has(&self, bytes: u64) -> bool {
         self.used().checked_add(bytes).is_some_and(|used| used <= self.limit())
@@ -137,7 +137,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more than there are.
+    /// [`Size`](Error::Size) for more than these.
     pub fn split(&mut self, bytes: u64) -> Result<Self> {
         let Some(rest) = self.bytes.checked_sub(bytes) else {
             return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: self.bytes });

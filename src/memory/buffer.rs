@@ -20,7 +20,7 @@ use crate::backend::{Block, DeviceAddress, MemoryLocation, Place, Taints, Ticket
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
-/// `len` elements in a memory, freed after the drop of the buffer and its uses.
+/// `len` elements in a memory, freed after the buffer's drop and its uses.
 ///
 /// Queued operations take it by value and return it.
 ///
@@ -45,21 +45,21 @@ use crate::{Error, Rejected, Result};
 #[doc(alias = "PooledBuffer")]
 pub struct Buffer<T, M: Memory> {
     memory: ManuallyDrop<M>,
-    // INVARIANT: allocated from `memory`, not freed, and as long as `len` elements; or empty, and `len` elements have no bytes.
+    // INVARIANT: allocated from `memory`, not freed, as long as `len` elements; or empty, and `len` elements have no bytes.
     block: Compact,
     len: usize,
     uses: Listed,
     _elements: PhantomData<T>,
 }
 
-// Bounds of the functions, not of the block: the compiler then reports the remedy for a `T` that is not `DeviceBytes`.
+// Bounds are on the functions: the compiler then reports the remedy for a `T` that is not `DeviceBytes`.
 impl<T, M: Memory> Buffer<T, M> {
-    /// Allocates `len` elements: unspecified in device memory; zeroed in host-readable memory, unless the memory reuses its bytes, as an
+    /// Allocates `len` elements, unspecified in device memory, zeroed in host-readable memory unless it reuses bytes, as an
     /// [`Arena`](super::Arena) does.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more bytes than an address can span; the memory's error.
+    /// [`Size`](Error::Size) for more bytes than an address spans; the memory's error.
     #[track_caller]
     #[inline(always)]
     pub fn new(memory: M, len: usize) -> Result<Self>
@@ -69,7 +69,7 @@ impl<T, M: Memory> Buffer<T, M> {
         Self::allocate(memory, len, None)
     }
 
-    /// Allocates in stream order. Uses elsewhere wait for the allocation.
+    /// As [`new`](Self::new), in stream order. Uses elsewhere wait for the allocation.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl<T, M: Memory> Buffer<T, M> {
         Self::allocate(memory, len, Some(stream))
     }
 
-    /// Allocates a buffer and copies the elements in.
+    /// Allocates a buffer and copies elements in.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl<T, M: Memory> Buffer<T, M> {
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     #[track_caller]
-    // Inlined, so that buffers are built in place, not moved out of results.
+    // Inlined: buffers are built in place, not moved out of results.
     #[inline(always)]
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
         let layout = layout::<T>(len)?;
@@ -123,7 +123,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         Ok(Self { memory: ManuallyDrop::new(memory), block: Compact::of(&block), len, uses, _elements: PhantomData })
     }
 
-    /// Forgets failed operations on a new block's previous contents.
+    /// Forgets operations that failed on a new block's previous contents.
     #[cold]
     #[inline(never)]
     fn reuse(memory: &M, place: Option<Place>, bytes: u64, ready: Option<Ticket>) {
@@ -172,7 +172,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.len
     }
 
-    /// Returns true if there are no elements.
+    /// Returns true if empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -191,25 +191,25 @@ impl<T, M: Memory> Buffer<T, M> {
         self.len * size_of::<T>()
     }
 
-    /// Returns the memory that allocated it.
+    /// Returns its memory.
     #[must_use]
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Returns the kind of memory; [`MemoryLocation::Host`] without bytes.
+    /// Returns its memory's kind; [`MemoryLocation::Host`] without bytes.
     #[must_use]
     pub const fn location(&self) -> MemoryLocation {
         self.block.location()
     }
 
-    /// Returns true if its pages are page-locked.
+    /// Returns true if page-locked.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
         self.block.is_pinned()
     }
 
-    /// Returns true for the memory of a real device, not a [simulated](crate::backend::Backend::is_simulated) one.
+    /// Returns true on a real device, not a [simulated](crate::backend::Backend::is_simulated) one.
     #[must_use]
     pub fn is_device_backed(&self) -> bool {
         matches!(self.block.location(), MemoryLocation::Device) && !self.memory.backend().is_simulated()
@@ -224,7 +224,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address()
     }
 
-    /// Returns its device address for a [typed launch](crate::stream::Stream::start); `None` without bytes.
+    /// As [`device_address`](Self::device_address), for a [typed launch](crate::stream::Stream::start).
     #[must_use]
     pub fn device_pointer(&self) -> Option<DevicePointer<T>>
     where
@@ -233,14 +233,14 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address().map(|address| DevicePointer::new(address.get()))
     }
 
-    /// Frees it after its uses. Dropping counts an error as unreported instead.
+    /// Frees it after its uses. A drop counts an error as unreported.
     ///
     /// # Errors
     ///
     /// The driver's error.
     pub fn close(self) -> Result<()> {
         let (memory, block, uses) = self.into_parts();
-        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
+        // SAFETY: of this memory by the invariant, with its uses listed, and not used again.
         unsafe { give_back(&memory, &block, &uses) }
     }
 
@@ -252,27 +252,27 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn settle(&mut self) -> Result<()> {
         let backend = self.memory.backend();
         let outcome = self.uses.settle(&**backend);
-        // If the wait failed, the operation may be in flight.
+        // After a failed wait, the operation may be in flight.
         self.uses.retain(|ticket| outcome.is_err() && !backend.reached(ticket));
         outcome
     }
 
-    /// Makes later operations of a stream wait for the buffer's uses, for a launch, which gets an address.
+    /// Makes later operations of a stream wait for the buffer's uses: for a launch by address.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](Error::OtherBackend), the driver's error; the stream may then wait for some uses.
+    /// [`OtherBackend`](Error::OtherBackend), or the driver's error, perhaps with waits for some uses.
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         let id = stream.on(&**backend)?;
         self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
     }
 
-    /// Lists the operations queued on a stream so far as a use, for a launch, which gets an address: the memory outlives them, and later
-    /// operations on the buffer wait for them.
+    /// Lists the operations queued on a stream so far as a use, for a launch by address: the memory outlives them, and later operations on the
+    /// buffer wait for them.
     ///
-    /// Blocking copies then wait for a persistent kernel to end. Give memory that it shares to
-    /// [`Channel::keep_alive`](crate::channel::Channel::keep_alive) instead.
+    /// Blocking copies then wait for a persistent kernel to end. For memory that it shares, use
+    /// [`Channel::keep_alive`](crate::channel::Channel::keep_alive).
     ///
     /// # Errors
     ///
@@ -283,11 +283,11 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses.uses_mut().add_after(stream.mark()?, &**backend)
     }
 
-    /// Frees the memory after its uses, which stay listed.
+    /// The uses stay listed.
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Compact::of(&Block::empty(self.block.location(), 1));
         let block = replace(&mut self.block, empty);
-        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
+        // SAFETY: as in `close`.
         unsafe { give_back(&*self.memory, &block, &self.uses) }
     }
 
@@ -302,7 +302,7 @@ impl<T, M: Memory> Buffer<T, M> {
 
     /// # Safety
     ///
-    /// The bytes are a whole number of elements with bytes, aligned for them.
+    /// The bytes are whole elements with bytes, aligned for them.
     pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
         let len = self.size_bytes() / size_of::<U>();
         let (memory, block, uses) = self.into_parts();
@@ -315,13 +315,12 @@ impl<T, M: Memory> Buffer<T, M> {
 
     /// # Safety
     ///
-    /// The block is of the buffer's memory, owned by the caller, ready, and has the old one's layout and visibility. The old one's uses are
-    /// complete.
+    /// The caller owns the block, of the buffer's memory, ready, with the old one's layout and visibility. The old one's uses are complete.
     pub(crate) unsafe fn put_in(&mut self, block: Block) -> Block {
         replace(&mut self.block, Compact::of(&block)).block()
     }
 
-    /// Marks the contents as valid, for a caller that writes all elements.
+    /// For a caller that writes all elements.
     #[inline]
     pub(crate) fn forget_contents(&self) {
         if !Taints::are_none() {
@@ -346,12 +345,12 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses.uses()
     }
 
-    /// Lists an operation that is ordered after the listed uses.
+    /// For an operation that is ordered after the listed uses.
     pub(crate) fn used(&mut self, ticket: Ticket) {
         *self.uses.uses_mut() = Uses::of(ticket);
     }
 
-    /// Lists an operation that is not ordered after the others. Returns the ticket if the list is full.
+    /// For an operation that is not ordered after the others. Returns the ticket if the list is full.
     pub(crate) fn used_too(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         let uses = self.uses.uses_mut();
         uses.add(ticket).or_else(|ticket| {
@@ -374,9 +373,9 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
         // SAFETY: not used again.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         let Compact { host, device_address, bytes, tag, facts } = self.block;
-        // Whole words, so that this is short enough to be inlined. The buffer is then read where it was written: a wide move of words stored one
-        // by one blocks store forwarding.
-        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used again.
+        // Whole words: short enough to be inlined, so the buffer is read where it was written. A wide move of words stored one by one blocks store
+        // forwarding.
+        // SAFETY: as in `close`.
         unsafe { dispose(memory, host, device_address, bytes, tag, facts, replace(&mut self.uses, Listed::NONE)) };
     }
 }

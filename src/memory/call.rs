@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::Event;
 
-/// A call to a [`Logged`](super::Logged) memory. The log lists calls in order of time.
+/// A call to a [`Logged`](super::Logged) memory. The log is in order of time.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -23,29 +23,28 @@ use super::Event;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Call {
-    /// The event, as in the trace.
+    /// Event, as in the trace.
     pub event: Event,
-    /// Nanoseconds since this process first read this clock, which all logs and [samples](crate::snapshot::Snapshot::sample) share.
+    /// Nanoseconds on a clock that all logs and [samples](crate::snapshot::Snapshot::sample) of the process share, from its first reading.
     pub time_ns: u64,
-    /// The host address of the allocated block, or the device address if the host cannot access it. `None` for a free and a failed allocation.
+    /// Host address of the allocated block, or device address without host access. `None` for a free and a failed allocation.
     pub address: Option<u64>,
-    /// The buffer's name in its [`MemoryManager`](crate::manager::MemoryManager); otherwise the name given to
-    /// [`Logged::named`](super::Logged::named). `None` for a free.
+    /// Buffer's name in its [`MemoryManager`](crate::manager::MemoryManager), else the name of [`Logged::named`](super::Logged::named). `None` for a
+    /// free.
     pub name: Option<Arc<str>>,
-    /// The line that allocated it, or that created the value that allocated it. `None` for a free.
+    /// Line that allocated it, or created the value that did. `None` for a free.
     pub caller: Option<&'static Location<'static>>,
-    /// The backtrace, if [enabled](super::Logged::backtraces). `None` for a free.
+    /// Backtrace, if [enabled](super::Logged::backtraces). `None` for a free.
     pub backtrace: Option<Arc<Backtrace>>,
 }
 
 impl Call {
-    /// Returns a call without further circumstances.
     pub(crate) fn of(event: Event, time_ns: u64) -> Self {
         Self { event, time_ns, address: None, name: None, caller: None, backtrace: None }
     }
 }
 
-/// Returns the monotonic time in nanoseconds since the first call in this process.
+/// Monotonic, from the first call in this process.
 pub(crate) fn now_ns() -> u64 {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
     u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Place};
 
-/// A [`Block`] that is ready. Whole words, because each move of a buffer copies it: shorter fields block store forwarding.
+/// A [`Block`] that is ready. Each move of a buffer copies it as whole words: shorter fields block store forwarding.
 #[derive(Clone, Copy)]
 pub(crate) struct Compact {
     pub host: Option<NonNull<u8>>,
@@ -13,7 +13,7 @@ pub(crate) struct Compact {
     pub device_address: u64,
     pub bytes: usize,
     pub tag: u64,
-    /// From the low bits: the device (32 bits), the location (2), the flags, and the alignment's logarithm (8).
+    /// From the low bits: device (32 bits), location (2), flags, logarithm of the alignment (8).
     // INVARIANT: with `bytes`, the alignment of a layout.
     pub facts: u64,
 }
@@ -90,7 +90,6 @@ impl Compact {
         self.facts & PINNED != 0
     }
 
-    /// As [`Block::place`].
     ///
     /// # Safety
     ///

@@ -14,7 +14,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) before any copy; the error of an earlier use.
+    /// [`Size`](Error::Size) before any copy; an earlier use's error.
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         self.as_view_mut().copy_from(elements)
     }
@@ -59,7 +59,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast left misaligned.
+    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements misaligned by a cast.
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.as_view_mut().fill(value)
     }
@@ -120,7 +120,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view_mut().slice(range)
     }
 
-    // `HostReadable` is bound on methods, so that the compiler prints its message.
+    // `HostReadable` is bound on methods: the compiler then prints its message.
 
     /// Borrows the elements in host memory.
     ///
@@ -134,9 +134,9 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().as_slice()
     }
 
-    /// Returns the host address, for memory that a protocol shares with a kernel; `None` without bytes. Valid until the buffer is dropped.
+    /// Returns the host address, for memory shared with a kernel by a protocol; `None` without bytes. Valid until the buffer's drop.
     ///
-    /// The caller must not write bytes that a borrowed slice or a queued operation may access. Nothing checks this.
+    /// Unchecked: the caller must not write bytes that a borrowed slice or a queued operation may access.
     #[must_use]
     pub fn as_ptr(&self) -> Option<NonNull<T>>
     where

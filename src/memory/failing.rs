@@ -31,16 +31,16 @@ pub enum When {
     Call(u64),
     /// Calls for more bytes than this.
     Above(usize),
-    /// Each call with this probability, from 0 to 1, by the seed and the call's number alone.
+    /// Each call with this probability, determined by the seed and the call's number.
     Chance {
         /// Any number.
         seed: u64,
-        /// The share of all calls.
+        /// From 0 to 1.
         probability: f64,
     },
 }
 
-/// Fails calls with [`Error::Injected`] to test error paths. Clones share the count.
+/// Fails calls with [`Error::Injected`], to test error paths. Clones share the count.
 ///
 /// A failed allocation does not call the upstream memory. A failed free has freed the block.
 ///
@@ -91,7 +91,7 @@ impl<M: Memory> Failing<M> {
         self
     }
 
-    /// Returns the number of allocations, including failed ones.
+    /// Returns the allocations, failed ones included.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.shared.allocs.load(Relaxed)
@@ -111,7 +111,7 @@ impl When {
             Self::Never => false,
             Self::Call(failing) => failing == number,
             Self::Above(most) => bytes > most,
-            // 53 bits: the precision of a double in 0..1.
+            // A double in 0..1 has 53 bits.
             Self::Chance { seed, probability } => ((mix(seed ^ mix(number)) >> 11) as f64) < probability * (1_u64 << 53) as f64,
         };
         if fails { Err(Error::Injected { call, number }) } else { Ok(()) }
@@ -126,7 +126,7 @@ const fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-// SAFETY: the blocks are the upstream memory's, unchanged.
+// SAFETY: the upstream memory's blocks, unchanged.
 unsafe impl<M: Memory> Memory for Failing<M> {
     type Visibility = M::Visibility;
 

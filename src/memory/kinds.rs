@@ -20,7 +20,7 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// Returns the memory of a device, without options.
+            /// Returns a device's memory, without options.
             #[must_use]
             pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Self {
                 Self { backend: Arc::clone(backend).erased(), device, options: Options::empty() }
@@ -44,7 +44,7 @@ macro_rules! kinds {
             }
         }
 
-        // SAFETY: a backend promises the same of its blocks; the location determines the visibility.
+        // SAFETY: a backend's promise for its blocks; the location determines the visibility.
         unsafe impl Memory for $name {
             type Visibility = $visibility;
 

@@ -14,8 +14,8 @@ use crate::stream::Stream;
 
 /// Refuses allocations beyond a limit. Clones share the limit.
 ///
-/// 1. [`used`](Self::used) never exceeds the limit, with any number of threads.
-/// 2. A block counts until its bytes can be reused: its uses are complete and the backend no longer
+/// 1. [`used`](Self::used) never exceeds the limit.
+/// 2. A block counts until its bytes can be reused: its uses are complete, and the backend no longer
 ///    [defers](crate::backend::Extension::defers_free) its free.
 /// 3. The requested size counts. An upstream [`Aligned`](super::Aligned) may take more.
 ///
@@ -40,7 +40,7 @@ pub struct Limited<M> {
 
 struct Shared<M> {
     memory: M,
-    /// Shared separately, so that a deferred release does not keep its backend alive.
+    /// Separate: a deferred release must not keep its backend alive.
     budget: Budget,
 }
 
@@ -82,7 +82,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-// SAFETY: the blocks are the upstream memory's, unchanged.
+// SAFETY: the upstream memory's blocks, unchanged.
 unsafe impl<M: Memory> Memory for Limited<M> {
     type Visibility = M::Visibility;
 

@@ -7,7 +7,7 @@ use std::boxed::Box;
 use crate::Result;
 use crate::backend::{Backend, Ticket, Uses};
 
-/// Uses that a wait marks as complete through a shared reference, so that later waits return at once.
+/// Uses that a wait marks as complete through a shared reference: later waits return at once.
 ///
 /// On the heap from the first use on: most buffers have none, and each move of a buffer would copy them.
 pub(crate) struct Listed(Option<Box<List>>);
@@ -25,7 +25,7 @@ impl Listed {
         if uses.is_empty() { Self::NONE } else { Self(Some(List::boxed(uses))) }
     }
 
-    /// Returns `None` if nothing was ever listed.
+    /// `None` if nothing was ever listed.
     #[inline(always)]
     pub fn any(&self) -> Option<&Uses> {
         self.0.as_ref().map(|list| &list.uses)
@@ -36,7 +36,6 @@ impl Listed {
         self.any().unwrap_or(const { &Uses::NONE })
     }
 
-    /// Returns the list for adding to it.
     pub fn uses_mut(&mut self) -> &mut Uses {
         let list = self.0.get_or_insert_with(|| List::boxed(Uses::NONE));
         *list.are_over.get_mut() = false;

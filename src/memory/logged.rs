@@ -16,8 +16,8 @@ use crate::stream::Stream;
 
 /// Records a [`Trace`] of every allocation and free, in a sequentially valid order. Clones share it.
 ///
-/// The trace grows with every call until it is [taken](Self::take). Written to a file, it runs on any pool by `ringmem replay`.
-/// [`calls`](Self::calls) returns the same events with time, address, name and source line, for a [`Snapshot`](crate::snapshot::Snapshot).
+/// The trace grows until [taken](Self::take). From a file, `ringmem replay` runs it on any pool. [`calls`](Self::calls) returns the same events
+/// with time, address, name and source line, for a [`Snapshot`](crate::snapshot::Snapshot).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -45,11 +45,10 @@ struct Shared<M> {
 #[derive(Default)]
 struct Log {
     calls: Vec<Call>,
-    /// The next block's number.
     next: u64,
-    /// Block numbers by [`Block::address`].
+    /// By [`Block::address`].
     blocks: HashMap<u64, u64>,
-    /// By first use: stream ids differ from run to run.
+    /// By first use: stream ids differ between runs.
     streams: Vec<StreamId>,
 }
 
@@ -60,21 +59,21 @@ impl<M: Memory> Logged<M> {
         Self { shared: Arc::new(Shared { memory, log: Mutex::default() }), name: None, has_backtraces: false }
     }
 
-    /// Returns a handle of the same memory and trace that gives its allocations a name. The name of a manager's buffer takes precedence.
+    /// Returns a handle of the same memory and trace that names its allocations. A managed buffer's name takes precedence.
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self { name: Some(name.into()), ..self.clone() }
     }
 
-    /// Returns a handle of the same memory and trace that records a backtrace for each allocation, or none. Default: none.
+    /// Returns a handle of the same memory and trace that records a backtrace for each allocation, or none (default).
     ///
-    /// A backtrace takes kilobytes and much more time than the allocation.
+    /// A backtrace takes kilobytes and much longer than the allocation.
     #[must_use]
     pub fn backtraces(&self, are_kept: bool) -> Self {
         Self { has_backtraces: are_kept, ..self.clone() }
     }
 
-    /// Returns the calls so far, with their circumstances.
+    /// Returns the calls so far.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.log().calls.clone()
@@ -115,12 +114,12 @@ impl Log {
     }
 }
 
-// SAFETY: the blocks are the upstream memory's, unchanged.
+// SAFETY: the upstream memory's blocks, unchanged.
 unsafe impl<M: Memory> Memory for Logged<M> {
     type Visibility = M::Visibility;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        // Not in a closure, which would be the caller.
+        // In a closure, the closure would be the caller.
         let caller = Location::caller();
         let Origin { name, caller } = Origin::current().unwrap_or(Origin { name: None, caller });
         let origin = Origin { name: name.or_else(|| self.name.clone()), caller };
@@ -151,7 +150,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         {
-            // Before the upstream free: an allocation that reuses the address must be logged later.
+            // First: an allocation that reuses the address must be logged later.
             let mut log = self.log();
             let after = uses.iter().map(|ticket| log.stream(ticket.stream)).collect();
             if let Some(block) = log.blocks.remove(&block.address()) {

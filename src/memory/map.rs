@@ -1,6 +1,6 @@
-//! Closures over elements as a host slice: the memory itself if the host can read it, otherwise a copy.
+//! Closures over elements as a host slice: the memory itself if host-readable, else a copy.
 //!
-//! All wait for the buffer's uses first. If the closure panics, nothing is written to a device.
+//! They wait for the buffer's uses. If the closure panics, nothing is written to a device.
 
 use core::slice;
 use std::vec::Vec;
@@ -16,13 +16,12 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) while a kernel excludes the host from managed memory; `look` is not
-    /// called.
+    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) while a kernel excludes the host from managed memory, without a call of
+    /// `look`.
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.view.settle()?;
         match self.view.host::<T>(self.len(), Contents::Kept)? {
-            // SAFETY: the view's elements, initialised by the memory's promise. They are borrowed and their uses complete, so nothing
-            // writes them.
+            // SAFETY: the view's elements, initialised by the memory's promise, borrowed, and their uses complete: nothing writes them.
             Some(first) => Ok(look(unsafe { slice::from_raw_parts(first.as_ptr(), self.len()) })),
             None => Ok(look(&self.to_vec()?)),
         }
@@ -30,7 +29,7 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
-    /// Calls `make` to write the elements, copying nothing from a device. Elements that it does not write become unspecified.
+    /// Calls `make` to write the elements, without a copy from the device. Unwritten elements become unspecified.
     ///
     /// # Errors
     ///
@@ -67,7 +66,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Calls `look` with the elements: the memory itself if the host can read it, otherwise a copy.
+    /// Calls `look` with the elements: the memory itself if host-readable, else a copy.
     ///
     /// # Errors
     ///

@@ -1,15 +1,14 @@
 //! Memory for kernels: one buffer type over any [`Memory`].
 //!
 //! 1. [`Buffer<T, M>`](Buffer) owns elements. `M::Visibility` decides at compile time which methods it has.
-//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). One that borrows is complete when it
-//!    returns.
-//! 3. A dropped buffer is freed after the operations queued on it; a forgotten one is never freed. Both are sound.
-//! 4. Mismatches are errors before any call of the backend.
-//! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and there are no pointers.
+//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). One that borrows is complete at return.
+//! 3. A dropped buffer is freed after the operations queued on it; a forgotten one, never. Both are sound.
+//! 4. Mismatches are errors before any backend call.
+//! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and none are pointers.
 //! 6. A buffer without bytes is valid and calls no backend.
 //!
 //! The adaptors [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`] and [`Pool`](crate::pool::Pool)
-//! compose in any order. If the upstream memory fails to free a block, an adaptor still removes the block from its accounting. `Arc<dyn
+//! compose in any order. If the upstream memory fails to free a block, they still remove it from their accounts. `Arc<dyn
 //! Memory<Visibility = V>>` is a memory chosen at run time; with `&'static M`, buffers hold no reference count.
 
 macro_rules! of_upstream {
@@ -112,9 +111,9 @@ pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 ///
 /// # Safety
 ///
-/// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment, not shared with any other live block. They
-/// have a host address, and are initialised, if `Visibility` is [`HostReadable`], and a device address if it is [`DeviceReadable`]; with [`AtRunTime`],
-/// as the block's location says. They have no others.
+/// Its blocks are of [`backend`](Self::backend), have the requested size and alignment, and overlap no other live block. They have a host address and
+/// are initialised if `Visibility` is [`HostReadable`]; they have a device address if it is [`DeviceReadable`]; with [`AtRunTime`], as the block's
+/// location says. They have no other address.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -133,14 +132,13 @@ pub unsafe trait Memory: Send + Sync + 'static {
     /// The sides that can access the bytes.
     type Visibility: Visibility;
 
-    /// Allocates at least one byte. With a stream, the block may be used there at once, and elsewhere after [`Block::ready`].
+    /// Allocates at least one byte. With a stream, the block may be used there at once, elsewhere after [`Block::ready`].
     ///
-    /// Every implementation is `#[track_caller]`: an adaptor forwards the caller's location if it calls its upstream memory outside
-    /// closures.
+    /// Every implementation is `#[track_caller]`: an adaptor forwards the caller's location to its upstream memory, if called outside closures.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::Error::OutOfMemory), or the error of the backend or an adaptor.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory), or the backend's or an adaptor's error.
     #[track_caller]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block>;
 
@@ -152,18 +150,18 @@ pub unsafe trait Memory: Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The block is of this memory and freed once. Only the operations in `uses` still use it.
+    /// The block is of this memory and freed once; only the operations in `uses` still use it.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
     /// Returns the backend of its blocks.
     fn backend(&self) -> &Arc<dyn Backend>;
 
-    /// Returns the device that owns the memory, or is near it.
+    /// Returns the device that owns the memory or is near it.
     fn device(&self) -> u32;
 
-    /// Returns the minimum alignment of every block in bytes: a power of two.
+    /// Returns the minimum alignment of every block in bytes, a power of two.
     ///
-    /// Adaptors must forward it: [`Arena`] and [`Pool`](crate::pool::Pool) rely on it for an [`Aligned`] below.
+    /// Adaptors must forward it: [`Arena`] and [`Pool`](crate::pool::Pool) rely on it for an upstream [`Aligned`].
     fn least_align(&self) -> usize {
         1
     }
@@ -171,7 +169,7 @@ pub unsafe trait Memory: Send + Sync + 'static {
 
 pub(crate) const LARGEST_ALIGN: usize = 1 << (usize::BITS - 2);
 
-/// `Layout` requires that the size rounded up to the alignment is at most `isize::MAX`.
+/// `Layout` requires a size of at most `isize::MAX`, rounded up to the alignment.
 pub(crate) const fn most_bytes(align: usize) -> usize {
     isize::MAX as usize - (align - 1)
 }
@@ -197,7 +195,7 @@ fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
 
 macro_rules! forwards {
     ($($pointer:ty),*) => {$(
-        // SAFETY: the pointer's target makes the promise.
+        // SAFETY: the pointer's target promises it.
         unsafe impl<M: Memory + ?Sized> Memory for $pointer {
             type Visibility = M::Visibility;
 

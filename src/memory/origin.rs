@@ -1,7 +1,7 @@
-//! [`Origin`]: the line and name of the user's buffer for which a library type allocates.
+//! [`Origin`]: line and name of the user's buffer for which a library type allocates.
 //!
-//! Managers, mirrors and frames allocate later, in their origin's scope. The scope is a thread-local, so that it passes through every
-//! adaptor to [`Tracked`](super::Tracked).
+//! Managers, mirrors and frames allocate later, in their origin's scope: a thread-local, to pass through every adaptor to
+//! [`Tracked`](super::Tracked).
 
 use core::cell::RefCell;
 use core::panic::Location;
@@ -28,7 +28,7 @@ impl Origin {
         allocate()
     }
 
-    /// Runs `allocate` in the current scope, or else in `caller`'s.
+    /// In the current scope, else in `caller`'s.
     pub fn current_or<R>(caller: &'static Location<'static>, allocate: impl FnOnce() -> R) -> R {
         if CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(true) {
             return allocate();
@@ -36,7 +36,7 @@ impl Origin {
         Self { name: None, caller }.around(allocate)
     }
 
-    /// Runs `allocate` in the current scope without its name, for a block of several buffers.
+    /// Without a name, for a block of several buffers.
     pub fn unnamed<R>(allocate: impl FnOnce() -> R) -> R {
         match Self::current() {
             Some(origin) => Self { name: None, ..origin }.around(allocate),

@@ -1,4 +1,4 @@
-//! [`Pages`]: memory at a location chosen at run time, for regions.
+//! [`Pages`]: memory for regions, at a location chosen at run time.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use crate::backend::{Backend, DeviceAddress, MemoryLocation, Place, Ticket};
 use crate::{Error, Result};
 
-/// Aligned to the largest alignment of ring slots.
+/// Has the largest alignment of ring slots.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(4096))]
 pub(crate) struct Page {
@@ -33,7 +33,7 @@ macro_rules! each {
 }
 
 impl Pages {
-    /// Allocates at least one page.
+    /// At least one page.
     pub fn new(backend: &Arc<dyn Backend>, device: u32, location: MemoryLocation, bytes: u64) -> Result<Self> {
         let count = usize::try_from(bytes.div_ceil(size_of::<Page>() as u64).max(1)).unwrap_or(usize::MAX);
         Ok(match location {
@@ -48,7 +48,7 @@ impl Pages {
         each!(self, buffer => buffer.device_address()).ok_or(Error::Unsupported { what: "memory without a device address" })
     }
 
-    /// `None` for managed memory, which the host may not access while a kernel runs.
+    /// `None` for managed memory, which a running kernel may deny the host.
     pub fn host(&self) -> Option<NonNull<u8>> {
         match self {
             Self::Pinned(buffer) => buffer.as_ptr().map(NonNull::cast),
@@ -65,7 +65,7 @@ impl Pages {
         }
     }
 
-    /// Copies to pages that are not shared yet.
+    /// The pages must not be shared yet.
     pub fn copy_from(&mut self, pages: &[Page]) -> Result<()> {
         each!(self, buffer => buffer.copy_from_at(0, pages))
     }

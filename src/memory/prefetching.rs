@@ -10,8 +10,8 @@ use crate::{Error, Result};
 
 /// Prefetches each allocation of managed memory to a device or to the host. Other memory, and devices without prefetches, are unchanged.
 ///
-/// The prefetch is a use of the buffer: borrowing a host slice returns [`Busy`](crate::Error::Busy) until it is complete or
-/// [`settle`](super::Buffer::settle)d.
+/// The prefetch is a use of the buffer: until it is complete or [`settle`](super::Buffer::settle)d, borrowing a host slice returns
+/// [`Busy`](crate::Error::Busy).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -35,7 +35,7 @@ pub struct Prefetching<M> {
 }
 
 impl<M: Memory> Prefetching<M> {
-    /// Prefetches to a device, or to the host for `None`, on the allocation's stream or else on `stream`.
+    /// Prefetches to a device (`None`: the host), on the allocation's stream, else on `stream`.
     #[must_use]
     pub const fn new(memory: M, stream: Stream, to: Option<u32>) -> Self {
         Self { memory, stream, to }
@@ -60,14 +60,14 @@ impl<M: Memory> Prefetching<M> {
 
     fn give_back(&self, block: &Block) {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: of this memory and not handed out; unused since `ready`.
+        // SAFETY: of this memory, not handed out, unused since `ready`.
         if let Err(lost) = unsafe { self.memory.free(block, &uses) } {
             self.memory.backend().unreported(lost);
         }
     }
 }
 
-// SAFETY: the upstream memory's blocks, migrated but not changed, and not used before they are ready.
+// SAFETY: the upstream memory's blocks, migrated but unchanged, and unused before they are ready.
 unsafe impl<M: Memory> Memory for Prefetching<M> {
     type Visibility = M::Visibility;
 

@@ -100,7 +100,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         self.len
     }
 
-    /// Returns true if there are no elements.
+    /// Returns true if empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -139,7 +139,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) before any copy; the error of an earlier use.
+    /// [`Size`](crate::Error::Size) before any copy; an earlier use's error.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_len(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -182,8 +182,8 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         M::Visibility: HostReadable,
     {
         let Some(first) = self.view.host::<T>(self.len, Contents::Kept)? else { return Ok(zeroes(self.len)) };
-        // SAFETY: the invariant; initialised by the memory's promise. As just checked, no queued operation writes them; a launch answers
-        // for what its kernel accesses beyond its promise.
+        // SAFETY: the invariant; initialised by the memory's promise. No queued operation writes them, as just checked; a launch is responsible for
+        // its kernel's accesses beyond its promise.
         Ok(unsafe { slice::from_raw_parts(first.as_ptr(), self.len) })
     }
 }
@@ -202,7 +202,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.len
     }
 
-    /// Returns true if there are no elements.
+    /// Returns true if empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -264,7 +264,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         if bytes == 0 {
             return Ok(());
         }
-        // The host copies a word with one store, which must read from this value.
+        // The host copies a word by one store, which must read from this value.
         let mut word = 0_u64;
         let from = if bytes == size_of::<u64>() {
             let word = NonNull::from(&mut word).cast::<u8>();
@@ -274,22 +274,22 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         } else {
             NonNull::from(elements).cast()
         };
-        // SAFETY: that many bytes on both sides, checked above; the exclusive target is not the source.
+        // SAFETY: as in `copy_to`; the exclusive target is not the source.
         unsafe { self.view.copy(to, Place::Host(from), bytes) }
     }
 
-    /// Copies elements in from a buffer of the same backend, on the device if both are in device memory.
+    /// Copies from a buffer of the same backend, on the device if both are in device memory.
     ///
     /// # Errors
     ///
     /// [`OtherBackend`](crate::Error::OtherBackend) before any copy; as [`copy_from`](Self::copy_from).
     pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
         same_len(self.len, from.len)?;
-        // SAFETY: that many bytes on both sides; the exclusive target does not overlap the source.
+        // SAFETY: so many bytes on both sides; the exclusive target does not overlap the source.
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }
 
-    /// Fills all elements, by one fill or by copies, as [`Stream::fill`](crate::stream::Stream::fill) does.
+    /// Fills all elements, by one fill or by copies as in [`Stream::fill`](crate::stream::Stream::fill).
     ///
     /// # Errors
     ///
@@ -298,7 +298,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let backend = self.view.memory.backend();
         if let Some(fill) = Fill::repeating(to, &value, count) {
-            // SAFETY: that many elements, exclusively this value's, without queued operations.
+            // SAFETY: the elements are exclusively this value's, without queued operations.
             return unsafe { backend.fill_now(&fill) };
         }
         let size = size_of::<T>() as u64;
@@ -347,7 +347,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.lent(Contents::Kept)
     }
 
-    /// Borrows the elements for a caller that writes all of them: earlier failed writes do not matter.
+    /// For a caller that writes all elements: earlier failed writes do not matter.
     pub(crate) fn overwritten(self) -> Result<&'a mut [T]>
     where
         M::Visibility: HostReadable,
@@ -371,6 +371,6 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
 }
 
 fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
-    // SAFETY: without a place, the elements have no bytes or there are none: any aligned address holds them.
+    // SAFETY: without a place there are no elements or no bytes: any aligned address holds them.
     unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }
 }

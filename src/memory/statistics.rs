@@ -13,7 +13,7 @@ use crate::stream::Stream;
 /// Counts allocations and frees in nested scopes. Clones share the counts.
 ///
 /// 1. Figures are exact with any number of threads.
-/// 2. A block counts until its free, even if the upstream memory then waits for its uses.
+/// 2. A block counts until its free, even if the upstream memory waits for its uses.
 /// 3. A scope belongs to the memory, not to a thread. Scopes nest as in RMM's `statistics_resource_adaptor`.
 ///
 /// ```
@@ -49,7 +49,7 @@ struct Scopes {
     around: Vec<Scope>,
 }
 
-/// The figures since the start of a scope.
+/// Figures since the start of a scope.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -90,16 +90,16 @@ pub struct Scope {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The change since the start of the scope; may be negative.
+    /// Change since the scope's start; may be negative.
     pub live: i64,
     /// The high-water mark of `live`.
     pub peak: i64,
-    /// The sum of all allocations.
+    /// Sum of all allocations.
     pub total: u64,
 }
 
 impl<M: Memory> Statistics<M> {
-    /// Counts a memory, in one scope.
+    /// Wraps a memory, in one scope.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self { shared: Arc::new(Shared { memory, scopes: Mutex::default() }) }
@@ -127,7 +127,7 @@ impl<M: Memory> Statistics<M> {
         self.scopes().innermost
     }
 
-    /// Returns the figures since this memory's creation.
+    /// Returns the figures since the creation.
     #[must_use]
     pub fn overall(&self) -> Scope {
         let scopes = self.scopes();
@@ -169,7 +169,7 @@ impl Figures {
     }
 }
 
-// SAFETY: the blocks are the upstream memory's, unchanged.
+// SAFETY: the upstream memory's blocks, unchanged.
 unsafe impl<M: Memory> Memory for Statistics<M> {
     type Visibility = M::Visibility;
 

@@ -56,13 +56,13 @@ pub struct Trace {
 pub enum Event {
     /// A successful allocation.
     Alloc {
-        /// The block's number.
+        /// Block's number.
         block: u64,
         /// Bytes.
         size: u64,
         /// Bytes.
         align: u64,
-        /// The stream's number, for a stream-ordered allocation.
+        /// Stream's number, if stream-ordered.
         on: Option<u32>,
     },
     /// A failed allocation.
@@ -71,19 +71,19 @@ pub enum Event {
         size: u64,
         /// Bytes.
         align: u64,
-        /// The stream's number, for a stream-ordered allocation.
+        /// Stream's number, if stream-ordered.
         on: Option<u32>,
     },
     /// A free.
     Free {
-        /// The block's number.
+        /// Block's number.
         block: u64,
-        /// The streams that may still use it.
+        /// Streams that may still use it.
         after: Box<[u32]>,
     },
 }
 
-/// The outcome of a replayed event.
+/// A replayed event's outcome.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -97,7 +97,7 @@ pub enum Event {
 /// ```
 #[derive(Debug)]
 pub enum Outcome {
-    /// An allocation succeeded. If it failed in the trace, it was freed at once.
+    /// An allocation succeeded. If it had failed in the trace, it was freed at once.
     Allocated,
     /// An allocation failed.
     Refused(Error),
@@ -105,11 +105,11 @@ pub enum Outcome {
     Freed,
     /// A block was freed with an error.
     FreeFailed(Error),
-    /// No such block: its allocation failed in the replay or preceded the trace.
+    /// No such block: its allocation failed in the replay, or preceded the trace.
     NotLive,
 }
 
-/// The error of a trace that cannot be parsed.
+/// An error of parsing a trace.
 ///
 /// ```
 /// use ringmem::memory::{Trace, TraceError};
@@ -124,23 +124,23 @@ pub enum TraceError {
     /// A line is not an event.
     #[error("line {line} is not `{form}`")]
     Line {
-        /// The line number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The expected form.
+        /// Expected form.
         form: &'static str,
     },
     /// A block number is not above the previous ones.
     #[error("line {line}: duplicate block number {block}")]
     Number {
-        /// The line number, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The block number.
+        /// Block number.
         block: u64,
     },
     /// The last line has no line end.
     #[error("line {line} has no line end: the trace is truncated")]
     Cut {
-        /// The line number, from 1.
+        /// Line number, from 1.
         line: usize,
     },
 }
@@ -156,7 +156,7 @@ impl Trace {
         &self.events
     }
 
-    /// Returns the number of streams that a replay needs.
+    /// Returns the streams that a replay needs.
     #[must_use]
     pub fn streams(&self) -> u64 {
         let last = |event: &Event| match event {
@@ -184,22 +184,22 @@ impl Trace {
             }
             events.push(event);
         }
-        // A number without a line end may be truncated.
+        // Without a line end, a number may be truncated.
         if text.is_empty() || text.ends_with('\n') { Ok(Self { events }) } else { Err(TraceError::Cut { line: events.len() }) }
     }
 
-    /// Replays the trace on a memory; returns each event's outcome. Frees the remaining blocks at the end.
+    /// Replays the trace on a memory; returns each event's outcome. Frees the remaining blocks last.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for too few streams and [`OtherBackend`](Error::OtherBackend), before any event; the error of a stream.
+    /// [`Size`](Error::Size) for too few streams or [`OtherBackend`](Error::OtherBackend), before any event; a stream's error.
     pub fn replay<M: Memory>(&self, memory: &M, streams: &[Stream]) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::with_capacity(self.events.len());
         self.replay_with(memory, streams, |outcome| outcomes.push(outcome))?;
         Ok(outcomes)
     }
 
-    /// Replays like [`replay`](Self::replay), and calls `after` with each outcome before the next event.
+    /// As [`replay`](Self::replay); calls `after` with each outcome before the next event.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Trace {
 
 struct Run<'a, M: Memory> {
     memory: &'a M,
-    /// At least as many as the trace uses.
+    /// At least the trace's number.
     streams: &'a [Stream],
     live: HashMap<u64, Block>,
 }
@@ -243,7 +243,7 @@ impl<M: Memory> Run<'_, M> {
             Event::Free { block, ref after } => {
                 let mut uses = Uses::NONE;
                 for &stream in after {
-                    // Always fits: traces list no more uses.
+                    // Fits: traces list no more uses.
                     let _ = uses.add(self.streams[stream as usize].mark()?);
                 }
                 match self.live.remove(&block).map(|given| self.free(given, uses)) {
@@ -270,7 +270,7 @@ impl<M: Memory> Run<'_, M> {
             // One stream too many for the list.
             Err(ready) => self.memory.backend().wait(ready, None),
         };
-        // SAFETY: of this memory, owned by this function, and not used by operations.
+        // SAFETY: of this memory, owned by this function, unused by operations.
         unsafe { self.memory.free(&block, &uses) }.and(waited.map(drop))
     }
 }

@@ -42,7 +42,7 @@ impl<'a, M: Memory> View<'a, M> {
         self.uses.settle(&**self.memory.backend())
     }
 
-    /// Copies after the uses.
+    /// Waits for the uses first.
     ///
     /// # Safety
     ///
@@ -55,7 +55,7 @@ impl<'a, M: Memory> View<'a, M> {
 
     /// # Safety
     ///
-    /// Both views have `bytes` bytes and do not overlap, and nothing else accesses the target.
+    /// Both views have `bytes` bytes and do not overlap; nothing else accesses the target.
     pub unsafe fn copy_to_view<N: Memory>(&self, to: &View<'_, N>, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());

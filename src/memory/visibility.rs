@@ -24,7 +24,7 @@ pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 )]
 pub trait HostReadable: Visibility {}
 
-/// Memory with a device address; in [`AtRunTime`] memory, not every location has one.
+/// Memory with a device address, except some locations of [`AtRunTime`].
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -42,7 +42,7 @@ pub trait HostReadable: Visibility {}
 #[diagnostic::on_unimplemented(message = "no device sees this memory", label = "only the host does: copy it to a device")]
 pub trait DeviceReadable: Visibility {}
 
-/// Device memory: the host cannot borrow it.
+/// Device memory, without host slices.
 #[derive(Clone, Copy, Debug)]
 pub enum DeviceOnly {}
 
@@ -54,7 +54,7 @@ pub enum HostOnly {}
 #[derive(Clone, Copy, Debug)]
 pub enum Both {}
 
-/// Memory whose location is chosen at run time. It has no host slices, and a device address unless it is pageable host memory.
+/// Memory whose location is chosen at run time: no host slices; a device address unless pageable host memory.
 #[derive(Clone, Copy, Debug)]
 pub enum AtRunTime {}
 

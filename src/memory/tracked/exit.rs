@@ -9,9 +9,8 @@ use crate::memory::Memory;
 
 /// A guard that reports live blocks, if any, on drop, from [`Tracked::report_at_exit`] or [`Tracked::at_exit`].
 ///
-/// Declare it first in `main`, so that it is dropped last, even by a panic. `std::process::exit` and an abort report nothing: `atexit`
-/// functions would race with threads that still allocate. A panic of the clock or the callback propagates, unless the thread is already
-/// panicking.
+/// Declare it first in `main`: it is then dropped last, even by a panic. `std::process::exit` and an abort report nothing: an `atexit`
+/// function would race with threads that still allocate. A panic of the clock or callback propagates, unless the thread already panics.
 ///
 /// ```
 /// use std::sync::mpsc;

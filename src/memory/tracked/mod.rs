@@ -29,18 +29,18 @@ use slots::{Record, Slots};
 pub use exit::AtExit;
 pub use report::{Leak, Named, Report};
 
-/// Lists the live blocks: those left after the last drop are leaks. Clones share one list.
+/// Lists live blocks: those after the last drop are leaks. Clones share the list.
 ///
 /// 1. A block is listed before the caller gets it, and removed before the upstream free.
 /// 2. An allocation and its free cost four atomic operations and a clock read, without locks; only growth of the list allocates. Reading
-///    the list blocks no other thread.
-/// 3. The list never shrinks. It takes 72 bytes a slot, with at least 64 slots and at most 8 for each 3 that were in use at once.
+///    the list blocks no thread.
+/// 3. The list never shrinks. It takes 72 bytes a slot, with at least 64 slots and at most 8 for each 3 in use at once.
 /// 4. No panic of the upstream memory, the clock or another thread removes a block from the list.
 ///
 /// The reported line called [`Buffer::new`](super::Buffer::new), or a `#[track_caller]` function that leads there. For
 /// [managers](crate::manager::MemoryManager), [mirrors](crate::mirror::MirroredBuffer) and [frames](crate::double_buffer) it created the
 /// buffer, mirror or frames, also after growth. A manager's blocks have its buffers' names, at the cost of a lock. Track a
-/// [`Pool`](crate::pool::Pool), not its upstream memory, where the lines are the pool's.
+/// [`Pool`](crate::pool::Pool), not its upstream memory: there, the lines are the pool's.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -71,7 +71,7 @@ struct Shared<M> {
     clock: Clock,
     slots: Slots,
     counts: CacheLineAligned<Counts>,
-    /// From 1. Never removed: a handle may have any of them.
+    /// From 1. Never removed: a handle may have any.
     names: Mutex<HashMap<Arc<str>, u32>>,
     /// By block number.
     notes: Mutex<HashMap<u64, Note>>,
@@ -91,13 +91,13 @@ struct Counts {
 }
 
 impl<M: Memory> Tracked<M> {
-    /// Wraps a memory, with the system's monotonic clock for ages: a few milliseconds coarse on Linux.
+    /// Wraps a memory; ages are by the system's monotonic clock, a few milliseconds coarse on Linux.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self::over(memory, clock::coarse())
     }
 
-    /// Wraps a memory, with a monotonic clock in nanoseconds.
+    /// As [`new`](Self::new), with a monotonic clock in nanoseconds.
     #[must_use]
     pub fn with_clock(memory: M, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self::over(memory, Box::new(clock))
@@ -121,19 +121,19 @@ impl<M: Memory> Tracked<M> {
         Self { name: self.shared.number_of(name), ..self.clone() }
     }
 
-    /// Returns a handle that records a backtrace for each allocation, or none (default). A backtrace takes kilobytes and much more time
-    /// than the allocation.
+    /// Returns a handle that records a backtrace for each allocation, or none (default). A backtrace takes kilobytes and much longer than the
+    /// allocation.
     #[must_use]
     pub fn backtraces(&self, are_kept: bool) -> Self {
         Self { has_backtraces: are_kept, ..self.clone() }
     }
 
-    /// Returns the live blocks, oldest first. Concurrent allocations and frees may or may not be included.
+    /// Returns the live blocks, oldest first. Concurrent allocations and frees may be missing.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
         let mut records: Vec<Record> = self.shared.slots.records().collect();
         records.sort_unstable_by_key(|record| record.number);
-        // After the records: a name is registered before its first block.
+        // After the records: a name precedes its first block.
         let names = self.shared.names();
         let now = (self.shared.clock)();
         let notes = self.shared.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,19 +152,19 @@ impl<M: Memory> Tracked<M> {
         records.into_iter().map(|record| leak(record, notes.get(&record.number).cloned().unwrap_or_default())).collect()
     }
 
-    /// Returns the live blocks for printing.
+    /// Returns the live blocks, printable.
     #[must_use]
     pub fn report(&self) -> Report {
         Report::of(self.leaks(), self.peak_bytes())
     }
 
-    /// Prints the report to standard error when the returned value is dropped, if there are live blocks.
+    /// Prints the report to standard error on the guard's drop, if there are live blocks.
     pub fn report_at_exit(&self) -> AtExit {
         // A broken standard error cannot be reported.
         self.at_exit(|report| drop(writeln!(std::io::stderr(), "{report}")))
     }
 
-    /// Calls `say` with the report when the returned value is dropped, if there are live blocks.
+    /// As [`report_at_exit`](Self::report_at_exit), but calls `say` with the report.
     pub fn at_exit(&self, say: impl FnOnce(&Report) + Send + 'static) -> AtExit {
         AtExit::new(self.clone(), say)
     }
@@ -232,7 +232,7 @@ impl<M> Shared<M> {
     }
 }
 
-// SAFETY: the upstream memory's blocks, unchanged except for the tag, which is restored before the free.
+// SAFETY: the upstream memory's blocks, unchanged but for the tag, restored before the free.
 unsafe impl<M: Memory> Memory for Tracked<M> {
     type Visibility = M::Visibility;
 
@@ -270,7 +270,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let (shared, mut block) = (&*self.shared, Block { ..*block });
-        // Before the upstream free: then another block may get this address.
+        // First: after the upstream free, another block may get this address.
         if let Some(record) = shared.slots.take(block.tag) {
             shared.counts.bytes.fetch_sub(record.bytes, Relaxed);
             if record.has_note {
@@ -278,7 +278,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             }
             block.tag = record.tag;
         }
-        // SAFETY: the caller's promise, and the upstream memory's tag.
+        // SAFETY: the caller's promise; the upstream memory's tag.
         unsafe { shared.memory.free(&block, uses) }
     }
 

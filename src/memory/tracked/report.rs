@@ -28,29 +28,29 @@ use crate::backend::{MemoryLocation, StreamId};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leak {
-    /// Numbered by allocation, from 1.
+    /// Number of the allocation, from 1.
     pub number: u64,
-    /// The name in its [`MemoryManager`](crate::manager::MemoryManager), or else of [`Tracked::named`](super::Tracked::named).
+    /// Name in its [`MemoryManager`](crate::manager::MemoryManager), else of [`Tracked::named`](super::Tracked::named).
     pub name: Option<Arc<str>>,
-    /// The requested bytes.
+    /// Requested bytes.
     pub bytes: u64,
-    /// The alignment in bytes.
+    /// Alignment in bytes.
     pub align: u64,
-    /// The location.
+    /// Location.
     pub location: MemoryLocation,
-    /// The host address, or the device address if the host cannot access it.
+    /// Host address, or device address without host access.
     pub address: u64,
-    /// The stream, for a stream-ordered allocation.
+    /// Stream, if stream-ordered.
     pub stream: Option<StreamId>,
-    /// The line that allocated it, or created its owner.
+    /// Line that allocated it, or created its owner.
     pub caller: &'static Location<'static>,
-    /// The time since the allocation.
+    /// Time since the allocation.
     pub age: Duration,
-    /// The backtrace, if [enabled](super::Tracked::backtraces).
+    /// Backtrace, if [enabled](super::Tracked::backtraces).
     pub backtrace: Option<Arc<Backtrace>>,
 }
 
-/// All live blocks of one name.
+/// The live blocks of one name.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -70,7 +70,7 @@ pub struct Leak {
 pub struct Named {
     /// `None` for unnamed blocks.
     pub name: Option<Arc<str>>,
-    /// The number of blocks.
+    /// Their number.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -78,7 +78,7 @@ pub struct Named {
 
 /// The live blocks, largest first.
 ///
-/// The text has a line of sums, then a line per size, name and source line, by total bytes:
+/// The text has a line of sums, then one per size, name and source line, by total bytes:
 ///
 /// ```text
 /// 1002 live blocks, 4000000300 bytes; peak 4000001000 bytes
@@ -89,11 +89,11 @@ pub struct Named {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// By descending bytes, then oldest first.
+    /// By descending bytes; of equal ones, oldest first.
     pub leaks: Vec<Leak>,
     /// Their bytes.
     pub bytes: u64,
-    /// The high-water mark of live bytes.
+    /// High-water mark of live bytes.
     pub peak: u64,
 }
 
@@ -104,13 +104,13 @@ impl Report {
         Self { leaks, bytes, peak }
     }
 
-    /// Returns whether there are no live blocks.
+    /// Returns true without live blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.leaks.is_empty()
     }
 
-    /// Returns the sums by name, in descending order of bytes.
+    /// Returns the sums by name, by descending bytes.
     #[must_use]
     pub fn names(&self) -> Vec<Named> {
         let mut sums = HashMap::<_, (u64, u64)>::new();

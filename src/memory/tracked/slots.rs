@@ -1,8 +1,8 @@
-//! [`Slots`]: the records of the live blocks, written and read without a lock.
+//! [`Slots`]: the live blocks' records, written and read without a lock.
 //!
-//! 1. A claim first tries the slot that this thread freed last, then scans with a cursor. If three quarters are in use after a round, the
-//!    slots double: a scan skips three used slots per free one, on average.
-//! 2. At least 3/8 of the slots are in use after growth.
+//! 1. A claim first tries the slot that this thread freed last, then scans from a cursor. If three quarters are in use after a round, the
+//!    slots double. On average, a scan skips three used slots per free one.
+//! 2. After growth, at least 3/8 of the slots are in use.
 
 mod slot;
 #[cfg(test)]
@@ -29,7 +29,7 @@ type Slot = slot::Slot<HostWord>;
 pub(super) struct Slots {
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     len: AtomicUsize,
-    /// A hint: the start of the next search.
+    /// A hint: the next search's start.
     cursor: CacheLineAligned<AtomicUsize>,
 }
 
@@ -49,7 +49,7 @@ impl Slots {
             return Some(claim);
         }
         loop {
-            // Publishes nothing: chunks are read through their `OnceLock`.
+            // Publishes nothing: a `OnceLock` publishes each chunk.
             let len = self.len.load(Relaxed);
             for index in self.cursor.load(Relaxed)..len {
                 if let Some(claim) = self.try_claim(index) {
@@ -76,7 +76,7 @@ impl Slots {
         record
     }
 
-    /// Returns at least the blocks that are live during the whole call.
+    /// At least the blocks that are live throughout the call.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.all().filter_map(Slot::read)
     }
@@ -114,7 +114,7 @@ pub(super) struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Returns the ticket for [`Slots::take`]: the turn's low half above the index.
+    /// Returns [`Slots::take`]'s ticket: the turn's low half above the index.
     pub fn fill(self, record: &Record) -> u64 {
         u64::from(self.slot.fill(record)) << 32 | self.index as u64
     }

@@ -1,7 +1,7 @@
 //! [`Slot`]: one record, one writer at a time, any number of readers.
 //!
 //! 1. A slot is free, claimed or live. Only the claimer writes it until it is free again.
-//! 2. A record is read whole or not at all: the slot is live and of the same turn before and after. Words are stored with release and
+//! 2. A record is read whole or not at all: before and after, the slot is live and of the same turn. Words are stored with release and
 //!    loaded with acquire, so a reader of a later turn's word sees that turn's claim.
 
 use core::array;
@@ -35,7 +35,7 @@ pub(in super::super) struct Record {
 pub(super) struct Slot<W> {
     /// The turn above the phase. Each claim begins a turn.
     state: W,
-    // INVARIANT: in a slot that was live since its last claim, a record's `words`.
+    // INVARIANT: if live since the last claim, a record's `words`.
     record: [W; 8],
 }
 
@@ -65,7 +65,7 @@ impl<W: RmwWord> Slot<W> {
         Some(Claim { slot: self, state: claimed })
     }
 
-    /// Called by the block's owner only, with the low half of the turn.
+    /// By the block's owner only, with the turn's low half.
     pub fn take(&self, turn: u32) -> Option<Record> {
         // Live since before the block was handed out.
         let state = self.state.load();
@@ -91,7 +91,7 @@ impl<W: RmwWord> Slot<W> {
     }
 }
 
-/// Exclusive access to a slot, freed on drop unless filled.
+/// Exclusive access, freed on drop unless filled.
 pub(super) struct Claim<'a, W: RmwWord> {
     slot: &'a Slot<W>,
     state: u64,
@@ -124,7 +124,7 @@ const fn turn_of(state: u64) -> u32 {
     (state >> TURN) as u32
 }
 
-// The name in the high 32 bits; then a bit for a note, the location, and the alignment's logarithm in the low 8.
+// Name in the high 32 bits; below: a bit for a note, the location, and the alignment's logarithm in the low 8.
 const NAME: u32 = 32;
 const NOTE: u64 = 1 << 16;
 const LOCATION: u32 = 8;
@@ -154,7 +154,7 @@ fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8])
         location: LOCATIONS[(facts >> LOCATION & 3) as usize],
         name: (facts >> NAME) as u32,
         has_note: facts & NOTE != 0,
-        // SAFETY: null, or a static reference: nothing else is written to these words.
+        // SAFETY: null or a static reference: nothing else is written here.
         caller: unsafe { caller.as_ref() }?,
     })
 }

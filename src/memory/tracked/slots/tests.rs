@@ -91,7 +91,7 @@ fn a_list_with_free_slots_does_not_grow() {
     for ticket in live.split_off(300) {
         assert!(slots.take(ticket).is_some());
     }
-    // Several rounds of the cursor; one claim of three takes the slot freed last.
+    // Several rounds of the cursor; a third of the claims take the slot freed last.
     for round in 0..5000 {
         let some = [0, 1, 2].map(|number| give(&slots, round * 3 + number));
         assert!(some.iter().all(|&ticket| slots.take(ticket).is_some()));
@@ -166,7 +166,7 @@ mod models {
     /// Two blocks in turn in one slot, and a concurrent reader.
     fn read_while_written<const WEAK: u8>() {
         let slot = Arc::new(Slot::<LoomWord<WEAK>>::new());
-        // The reader is the other thread: loom explores older values of a load, but not stores later than the thread's own load.
+        // The reader is the other thread: for a load, loom explores older values, not stores after it.
         let reader = thread::spawn({
             let slot = Arc::clone(&slot);
             move || {
