@@ -206,7 +206,7 @@ impl<M: Memory> MemoryManager<M> {
         self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
-    /// Frees a buffer and its name; returns the leases that keep the memory. The last of them frees it; without any, this call.
+    /// Frees a buffer and its name; returns the number of leases that keep the memory. The last of them frees it; without any, this call does.
     ///
     /// # Errors
     ///

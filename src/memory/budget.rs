@@ -55,7 +55,7 @@ impl Budget {
         self.shared.used.load(Relaxed)
     }
 
-    /// Returns their high-water mark.
+    /// Returns the high-water mark of reserved bytes.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.shared.peak.load(Relaxed)
@@ -137,7 +137,7 @@ impl Reservation {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more than these.
+    /// [`Size`](Error::Size) for more bytes than it has.
     pub fn split(&mut self, bytes: u64) -> Result<Self> {
         let Some(rest) = self.bytes.checked_sub(bytes) else {
             return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: self.bytes });

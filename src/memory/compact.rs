@@ -90,7 +90,6 @@ impl Compact {
         self.facts & PINNED != 0
     }
 
-    ///
     /// # Safety
     ///
     /// `offset` is within the block.

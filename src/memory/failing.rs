@@ -91,7 +91,7 @@ impl<M: Memory> Failing<M> {
         self
     }
 
-    /// Returns the allocations, failed ones included.
+    /// Counts the allocations, failed ones included.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.shared.allocs.load(Relaxed)

@@ -156,7 +156,7 @@ impl Trace {
         &self.events
     }
 
-    /// Returns the streams that a replay needs.
+    /// Returns the number of streams that a replay needs.
     #[must_use]
     pub fn streams(&self) -> u64 {
         let last = |event: &Event| match event {

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Block, Uses};
 use crate::memory::{AtRunTime, Device, Host, Memory, Unified};
 use crate::stream::Stream;
 
-/// The memory that a configuration or a rule selected. Its buffers have the operations that a [`Buffer`](crate::memory::Buffer) has in every memory.
+/// The memory that a configuration or a rule selected. Its buffers have the operations that buffers have in every memory.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -50,7 +50,7 @@ macro_rules! each {
     };
 }
 
-// SAFETY: the selected memory makes the promise.
+// SAFETY: the selected memory promises it.
 unsafe impl Memory for AnyMemory {
     type Visibility = AtRunTime;
 

@@ -10,11 +10,11 @@ use ringmem_layouts::Word;
 
 use crate::barrier::Barrier;
 
-/// Each side stores one word, runs a barrier and loads the other word, so that not both load old values.
+/// Each side stores one word, runs a barrier and loads the other: not both load old values.
 pub(super) struct BiasedLock<W> {
-    /// 1 while the owner has the lock. Written by the owner.
+    /// 1 while the owner, which writes it, has the lock.
     locked: W,
-    /// 1 while another thread waits or has the lock. Written by that thread.
+    /// 1 while another thread, which writes it, waits or has the lock.
     revoked: W,
 }
 
@@ -23,7 +23,7 @@ impl<W: Word> BiasedLock<W> {
         Self { locked: W::new(0), revoked: W::new(0) }
     }
 
-    /// Locks, unless the bias is revoked. Owner only.
+    /// Owner only. Fails while the bias is revoked.
     #[inline(always)]
     pub fn try_lock<B: Barrier>(&self) -> bool {
         self.locked.store(1);
@@ -36,14 +36,14 @@ impl<W: Word> BiasedLock<W> {
         false
     }
 
-    /// Unlocks. Owner only.
+    /// Owner only.
     #[inline(always)]
     pub fn unlock(&self) {
         // SYNC POINT: lock released. Pairs with is_unlocked.
         self.locked.store_release(0);
     }
 
-    /// Revokes the bias; false without a system-wide barrier. One thread at a time.
+    /// One thread at a time. False without a system-wide barrier.
     pub fn revoke<B: Barrier>(&self) -> bool {
         self.revoked.store(1);
         let heard = B::seldom();
@@ -53,13 +53,13 @@ impl<W: Word> BiasedLock<W> {
         heard
     }
 
-    /// Returns whether the revoker has the lock.
+    /// Whether the revoker has the lock.
     pub fn is_unlocked(&self) -> bool {
         // SYNC POINT: lock released. Pairs with unlock.
         self.locked.load_acquire() == 0
     }
 
-    /// Restores the bias. Revoker only.
+    /// Revoker only.
     pub fn restore(&self) {
         // SYNC POINT: bias restored. Pairs with try_lock.
         self.revoked.store_release(0);
@@ -72,7 +72,6 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// Loom detects an access of both.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(0_u64)));
@@ -110,7 +109,6 @@ mod tests {
         scene::<Weakened>();
     }
 
-    /// The owner takes entries one by one, the revoker takes all.
     fn stealing<B: Barrier>() {
         loom::model(|| {
             let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));

@@ -1,4 +1,4 @@
-//! [`Builder`]: the options of a pool.
+//! [`Builder`]: a pool's options.
 
 use core::mem::ManuallyDrop;
 use core::time::Duration;
@@ -12,9 +12,9 @@ use crate::memory::Memory;
 use crate::monotonic::{Clock, monotonic};
 use crate::{Error, Result};
 
-/// The contents of a block at allocation, for new and reused blocks.
+/// The contents of new and reused blocks at allocation.
 ///
-/// [`Leave`](Self::Leave) is the default in debug builds too. Use [`Poison`](Self::Poison) in tests that look for reads of uninitialised memory.
+/// [`Leave`](Self::Leave) is the default in debug builds too. Use [`Poison`](Self::Poison) in tests for reads of uninitialised memory.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -38,10 +38,10 @@ pub enum Hygiene {
     Poison(u8),
 }
 
-/// An out-of-memory callback: gets the requested bytes, and returns whether it freed memory.
+/// An out-of-memory callback: gets the requested bytes, returns whether it freed memory.
 pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// Options of a pool, with a default for each.
+/// Options of a pool, with defaults.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -102,8 +102,8 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets the size of a slab in bytes. Default: 32 MiB. Rounds up to multiples of 2 MiB, below that of 256 bytes. A longer block gets a slab of its
-    /// own; without room for a whole slab, a slab is as long as the request.
+    /// Sets a slab's size in bytes. Default: 32 MiB. Rounds up to multiples of 2 MiB, below that of 256 bytes. A longer block gets its own slab;
+    /// without room for a whole slab, a slab is as long as the request.
     pub fn slab(mut self, bytes: u64) -> Self {
         self.options.slab = bytes;
         self
@@ -115,8 +115,8 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets whether blocks have the requested size, rounded up to 256 bytes, instead of the size of their class. This wastes less memory, but each
-    /// call takes a lock. Use it for pools that run nearly full.
+    /// Sets whether blocks have the requested size, rounded up to 256 bytes, instead of their class's. This wastes less memory, but each call takes
+    /// a lock. For pools that run nearly full.
     pub fn exact(mut self, is_exact: bool) -> Self {
         self.options.is_exact = is_exact;
         self
@@ -128,20 +128,19 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets the contents of a block at allocation. Default: [`Hygiene::Leave`].
+    /// Sets a block's contents at allocation. Default: [`Hygiene::Leave`].
     pub fn hygiene(mut self, hygiene: Hygiene) -> Self {
         self.options.hygiene = hygiene;
         self
     }
 
-    /// Sets how long a request waits for pending frees. Default: 100 ms. A slab that another thread is allocating when this ends is awaited
-    /// longer.
+    /// Sets how long a request waits for pending frees. Default: 100 ms. If another thread is then allocating a slab, the request waits longer.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.options.patience = patience;
         self
     }
 
-    /// Sets a callback that is called last. Requests that it makes itself, on any pool, call no callback.
+    /// Sets a callback, called last. Its own requests, on any pool, call no callback.
     pub fn on_out_of_memory(mut self, callback: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
         self.options.out_of_memory = Some(Box::new(callback));
         self
@@ -153,11 +152,11 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Builds the pool. Allocates nothing yet.
+    /// Builds the pool. Allocates nothing.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for slabs of less than 64 KiB or more than 1 TiB - 2 MiB - 256 bytes.
+    /// [`Size`](Error::Size) for slabs below 64 KiB or above 1 TiB - 2 MiB - 256 bytes.
     pub fn build(self) -> Result<Pool<M>> {
         // The rounded size stays within `LONGEST`.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));

@@ -19,7 +19,7 @@ use crate::stream::Stream;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub idle: Idle,
-    /// If that may be incomplete.
+    /// Set if that may be incomplete.
     pub used: Option<Ticket>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Idle {
     pub host: Option<NonNull<u8>>,
 }
 
-// SAFETY: plain addresses; the holder owns the part.
+// SAFETY: addresses only; the holder owns the part.
 unsafe impl Send for Idle {}
 
 impl Idle {
@@ -72,7 +72,7 @@ pub(super) struct Bin {
 }
 
 impl Bin {
-    /// Removes the newest entry with this alignment that may be used on a stream now.
+    /// Removes the newest entry of this alignment that a stream may use now.
     pub fn pop(&mut self, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let on = on.map(Stream::id);
         let is_ready = |entry: &Entry| entry.used.is_none_or(|used| Some(used.stream) == on);
@@ -89,14 +89,14 @@ impl Bin {
         has_room
     }
 
-    /// Returns the remaining capacity, after allocating it.
+    /// Allocates the capacity; returns the remaining one.
     pub fn room(&mut self) -> usize {
         let room = self.most.saturating_sub(self.entries.len());
         self.entries.reserve_exact(room);
         room
     }
 
-    /// Makes room in a full bin: `list` takes entries without open uses from the older half; returns the rest of that half.
+    /// Makes room in a full bin: `list` takes entries without open uses from the older half. Returns the half's rest.
     pub fn make_room(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
@@ -146,12 +146,12 @@ impl Counted {
     }
 }
 
-/// A thread's cache of one pool. Two caches share no cache line: both are written constantly.
+/// A thread's cache of one pool. Caches share no cache line: each is written constantly.
 #[repr(align(128))]
 pub(super) struct Cache {
     lock: BiasedLock<HostWord>,
     revokers: Mutex<()>,
-    // INVARIANT: accessed by the owner while it holds the lock, or by the revoker while the owner does not.
+    // INVARIANT: accessed by the owner with the lock, or by the revoker while the owner does not have it.
     kept: UnsafeCell<Kept>,
 }
 
@@ -170,11 +170,11 @@ impl Cache {
         Self { lock: BiasedLock::new(), revokers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
     }
 
-    /// Runs `f` with the contents, on the owner's thread. `f` must not access the cache.
+    /// On the owner's thread. `f` must not access the cache.
     ///
     /// # Safety
     ///
-    /// The cache belongs to the calling thread.
+    /// The calling thread owns the cache.
     #[inline(always)]
     pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
         if !self.lock.try_lock::<System>() {
@@ -198,7 +198,7 @@ impl Cache {
         }
     }
 
-    /// Runs `f` with the contents on another thread. `None` if the bias cannot be revoked.
+    /// On another thread. `None` if the bias cannot be revoked.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {
@@ -216,8 +216,6 @@ impl Cache {
         Some(result)
     }
 
-    /// Runs `f` with the contents when no other thread can access them.
-    ///
     /// # Safety
     ///
     /// No thread is or will be in [`own`](Self::own) or [`ask`](Self::ask), and earlier calls happened before.

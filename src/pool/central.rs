@@ -44,7 +44,7 @@ const GRAIN: u64 = 2 << 20;
 /// Limits per class and thread.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
-/// Enough for blocks in transit between two threads. Others pass through the heap.
+/// For blocks in transit between two threads; others pass through the heap.
 const LISTED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
@@ -52,7 +52,7 @@ pub(super) struct Central<M: Memory> {
     pub process: Process,
     // INVARIANT: valid until `self` is dropped.
     pub memory: ManuallyDrop<M>,
-    /// Cached, so that building a block calls no foreign code.
+    /// Cached: building a block calls no foreign code.
     device: u32,
     pub options: Options,
     pub least_align: usize,
@@ -61,7 +61,7 @@ pub(super) struct Central<M: Memory> {
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
-    /// By class, of ended threads and of operations without a cache.
+    /// By class: of ended threads and operations without a cache.
     ended: Mutex<Vec<Counted>>,
     counts: CacheLineAligned<Counts>,
     /// By class: surplus blocks without open uses.
@@ -70,7 +70,6 @@ pub(super) struct Central<M: Memory> {
 }
 
 pub(super) struct Wanted {
-    /// The block size of the class.
     pub whole: u64,
     /// Suffices if no larger part is free.
     pub requested: u64,
@@ -99,7 +98,7 @@ impl<M: Memory> Central<M> {
         static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
         System::prepare();
         let (least_align, classes) = (memory.least_align(), options.classes);
-        // With raised alignments, the layout of a block differs from its request.
+        // With raised alignments, a block's layout differs from its request.
         let is_plain = options.is_enabled && !options.is_exact && matches!(options.hygiene, Hygiene::Leave) && least_align == 1;
         Self {
             id: NEXT.fetch_add(1, Relaxed),
@@ -127,10 +126,10 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Returns the class whose cached blocks serve a request without further checks.
+    /// The class whose cached blocks serve a request without further checks.
     #[inline(always)]
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
-        // Rejects both empty and too large requests.
+        // Rejects empty and too large requests.
         let last = (layout.size() as u64).wrapping_sub(1);
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.options.classes.class_to(last)) } else { None }
     }
@@ -140,7 +139,7 @@ impl<M: Memory> Central<M> {
         raised(layout, self.least_align)
     }
 
-    /// Returns the class of a request that slabs serve.
+    /// For requests that slabs serve.
     pub fn class_of(&self, layout: Layout) -> Option<usize> {
         let is_pooled = self.options.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
         if is_pooled { self.options.classes.class_of(layout.size() as u64) } else { None }
@@ -190,7 +189,7 @@ impl<M: Memory> Central<M> {
     }
 
     fn entry(&self, taken: &Taken, block: &Block) -> Entry {
-        // A part shorter than its class serves the class below, or none. Exact parts have no class.
+        // A part shorter than its class serves the class below, if any. Exact parts have no class.
         let class = if self.options.is_exact { None } else { self.options.classes.class_within(taken.size) };
         let device_address = block.device_address.and_then(|address| address.offset(taken.offset));
         // SAFETY: the heap returns offsets within the slab.
@@ -198,7 +197,7 @@ impl<M: Memory> Central<M> {
         Entry { idle: Idle::new(Tag::new(taken.part, class, taken.size, block).0, device_address, host), used: None }
     }
 
-    /// Closes every thread's share, and returns their sum. `None` in a fork, or if a cache cannot be accessed: then the pool leaks.
+    /// Closes every thread's share; returns their sum. `None` in a fork, or if a cache cannot be accessed: then the pool leaks.
     #[cold]
     pub fn close_shares(&self) -> Option<u64> {
         if !self.process.is_this() {
@@ -212,7 +211,7 @@ impl<M: Memory> Central<M> {
         caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)))
     }
 
-    /// Locks the state with no deferred frees left.
+    /// With no deferred frees left.
     fn settled(&self) -> MutexGuard<'_, State> {
         loop {
             let mut state = self.lock();
@@ -251,12 +250,12 @@ impl<M: Memory> Home for Central<M> {
         // SAFETY: the caller's promise.
         let entries = unsafe { cache.own(take_all) };
         let leave = |_| {
-            // Under both locks, so that a concurrent reader counts this thread once.
+            // Under both locks: a concurrent reader counts this thread once.
             let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller's promise.
             unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
-            // Added before another thread can find the share closed.
+            // Added before another thread finds the share closed.
             // SAFETY: the caller's promise.
             unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };
             caches.all.retain(|other| !Arc::ptr_eq(other, cache));
@@ -267,14 +266,14 @@ impl<M: Memory> Home for Central<M> {
 
 impl<M: Memory> Drop for Central<M> {
     fn drop(&mut self) {
-        // SAFETY: called once, and no other access follows.
+        // SAFETY: called once; no other access follows.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         if !self.process.is_this() {
             return;
         }
         let mut open: Vec<Ticket> = Vec::new();
         for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)).all {
-            // SAFETY: only holders of the pool access its caches, and none are left.
+            // SAFETY: only the pool's holders access its caches; none are left.
             unsafe { cache.alone(|kept| open.extend(kept.bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used))) };
         }
         let (slabs, pending) = {

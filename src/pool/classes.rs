@@ -1,7 +1,7 @@
 //! Size classes: octaves, each in equal steps.
 //!
-//! Octave 0 covers sizes up to the least block: with one step it is one class, else a class for every 256 bytes. Octave `k` covers the sizes from
-//! `2^(k-1)` to `2^k` times the least block. Above it, a block is at most `1 + 1/steps` times its request, plus 256 bytes.
+//! Octave 0 covers sizes up to the least block: one class with one step, else a class per 256 bytes. Octave `k` covers sizes from `2^(k-1)` to
+//! `2^k` times the least block. Above it, a block is at most `1 + 1/steps` times its request, plus 256 bytes.
 
 use super::heap::UNIT;
 use crate::config::ConfigError;
@@ -21,19 +21,19 @@ const LEAST_MOST: u64 = 1 << 32;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// Units of the least block, as a power of two.
+    /// The least block's units, as a power of two.
     least_bits: u32,
     octaves: u32,
     /// INVARIANT: at most `least_bits`.
     step_bits: u32,
-    /// Derived: the bytes of the largest block, the units of the least, and the offset from octave and step to class, modulo 2^32.
+    /// Derived: the largest block's bytes, the least one's units, and the offset from octave and step to class, modulo 2^32.
     largest: u64,
     least_units: u64,
     shift: u32,
 }
 
 impl Default for Classes {
-    /// 96 size classes: 16 up to 4 KiB, one for each 256 bytes, then 20 octaves of 4 up to 4 GiB.
+    /// 96 size classes: 16 up to 4 KiB, one per 256 bytes, then 20 octaves of 4 up to 4 GiB.
     fn default() -> Self {
         Self::of(4, 21, 2)
     }
@@ -44,8 +44,8 @@ impl Classes {
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Bytes`] for a least block outside 256 bytes to 4 GiB. [`Error::Unsupported`] for no power of two, and for steps
-    /// other than 1, 2, 4 or 8. [`Error::Size`] for less than 256 bytes times the steps, a largest block above 64 GiB, and more than 255 classes.
+    /// [`ConfigError::Bytes`] for a least block outside 256 bytes to 4 GiB. [`Error::Unsupported`] unless it is a power of two and `steps` is 1, 2, 4
+    /// or 8. [`Error::Size`] for less than 256 bytes times the steps, a largest block above 64 GiB, and more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
         if !(UNIT..=LEAST_MOST).contains(&least) {
             return Err(ConfigError::Bytes { field: "smallest block of size classes", got: least, least: UNIT, most: LEAST_MOST }.into());
@@ -67,7 +67,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// The tag of a block has one byte for its class, and 255 means no class.
+    /// A block's tag has one byte for its class; 255 means none.
     const MOST: u64 = 255;
 
     const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
@@ -88,7 +88,7 @@ impl Classes {
         self.largest
     }
 
-    /// Returns the class of a request: the first whose blocks are long enough.
+    /// Returns a request's class: the first with blocks long enough.
     #[must_use]
     pub const fn class_of(&self, bytes: u64) -> Option<usize> {
         if bytes > self.largest {
@@ -97,7 +97,7 @@ impl Classes {
         Some(self.class_to(bytes.saturating_sub(1)))
     }
 
-    /// Returns the class of a request whose last byte is at `last`, below the largest block.
+    /// For a request whose last byte is at `last`, below the largest block.
     #[inline(always)]
     pub(super) const fn class_to(&self, last: u64) -> usize {
         let last = last / UNIT;
@@ -111,7 +111,7 @@ impl Classes {
         self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
 
-    /// Returns the block size of a class; `None` from [`count`](Self::count) on.
+    /// Returns a class's block size; `None` from [`count`](Self::count) on.
     #[must_use]
     pub const fn size_of(&self, class: usize) -> Option<u64> {
         if class < self.count() { Some(self.bytes_of(class)) } else { None }
@@ -127,7 +127,7 @@ impl Classes {
         whole + (((step as u64 + 1) * whole) >> self.step_bits)
     }
 
-    /// Returns the largest class whose blocks fit in `bytes` bytes.
+    /// Returns the largest class whose blocks fit.
     #[must_use]
     pub(super) const fn class_within(&self, bytes: u64) -> Option<usize> {
         let class = match self.class_of(bytes) {

@@ -1,6 +1,6 @@
 //! [`Deferred`]: parts wait in a short queue before they coalesce, while their records are prefetched.
 //!
-//! With 100 000 parts, each record is a cache miss. The record of a part is prefetched when it enters the queue, those of its neighbours halfway.
+//! With 100 000 parts, each record is a cache miss. A part's record is prefetched on entry, its neighbours' halfway.
 
 use super::heap::PartId;
 
@@ -41,7 +41,7 @@ impl Deferred {
 #[inline(always)]
 pub(super) fn fetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every x86-64 processor has the instruction, which has no architectural effect.
+    // SAFETY: every x86-64 processor has this instruction, without architectural effect.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast());

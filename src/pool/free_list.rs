@@ -1,6 +1,6 @@
-//! [`FreeList`]: a central free list of a size class, for surplus blocks of threads.
+//! [`FreeList`]: a size class's central free list, for threads' surplus blocks.
 //!
-//! A block that one thread allocates and another frees passes through here. Each list has its own lock and cache lines.
+//! Blocks that one thread allocates and another frees pass through here. Each list has its own lock and cache lines.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -13,12 +13,11 @@ use super::cache::{Entry, Idle};
 #[repr(align(128))]
 pub(super) struct FreeList {
     idle: Mutex<Vec<Idle>>,
-    /// A hint without the lock.
     len: AtomicUsize,
 }
 
 impl FreeList {
-    /// Adds entries up to a length of `most`, and returns their number.
+    /// Adds entries up to a length of `most`; returns their number.
     pub fn add(&self, most: usize, entries: &[Entry]) -> usize {
         let mut there = self.lock();
         let count = most.saturating_sub(there.len()).min(entries.len());
@@ -32,7 +31,7 @@ impl FreeList {
         self.len.load(Acquire) > 0
     }
 
-    /// Moves up to `most` entries, the newest, to `to`. Calls `says` before another thread can see the new length.
+    /// Moves up to `most` entries, newest first, to `to`. Calls `says` before another thread can see the new length.
     pub fn take(&self, most: usize, to: &mut Vec<Entry>, says: impl FnOnce()) {
         let mut there = self.lock();
         let left = there.len().saturating_sub(most);

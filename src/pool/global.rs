@@ -11,9 +11,9 @@ use crate::{Error, Result};
 /// Never dropped.
 static POOLS: OnceLock<Pools> = OnceLock::new();
 
-/// Configures the process-wide pools, once. A later call with the same arguments returns the same pools, on any thread.
+/// Configures the process-wide pools, once. Later calls with the same arguments return the same pools.
 ///
-/// Use one [`Pools`] per device for several devices.
+/// For several devices, use one [`Pools`] each.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -34,12 +34,12 @@ static POOLS: OnceLock<Pools> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// [`AlreadyExists`](Error::AlreadyExists), with both configurations, if the pools exist with other arguments. Those of
-/// [`Pools::new`], after which the pools are not configured.
+/// [`AlreadyExists`](Error::AlreadyExists), with both configurations, if they exist with other arguments. As [`Pools::new`]; then they are not
+/// configured.
 pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<&'static Pools> {
     let pools = match POOLS.get() {
         Some(pools) => pools,
-        // Of several threads, one sets its pools. The others hold no memory yet.
+        // One of several threads sets its pools. The others hold no memory yet.
         None => {
             let pools = Pools::new(backend, device, config)?;
             POOLS.get_or_init(|| pools)

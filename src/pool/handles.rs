@@ -1,9 +1,9 @@
-//! The handle count of a pool. While the first handle lives, other handles write to no shared word.
+//! A pool's handle count. While the first handle lives, others write to no shared word.
 //!
-//! 1. Each thread counts clones minus drops in its own [`Share`], in its cache, or without one in the common word.
-//! 2. The first handle adds a large constant to the common word. When it drops, it closes every share, adds their counts and subtracts the
-//!    constant. A thread whose share is closed counts in the common word.
-//! 3. So the common word reaches 0 once, when no handle is left. The thread that makes it 0 drops the pool.
+//! 1. Each thread counts clones minus drops in its [`Share`], in its cache; without one, in the common word.
+//! 2. The first handle adds a large constant to the common word. Its drop closes every share, adds their counts and subtracts the constant. A
+//!    thread whose share is closed counts in the common word.
+//! 3. So the common word reaches 0 once, with no handle left. The thread that makes it 0 drops the pool.
 //!
 //! Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018). Here the bias is per thread, not per object.
 
@@ -11,7 +11,7 @@ use ringmem_layouts::RmwWord;
 
 pub(super) struct Handles<W>(W);
 
-/// Larger than the number of handles that can move between threads, each of which can subtract 1 here.
+/// More than the handles that can move between threads, each of which can subtract 1 here.
 const FIRST: u64 = 1 << 62;
 
 impl<W: RmwWord> Handles<W> {
@@ -24,11 +24,11 @@ impl<W: RmwWord> Handles<W> {
     }
 
     pub fn leave(&self) -> bool {
-        // SYNC POINT: handle dropped. Pairs with itself: all actions of other handles happen before the drop of the last one returns true.
+        // SYNC POINT: handle dropped. Pairs with itself: all actions of other handles happen before the last drop returns true.
         self.0.fetch_add(1_u64.wrapping_neg()) == 1
     }
 
-    /// Subtracts the first handle, and adds the sum of the shares, which are all closed. Returns whether no handle is left.
+    /// Subtracts the first handle and adds the sum of the shares, all closed. Returns whether no handle is left.
     pub fn first_leaves(&self, others: u64) -> bool {
         let less = FIRST.wrapping_sub(others);
         // SYNC POINT: handle dropped. Pairs with leave.
@@ -38,7 +38,7 @@ impl<W: RmwWord> Handles<W> {
 
 /// The handle count of one thread.
 pub(super) struct Share {
-    /// Wraps, because other threads drop handles that this thread cloned.
+    /// Wraps: other threads drop handles that this thread cloned.
     count: u64,
     is_open: bool,
 }
@@ -48,7 +48,7 @@ impl Share {
         Self { count: 0, is_open }
     }
 
-    /// Adds `more` if the share is open, and returns whether it is.
+    /// Adds if the share is open; returns whether it is.
     #[inline(always)]
     pub fn add(&mut self, more: u64) -> bool {
         if self.is_open {
@@ -57,7 +57,7 @@ impl Share {
         self.is_open
     }
 
-    /// Closes the share and returns its count, which the caller adds to the common word.
+    /// Returns the count, for the caller to add to the common word.
     pub fn close(&mut self) -> u64 {
         self.is_open = false;
         core::mem::take(&mut self.count)
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// A thread clones and drops its handle, and also drops the clone unless `is_left`. Meanwhile the first handle drops.
+    /// A thread clones and drops its handle, and drops the clone unless `is_left`. Meanwhile the first handle drops.
     fn scene<const WEAK: u8>(is_left: bool) {
         loom::model(move || {
             let pool = Arc::new(Pool::<WEAK> {

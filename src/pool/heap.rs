@@ -1,9 +1,9 @@
 //! The free and taken parts of slabs, split and coalesced in constant time. All metadata is outside the pooled memory.
 //!
 //! 1. Free parts are in [`Lists`] by size.
-//! 2. A request searches the first list whose parts are all long enough, then its own list: it fails only if no free part is long enough.
-//! 3. A freed part coalesces with its free neighbours at once, or [deferred](Heap::free_deferred), and counts as taken until then.
-//! 4. A larger alignment than one unit is searched at sufficient length, then in every free part.
+//! 2. A request searches the first list whose parts all suffice, then its own list: it fails only if no free part suffices.
+//! 3. A freed part coalesces with its free neighbours at once or [deferred](Heap::free_deferred); until then it counts as taken.
+//! 4. An alignment above one unit is searched at sufficient length, then in every free part.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004).
 
@@ -19,13 +19,13 @@ use lists::Lists;
 
 pub(super) use base::Base;
 
-/// The unit of sizes and offsets in bytes: the least alignment of drivers.
+/// Unit of sizes and offsets in bytes: the least alignment of drivers.
 pub(super) const UNIT: u64 = 256;
 
 /// Part numbers have 24 bits.
 const PARTS: usize = 1 << 24;
 
-/// From this table size on, frees are deferred: a smaller table mostly stays in the processor's caches.
+/// From this table size on, frees are deferred; a smaller table mostly stays in the CPU caches.
 const FAR: usize = 1 << 14;
 
 /// In bytes: the largest that backends provide.
@@ -34,7 +34,7 @@ pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 /// Offsets and sizes in units have 32 bits.
 pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
 
-/// The number of a part. Numbers are reused.
+/// Numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PartId(NonZeroU32);
 
@@ -56,9 +56,9 @@ impl PartId {
     }
 }
 
-/// INVARIANT: `before` and `after` link the parts of a slab in order of offset, without gaps. The neighbours of a free part are not free.
+/// INVARIANT: `before` and `after` link a slab's parts by offset, without gaps. A free part's neighbours are not free.
 ///
-/// Half a cache line, because with many parts each access is a cache miss.
+/// Half a cache line: with many parts, each access is a cache miss.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Part {
@@ -70,7 +70,7 @@ struct Part {
     is_free: bool,
     before: Option<PartId>,
     after: Option<PartId>,
-    /// For a free part: its index in its list.
+    /// If free: its index in its list.
     place: u32,
     next: Option<PartId>,
 }
@@ -99,7 +99,7 @@ pub(super) struct Carved {
 
 #[derive(Clone, Copy, Debug)]
 struct Ground {
-    /// It keeps its number, because it only coalesces with parts after it.
+    /// It keeps its number: it coalesces only with parts after it.
     first: PartId,
     base: Base,
 }
@@ -159,7 +159,7 @@ impl Heap {
         self.pieces
     }
 
-    /// Adds a free slab, rounded down to units. Returns false without a part number, or for a length out of range.
+    /// Adds a free slab, rounded down to units. False without a part number, or for a length out of range.
     pub fn add(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
         let size = u32::try_from(bytes / UNIT).unwrap_or(0);
         if size == 0 || !self.has_numbers(1) {
@@ -175,7 +175,7 @@ impl Heap {
         true
     }
 
-    /// Allocates at least one byte, best fit, at an alignment that is a power of two.
+    /// Best fit, at least one byte; `align` is a power of two.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
@@ -197,7 +197,7 @@ impl Heap {
         Some(self.carve_after(part, padding, size).taken)
     }
 
-    /// Allocates at the first aligned address of a part, if the part has not changed.
+    /// Allocates at the first aligned address of an unchanged part.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
@@ -206,7 +206,7 @@ impl Heap {
         self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
 
-    /// Returns the padding before aligned units of a part, if they fit.
+    /// The padding before aligned units, if they fit.
     fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
         let padding = self.padding(part, align)?;
         (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
@@ -217,7 +217,6 @@ impl Heap {
         self.slabs[slab as usize]?.base.padding(offset, align)
     }
 
-    /// Allocates units of a free part after some padding.
     fn carve_after(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
         if padding == 0 {
             let (taken, after) = self.carve(part, size);
@@ -231,8 +230,8 @@ impl Heap {
         Carved { taken, before: Some(part), after }
     }
 
-    /// Allocates the beginning of a free part, and lists the rest.
-    // The whole work of a request without an alignment.
+    /// Takes the beginning of a free part; lists the rest.
+    // A request without an alignment needs no more.
     #[inline(always)]
     fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
         self.unlist(part);
@@ -246,7 +245,7 @@ impl Heap {
         (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
-    /// Splits a part; returns the second part. Neither is listed.
+    /// Returns the second part. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
@@ -278,7 +277,7 @@ impl Heap {
         Given { slab, is_empty: before.is_none() && after.is_none() }
     }
 
-    /// Frees a part, now or after some later frees. Returns the free that this performs.
+    /// Frees a part, now or after later frees; returns the free that this performs.
     pub fn free_deferred(&mut self, part: PartId) -> Option<Given> {
         if self.parts.len() < self.far {
             return Some(self.give(part));
@@ -301,7 +300,7 @@ impl Heap {
         !self.deferred.is_empty()
     }
 
-    /// Removes the empty slabs that are wanted; returns their numbers.
+    /// Returns the numbers of the slabs removed.
     pub fn remove_empty(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<u32> {
         let empty: Vec<PartId> = self.whole().filter(|part| wanted(self.parts[part.index()].slab)).collect();
         empty
@@ -331,7 +330,7 @@ impl Heap {
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
-    /// Returns number, slab, offset, size in bytes and freeness of every part.
+    /// Number, slab, offset, size in bytes and freeness.
     pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
         let numbered = (0..).map(PartId::new).zip(&self.parts);
         let bytes = |units| u64::from(units) * UNIT;
@@ -360,7 +359,7 @@ impl Heap {
         self.free_parts.alike(size).find(|part| self.parts[part.index()].size >= size)
     }
 
-    /// Returns a free part that fits, and the padding.
+    /// A free part that fits, and the padding.
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
         let sure = size.checked_add(align - 1).and_then(|sure| self.free_parts.first(sure));
@@ -385,7 +384,7 @@ impl Heap {
         self.pieces -= 1;
     }
 
-    /// Merges `after` into its predecessor `part`. Neither is listed.
+    /// `after` is the successor. Neither is listed.
     fn join(&mut self, part: PartId, after: PartId) {
         let Part { size, after: next, .. } = self.parts[after.index()];
         self.parts[part.index()].size += size;
@@ -397,7 +396,7 @@ impl Heap {
     }
 
     fn has_numbers(&self, count: usize) -> bool {
-        // From the remaining capacity of the table, else unused numbers.
+        // From the table's remaining capacity, else from unused numbers.
         let missing = count.saturating_sub(self.most - self.parts.len());
         let mut unused = self.unused;
         (0..missing).all(|_| {

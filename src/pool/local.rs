@@ -1,4 +1,4 @@
-//! The caches of the calling thread, one for each pool.
+//! The calling thread's caches, one per pool.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -11,11 +11,11 @@ use crate::fork;
 
 pub(super) trait Home: Send + Sync {
     fn admit(&self) -> Arc<Cache>;
-    /// Shares the entries of a cache whose thread ends.
+    /// Shares a cache's entries when its thread ends.
     ///
     /// # Safety
     ///
-    /// The cache belongs to the calling thread, which does not use it again.
+    /// The calling thread owns the cache and does not use it again.
     unsafe fn retire(&self, cache: &Arc<Cache>);
 }
 
@@ -24,7 +24,7 @@ pub(super) const FIRST: u64 = 1;
 const RECENT: usize = 8;
 
 struct Local {
-    /// By the numbers of their pools, ascending.
+    /// By their pools' numbers, ascending.
     caches: Vec<(u64, Arc<Cache>, Weak<dyn Home>)>,
 }
 
@@ -33,9 +33,8 @@ impl Drop for Local {
         forget();
         for (_, cache, home) in self.caches.drain(..) {
             if let Some(home) = home.upgrade() {
-                // A panic in a thread-local destructor would abort the process. `move`: the last handle may have been dropped meanwhile, so
-                // the pool may be dropped in here.
-                // SAFETY: the calling thread's cache, which is dropped here.
+                // A panic in a thread-local destructor would abort. `move`: if the last handle was dropped meanwhile, the pool is dropped here.
+                // SAFETY: the calling thread's cache, dropped here.
                 caught(move || unsafe { home.retire(&cache) });
             }
         }
@@ -44,32 +43,32 @@ impl Drop for Local {
 
 thread_local! {
     static LOCAL: UnsafeCell<Local> = const { UnsafeCell::new(Local { caches: Vec::new() }) };
-    /// By pool number modulo the size. Has no destructor, so an access needs no registration check.
+    /// By pool number modulo the size. Without a destructor, so an access needs no registration check.
     // INVARIANT: the cache of a live pool is in `LOCAL`, and the pool belongs to this process.
     static LATELY: [Cell<(u64, *const Cache)>; RECENT] = const { [const { Cell::new((0, ptr::null())) }; RECENT] };
 }
 
-/// Runs `f` with this thread's cache of a pool, from the recent table or from `find`. `f` must not reenter this module.
+/// Runs `f` with this thread's cache, from the recent table or from `find`. `f` must not reenter this module.
 #[inline(always)]
 pub(super) fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     let (number, mut cache) = LATELY.with(|lately| lately[pool as usize % RECENT].get());
     if number != pool {
         cache = find()?;
     }
-    // SAFETY: the caller holds the pool, so the cache is in `LOCAL` while the thread runs. An ending thread clears the recent table first.
+    // SAFETY: the caller holds the pool, so the cache is in `LOCAL` while the thread runs. An ending thread first clears the recent table.
     Some(f(unsafe { &*cache }))
 }
 
-/// Runs `f` with this thread's cache of a pool, if it is in the recent table. `f` must not reenter this module.
+/// As [`with`], only for a cache in the recent table.
 #[inline(always)]
 pub(super) fn lately<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     with(pool, || None, f)
 }
 
-/// Returns this thread's cache of a pool, and enters it in the recent table. `None` if the thread is ending.
+/// Returns this thread's cache, and enters it in the recent table. `None` if the thread is ending.
 pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     let look = |local: &UnsafeCell<Local>| {
-        // SAFETY: thread-local, and no other reference exists: no call in here reenters.
+        // SAFETY: thread-local, without another reference: no call in here reenters.
         let caches = unsafe { &mut (*local.get()).caches };
         match caches.binary_search_by_key(&pool, |&(id, ..)| id) {
             Ok(at) => Some(Arc::as_ptr(&caches[at].1)),
@@ -86,7 +85,7 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     };
     let cache = LOCAL.try_with(look).ok().flatten()?;
     static WATCHED: Once = Once::new();
-    // Fast paths in a fork do not check the process.
+    // Fast paths do not check for a fork.
     // SAFETY: `forget_in_child` only stores to words of the thread.
     WATCHED.call_once(|| unsafe { fork::in_child(forget_in_child) });
     LATELY.with(|lately| lately[pool as usize % RECENT].set((pool, cache)));

@@ -2,17 +2,17 @@
 //!
 //! Use [`Pool`] for one kind of memory, [`PinnedPool`] for page-locked memory, and [`Pools`] for all memory of a device.
 //!
-//! 1. A freed block serves the next request of its size class on the same thread, without a mutex and a backend call. Surplus blocks serve other
+//! 1. A freed block serves the next request of its size class on the same thread, without a mutex or backend call. Surplus blocks serve other
 //!    threads.
-//! 2. A block is not reused before its last use is complete, except on the stream of that use.
-//! 3. The bytes of slabs and of other blocks never exceed the limit.
-//! 4. A request fails only after every way to make room has failed: caches, empty slabs, pending frees, the callback. The error reports the free bytes
-//!    and the largest contiguous ones.
+//! 2. A block is reused only after its last use is complete, or on that use's stream.
+//! 3. The bytes of slabs and other blocks never exceed the limit.
+//! 4. A request fails only after every way to make room: caches, empty slabs, pending frees, the callback. The error reports the free bytes and
+//!    the largest contiguous ones.
 //! 5. No lock is held during a backend call. All metadata is outside the pooled memory.
-//! 6. Every buffer holds a handle to its pool, so slabs outlive their buffers.
-//! 7. Slabs serve alignments up to 2 MiB. Above that, and above the largest class, the upstream memory serves the block. If it
-//!    [raises alignments](Memory::least_align), the pool raises them for each block.
-//! 8. In a forked process, a pool refuses requests, and freed blocks remain the parent's.
+//! 6. Every buffer holds a handle to its pool: slabs outlive their buffers.
+//! 7. Slabs serve alignments up to 2 MiB. Above that, or above the largest class, the upstream memory serves the block. If it
+//!    [raises alignments](Memory::least_align), the pool raises each block's.
+//! 8. A forked process's pool refuses requests; freed blocks remain the parent's.
 
 mod any_memory;
 mod biased_lock;
@@ -56,10 +56,10 @@ pub use pinned::PinnedPool;
 pub use pools::Pools;
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
-/// A pool over an upstream memory. Clones refer to the same pool. Buffers are allocated from it as from any [`Memory`].
+/// A pool over an upstream memory, and itself a [`Memory`]. Clones share the pool.
 ///
-/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping other handles writes to no shared memory. Keep that handle, and
-/// pass its clones to buffers and threads. It may be dropped before them.
+/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping others writes to no shared memory. Keep that handle, and
+/// pass clones to buffers and threads. It may be dropped first.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -94,12 +94,12 @@ enum Handle {
 }
 
 impl<M: Memory> Pool<M> {
-    /// Returns a builder for a pool over `memory`.
+    /// Returns a builder over `memory`.
     pub fn builder(memory: M) -> Builder<M> {
         Builder::new(memory)
     }
 
-    /// Returns the pool's counters and sizes.
+    /// Returns the counters and sizes.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.here().map_or_else(|_| Statistics::default(), Central::statistics)
@@ -128,15 +128,15 @@ impl<M: Memory> Pool<M> {
         Origin::current_or(Location::caller(), || shared.prewarm(bytes, count))
     }
 
-    /// Frees empty slabs, those that have been empty longest first, until at most `bytes` are reserved. Returns the freed bytes. Flushes all thread
-    /// caches first, so that free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps slabs whose
-    /// free the backend would [defer](crate::backend::Extension::defers_free). Takes time in proportion to the number of slabs.
+    /// Frees empty slabs, longest empty first, until at most `bytes` are reserved; returns the freed bytes. First flushes all thread caches, so that
+    /// free blocks coalesce; [`Registry::defragment`](crate::registry::Registry::defragment) also moves blocks. Keeps slabs whose free the backend
+    /// would [defer](crate::backend::Extension::defers_free). Takes time in proportion to the slabs.
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
 
-    /// Frees slabs that have been empty for at least `age`. Returns the freed bytes. Flushes all thread caches first: a slab that this empties ages from
-    /// now on. So do the last eight frees of a pool that has had more than 16 000 parts.
+    /// Frees slabs that have been empty for at least `age`; returns the freed bytes. First flushes all thread caches: a slab emptied thereby ages
+    /// from now on. So do the last eight frees of a pool that has had more than 16 000 parts.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.here().map_or(0, |shared| shared.trim(0, age))
     }
@@ -147,7 +147,7 @@ impl<M: Memory> Pool<M> {
         if let Some(stream) = on {
             stream.on(&**self.backend())?;
         }
-        // Both paths end in an entry of whole words, from which the block is built once: copied through memory, its shorter fields block store forwarding.
+        // Both paths end in an entry of whole words, from which the block is built once: in memory, its shorter fields block store forwarding.
         let (entry, layout) = match self.take_newest(layout) {
             Some(idle) => (Entry { idle, used: None }, layout),
             None => self.make(layout, on, waits, Location::caller())?,
@@ -155,31 +155,31 @@ impl<M: Memory> Pool<M> {
         Ok(self.shared.block(&entry, layout))
     }
 
-    /// Allocates without the fast path. A leak report names `caller` for a new slab, unless an [`Origin`] is set.
+    /// The slow path. A leak report names `caller` for a new slab, unless an [`Origin`] is set.
     #[inline(never)]
     fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<(Entry, Layout)> {
         Origin::current_or(caller, || self.allocate(layout, on, waits))
     }
 
-    /// Adds `more` to this thread's share, and returns whether it is open.
+    /// Adds `more` to this thread's share; returns whether it is open.
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
         // SAFETY: `local::lately` passes the calling thread's cache.
         local::lately(self.shared.id, |cache| unsafe { cache.own(|kept| kept.handles.add(more)) }) == Some(true)
     }
 
-    /// Returns whether no handle is left.
+    /// Whether no handle is left.
     #[cold]
     #[inline(never)]
     fn first_leaves(&self) -> bool {
-        // Two calls: another thread may drop the state that a single method would still borrow.
+        // Two calls: another thread may drop the state that one method would still borrow.
         self.shared.close_shares().is_some_and(|others| self.shared.handles.first_leaves(others))
     }
 
     #[cold]
     #[inline(never)]
     fn let_go(&mut self) {
-        // SAFETY: no other handle exists, and this one is not used again.
+        // SAFETY: the last handle, not used again.
         unsafe { ManuallyDrop::drop(&mut self.shared) };
     }
 
@@ -193,7 +193,7 @@ impl<M: Memory> Pool<M> {
 }
 
 // SAFETY: the heap allocates a part to one owner at a time, at least as long as the request. Slabs live as long as the pool, which the block's
-// buffer holds. A block whose last use may be incomplete carries that use as `ready`.
+// buffer holds. A block carries a use that may be incomplete as `ready`.
 unsafe impl<M: Memory> Memory for Pool<M> {
     type Visibility = M::Visibility;
 
@@ -207,7 +207,7 @@ unsafe impl<M: Memory> Memory for Pool<M> {
         if uses.is_empty() && self.put(block) {
             return Ok(());
         }
-        // A copy, so that only this path needs the caller's block in memory.
+        // A copy: only this path needs the caller's block in memory.
         let block = Block { ..*block };
         // SAFETY: the caller's promise.
         unsafe { self.give(&block, uses) }
@@ -232,7 +232,7 @@ impl<M: Memory> Clone for Pool<M> {
         if !self.counts_here(1) {
             self.shared.handles.add(1);
         }
-        // SAFETY: the new handle was counted above, and `self` keeps the shared state alive.
+        // SAFETY: the new handle was counted above; `self` keeps the shared state alive.
         let shared = unsafe { ptr::read(&raw const self.shared) };
         Self { shared, handle: Handle::Other }
     }

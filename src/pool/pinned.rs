@@ -12,15 +12,15 @@ use crate::memory::{Both, Limited, Memory, Pinned};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// The unusable tail of a shared slab is less than a sixteenth of it.
+/// A shared slab's unusable tail is less than a sixteenth of it.
 const SLAB: u64 = 1 << 20;
 const MOST_SHARED: u64 = 64 << 10;
 
-/// A pool of page-locked memory. It reserves less ahead and rounds up less than a [`Pool`], because the rest of the machine misses locked pages.
+/// A pool of page-locked memory. It reserves and rounds up less than a [`Pool`]: the rest of the machine misses locked pages.
 ///
 /// 1. Sizes have eight classes per octave: a block exceeds its request by less than an eighth of it plus 256 bytes.
-/// 2. A block of more than 64 KiB has a slab of its own size; shorter blocks share slabs of 1 MiB. For live blocks of `n` requested bytes, none
-///    freed, the locked bytes are less than `9/8 * 16/15 * n`, plus 256 bytes for each block, plus one slab.
+/// 2. A block of more than 64 KiB has a slab of its own size; shorter ones share slabs of 1 MiB. For live blocks of `n` requested bytes, none
+///    freed, the locked bytes are less than `9/8 * 16/15 * n`, plus 256 bytes per block, plus one slab.
 /// 3. The locked bytes never exceed the budget. Before a request fails, the pool frees all idle memory.
 ///
 /// ```
@@ -51,7 +51,7 @@ pub struct PinnedPool {
 type Rationed = Pool<Limited<Pinned>>;
 
 impl PinnedPool {
-    /// Creates a pool that locks at most `budget` bytes at once.
+    /// Creates a pool that locks at most `budget` bytes.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl PinnedPool {
         let memory = Limited::new(memory, budget);
         let eighths = Classes::new(4 << 10, 21, 8)?;
         let pool = |slab| set(Pool::builder(memory.clone())).limit(budget).slab(slab).classes(eighths).build();
-        // A longer block gets a slab of its own size.
+        // A longer block gets its own slab.
         Ok(Self { shared: pool(SLAB)?, own: pool(MOST_SHARED)?, budget: memory })
     }
 
@@ -86,7 +86,7 @@ impl PinnedPool {
         self.budget().saturating_sub(self.statistics().held_bytes)
     }
 
-    /// Returns the counters and sizes of both inner pools together. `reserved_peak` adds the peaks of both: it is at least the true peak.
+    /// Returns the sums of both inner pools. `reserved_peak` sums two peaks: it is at least the true peak.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let [shared, own] = [&self.shared, &self.own].map(Pool::statistics);
@@ -111,15 +111,15 @@ impl PinnedPool {
         }
     }
 
-    /// Returns every slab of both inner pools and its parts, numbered from 0. For [`Snapshot::slabs`](crate::snapshot::Snapshot::slabs).
+    /// Returns every slab of both inner pools, numbered from 0, for [`Snapshot::slabs`](crate::snapshot::Snapshot::slabs).
     #[must_use]
     pub fn snapshot(&self) -> Vec<SlabView> {
         let slabs = [&self.shared, &self.own].into_iter().flat_map(Pool::snapshot);
         (0..).zip(slabs).map(|(number, slab)| SlabView { number, ..slab }).collect()
     }
 
-    /// Unlocks memory that has been idle for at least `age`, and returns its bytes. Blocks in thread caches age from the first call. While a kernel
-    /// runs, memory stays locked if the driver would wait for that kernel.
+    /// Unlocks memory that has been idle for at least `age`; returns its bytes. Blocks in thread caches age from the first call. While a kernel runs,
+    /// memory stays locked if the driver would wait for it.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.shared.trim_older_than(age) + self.own.trim_older_than(age)
     }
@@ -129,7 +129,7 @@ impl PinnedPool {
     }
 }
 
-/// Allocates a block after trimming the other pool, or else waits for frees to either.
+/// Allocates after trimming the other pool, or waits for frees to either.
 #[cold]
 fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stream>) -> Result<Block> {
     let seen = pool.shared.moved_by_others(Some(&other.shared));
@@ -145,7 +145,7 @@ fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stre
     found.map_or_else(|| pool.take_or_make(layout, on, false), Ok)
 }
 
-// SAFETY: the inner pool of its layout allocates and frees a block.
+// SAFETY: a block's inner pool, by its layout, allocates and frees it.
 unsafe impl Memory for PinnedPool {
     type Visibility = Both;
 
@@ -209,9 +209,9 @@ mod tests {
         pool.alloc(Layout::from_size_align(bytes, 1).expect("a layout"), None)
     }
 
-    /// Frees a block that only `uses` use.
+    /// Only `uses` use the block.
     fn free(pool: &PinnedPool, block: &Block, uses: &Uses) {
-        // SAFETY: each block is freed once, and no other operation uses it.
+        // SAFETY: each block is freed once; no other operation uses it.
         unsafe { pool.free(block, uses) }.expect("its own");
     }
 
@@ -240,7 +240,7 @@ mod tests {
             let given = block(&pool, first).expect("the budget");
             free(&pool, &given, &Uses::of(used.mark().expect("a stream")));
             let receiver = requested(&pool, second);
-            // Enough time to fail, if the request does not wait.
+            // Time to fail, if the request does not wait.
             let early = receiver.recv_timeout(Duration::from_millis(50));
             other.mark().expect("a stream");
             let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));

@@ -13,16 +13,16 @@ use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
 use crate::monotonic::{Clock, monotonic, nanoseconds};
 use crate::{DeviceBytes, Error, Result};
 
-/// One pool for each kind of memory of a device.
+/// A pool for each kind of a device's memory.
 ///
 /// | field of the [`Config`] | effect |
 /// |---|---|
-/// | `pooling.enabled` | `false`: the backend allocates and frees every buffer, and only `pinning` limits them |
+/// | `pooling.enabled` | `false`: the backend serves every buffer, and only `pinning` limits them |
 /// | `pooling.max_bytes` | the limit of the device pool, and separately of the managed pool |
-/// | `pooling.trim_interval` | [`maintain`](Self::maintain) frees memory that has been idle for this long |
+/// | `pooling.trim_interval` | [`maintain`](Self::maintain) frees memory idle for this long |
 /// | `pinning.pool_bytes` | the limit of page-locked bytes; at most a quarter of the machine's memory |
 /// | `managed` | `false`: no managed memory |
-/// | `location` | the default location of [`buffer`](Self::buffer) |
+/// | `location` | the default of [`buffer`](Self::buffer) |
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -53,7 +53,7 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Creates the pools of a device. Allocates nothing yet.
+    /// Creates a device's pools. Allocates nothing.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Pools {
         self.device.backend()
     }
 
-    /// Returns the ordinal of the device.
+    /// Returns the device's ordinal.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.device.device()
@@ -113,7 +113,7 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) if the configuration disables managed memory.
+    /// [`Unsupported`](Error::Unsupported) if the configuration disables it.
     pub fn unified(&self) -> Result<&Pool<Unified>> {
         if self.config.managed {
             Ok(&self.unified)
@@ -136,7 +136,7 @@ impl Pools {
         })
     }
 
-    /// Allocates a buffer of `len` elements in the configured location.
+    /// Allocates `len` elements in the configured location.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Pools {
         self.buffer_in(self.config.location, len)
     }
 
-    /// Allocates a buffer of `len` elements in `location`.
+    /// Allocates `len` elements in `location`.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Pools {
         Buffer::new(self.memory(location)?, len)
     }
 
-    /// Allocates a host buffer for `transfers` copies: page-locked if that [pays](config::should_pin) and memory is available, else pageable.
+    /// Allocates a host buffer for `transfers` copies: page-locked if that [pays](config::should_pin) and fits, else pageable.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Pools {
         self.buffer_in(MemoryLocation::Host, len)
     }
 
-    /// Returns a [batch size](config::batch_size_hint) in bytes, within the free bytes of the pool and of the device.
+    /// Returns a [batch size](config::batch_size_hint) in bytes, within the free bytes of pool and device.
     ///
     /// # Errors
     ///
@@ -190,8 +190,8 @@ impl Pools {
         Ok(config::batch_size_hint(requested, within.min(there)))
     }
 
-    /// Frees memory that has been idle for the configured interval, and returns the freed bytes. Does nothing within an interval of the last trim. Call it
-    /// from an existing loop of the program: idle memory is freed one to two intervals after the last use.
+    /// Frees memory that has been idle for the configured interval; returns the freed bytes. Does nothing within an interval of the last trim. Call
+    /// it from an existing loop: idle memory is freed one to two intervals after its last use.
     pub fn maintain(&self) -> u64 {
         let (now, interval) = ((self.clock)(), self.config.pooling.trim_interval);
         let looked = self.looked.load(Relaxed);
@@ -245,7 +245,7 @@ mod tests {
         }
         let in_use = pools.buffer_in::<u8>(MemoryLocation::Device, 100_000).expect("room");
         assert_eq!((maintain_after(9), maintain_after(0)), (0, 0), "the interval has not passed");
-        // This flushes the thread's cache, whose blocks are idle from then on.
+        // Flushes the thread's cache, whose blocks are idle from then on.
         assert_eq!((maintain_after(1), held()), (0, [true; 3]));
         assert_eq!((maintain_after(9), held()), (0, [true; 3]), "within the interval");
         let pinned = pools.pinned().locked();

@@ -1,15 +1,12 @@
-//! The statistics of a pool.
-
 use std::vec::Vec;
 
 use crate::backend::DeviceAddress;
 
-/// Counters and sizes of a pool. Exact while no other thread uses the pool.
+/// A pool's counters and sizes. Exact while no other thread uses it.
 ///
-/// During concurrent use, `hits`, `misses`, `returns`, `live`, `requested_bytes`, `held_bytes` and `cached_bytes` are approximate but possible:
-/// `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and `free_bytes` together are at most `reserved_bytes`.
-///
-/// In a pool that only uses slabs, of multiples of 256 bytes, they add up to `reserved_bytes`.
+/// Otherwise, `hits`, `misses`, `returns`, `live`, `requested_bytes`, `held_bytes` and `cached_bytes` are approximate but possible:
+/// `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and `free_bytes` together are at most `reserved_bytes`. In a pool that only
+/// uses slabs, of multiples of 256 bytes, they add up to it.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -35,15 +32,15 @@ pub struct Statistics {
     pub misses: u64,
     /// Freed blocks.
     pub returns: u64,
-    /// Blocks that are not freed.
+    /// Live blocks.
     pub live: u64,
-    /// Requested bytes of the live blocks.
+    /// Requested bytes of live blocks.
     pub requested_bytes: u64,
-    /// Allocated bytes of the live blocks.
+    /// Allocated bytes of live blocks.
     pub held_bytes: u64,
-    /// Bytes of slabs and of blocks outside slabs.
+    /// Bytes of slabs and blocks outside slabs.
     pub reserved_bytes: u64,
-    /// The high-water mark of `reserved_bytes`.
+    /// High-water mark of `reserved_bytes`.
     pub reserved_peak: u64,
     /// Number of slabs.
     pub slabs: u64,
@@ -53,9 +50,9 @@ pub struct Statistics {
     pub free_blocks: u64,
     /// Bytes of the largest free piece.
     pub largest_free: u64,
-    /// Bytes of returned blocks that have not coalesced: in caches, in transit or pending.
+    /// Bytes of returned blocks not yet coalesced: in caches, in transit or pending.
     pub cached_bytes: u64,
-    /// The largest of these blocks, in bytes.
+    /// Bytes of the largest of these.
     pub largest_cached: u64,
     /// Freed blocks whose last use is not complete.
     pub pending: u64,
@@ -72,19 +69,19 @@ impl Statistics {
         self.hits + self.misses
     }
 
-    /// Returns the share of requests that a cached block served; 0 before the first request.
+    /// Returns the share of requests that cached blocks served; 0 before the first.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         ratio(self.hits, self.acquires())
     }
 
-    /// Returns the share of the reserved bytes in live blocks; 0 if none are reserved.
+    /// Returns the live blocks' share of the reserved bytes; 0 if none are reserved.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         ratio(self.held_bytes, self.reserved_bytes)
     }
 
-    /// Returns the fragmentation of the bytes outside live blocks: 0 for one piece or none, towards 1 for many. Each cached block counts as one piece.
+    /// Returns the fragmentation outside live blocks: 0 for one piece or none, towards 1 for many. Each cached block counts as a piece.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes + self.cached_bytes {
@@ -93,7 +90,7 @@ impl Statistics {
         }
     }
 
-    /// Returns the share of the live blocks' bytes that was not requested; 0 without live blocks.
+    /// Returns the share of live blocks' bytes that was not requested; 0 without live blocks.
     #[must_use]
     pub fn internal_waste(&self) -> f64 {
         if self.held_bytes == 0 { 0.0 } else { 1.0 - ratio(self.requested_bytes, self.held_bytes) }
@@ -104,7 +101,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The requests of a size class, on all threads.
+/// A size class's requests, on all threads.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -121,7 +118,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassStatistics {
-    /// The block size in bytes.
+    /// Block size in bytes.
     pub bytes: u64,
     /// Requests of this class.
     pub requests: u64,
@@ -129,20 +126,20 @@ pub struct ClassStatistics {
     pub hits: u64,
 }
 
-/// The state of a part of a slab.
+/// A slab part's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartState {
     /// Free.
     Free,
     /// In a cache.
     Cached,
-    /// Freed; its last use is not complete.
+    /// Freed, with an incomplete last use.
     Pending,
     /// In a live block.
     Live,
 }
 
-/// A slab and its parts, in order of offset.
+/// A slab and its parts, by offset.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -158,11 +155,11 @@ pub enum PartState {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlabView {
-    /// The number in the pool.
+    /// Number in the pool.
     pub number: u32,
-    /// The device address.
+    /// Device address.
     pub device_address: Option<DeviceAddress>,
-    /// The size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
     /// Offset, size in bytes and state of each part.
     pub parts: Vec<(u64, u64, PartState)>,

@@ -1,4 +1,4 @@
-//! [`Tag`]: the pool's data in the tag of a block.
+//! [`Tag`]: a pool's data in a block's tag.
 
 use super::heap::{PartId, UNIT};
 use crate::backend::{Block, MemoryLocation};
@@ -23,12 +23,12 @@ impl Tag {
             Some(class) => class as u64,
             None => Self::NO_CLASS,
         };
-        // There are fewer than 255 classes, and the largest block is 64 GiB.
+        // Fewer than 255 classes exist, and the largest block is 64 GiB.
         let (class, units) = (class << Self::CLASS_SHIFT, ((bytes / UNIT) & Self::UNITS) << Self::UNITS_SHIFT);
         Self(part.index() as u64 | class | units | Self::place(slab))
     }
 
-    /// Returns the tag of a block outside the slabs.
+    /// For a block outside the slabs.
     pub const fn direct(block: &Block) -> Self {
         Self(Self::NO_CLASS << Self::CLASS_SHIFT | Self::place(block))
     }

@@ -1,4 +1,4 @@
-//! The operations of a thread on its cache, with the shared state as fallback.
+//! A thread's operations on its cache; the shared state is the fallback.
 
 use core::alloc::Layout;
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ use crate::memory::Memory;
 use crate::stream::Stream;
 
 impl<M: Memory> Pool<M> {
-    /// Takes the newest block of this thread's cache, if it has no open use and needs no preparation. Copies word by word, without `used`: a wide
-    /// load of words stored one by one blocks store forwarding.
+    /// Takes this thread's newest cached block, without an open use or preparation. Copies word by word, without `used`: a wide load of words stored
+    /// one by one blocks store forwarding.
     #[inline(always)]
     pub(super) fn take_newest(&self, layout: Layout) -> Option<Idle> {
         let shared = &*self.shared;
@@ -30,7 +30,7 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// Allocates on the slow path; returns the block with its layout. If `waits`, it may wait for frees and call the callback.
+    /// The slow path. If `waits`, may wait for frees and call the callback.
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
         let shared = self.here()?;
@@ -51,7 +51,7 @@ impl<M: Memory> Pool<M> {
         newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_listed(class, align, on))
     }
 
-    /// Takes the oldest entry with this alignment, if its last use is complete.
+    /// The oldest entry with this alignment, if its last use is complete.
     fn take_over(&self, class: usize, align: u64) -> Option<Entry> {
         let find = |bin: &mut Bin| bin.entries.iter().find(|entry| entry.idle.is_aligned(align)).copied();
         let oldest = self.bin(class, find).flatten()?;
@@ -67,7 +67,6 @@ impl<M: Memory> Pool<M> {
         Some(Entry { used: None, ..entry })
     }
 
-    /// Refills this thread's cache from the central free list, and takes an entry.
     fn take_listed(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         if !self.shared.has_listed(class) {
             return None;
@@ -80,7 +79,7 @@ impl<M: Memory> Pool<M> {
         self.bin(class, fill).flatten()
     }
 
-    /// Adds a block without open uses to this thread's cache. Returns whether there was room.
+    /// For blocks without open uses. Returns whether there was room.
     #[inline(always)]
     pub(super) fn put(&self, block: &Block) -> bool {
         let put = |bin: &mut Bin| {
@@ -93,11 +92,11 @@ impl<M: Memory> Pool<M> {
         self.bin(Tag(block.tag).class(), put) == Some(true)
     }
 
-    /// Frees a block on the slow path: in use, without a class, to a full bin, or on an ending thread.
+    /// The slow path: a block in use, without a class, for a full bin, or on an ending thread.
     ///
     /// # Safety
     ///
-    /// The promise of `Memory::free`.
+    /// As `Memory::free`.
     #[inline(never)]
     pub(super) unsafe fn give(&self, block: &Block, uses: &Uses) -> Result<()> {
         if !self.shared.process.is_this() {
@@ -127,14 +126,14 @@ impl<M: Memory> Pool<M> {
         Ok(())
     }
 
-    /// Moves the older half out of a full bin. Counts as a move until the caller has shared it.
+    /// Moves a full bin's older half out. Counts as a move until the caller has shared it.
     fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
         let older = bin.make_room(|entries| self.shared.list(class, entries));
         let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
         (older, moving)
     }
 
-    /// Counts in this thread's cache, or in the shared counts; blocks without a class for class 0.
+    /// In this thread's cache, else in the shared counts; blocks without a class count for class 0.
     fn count(&self, class: usize, count: impl Fn(&mut Counted)) {
         let class = if class < self.shared.class_count() { class } else { 0 };
         if self.bin(class, |bin| count(&mut bin.counted)).is_none() {
@@ -142,7 +141,7 @@ impl<M: Memory> Pool<M> {
         }
     }
 
-    /// Runs `f` with this thread's bin of a class. `f` must not access the cache.
+    /// `f` must not access the cache.
     #[inline(always)]
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
         let find = || self.find();
@@ -186,7 +185,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
         thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));
-        // Enough time to fail, if the request does not wait.
+        // Time to fail, if the request does not wait.
         let early = receiver.recv_timeout(Duration::from_millis(50));
         pool.shared.share(class, older, moving.expect("it is said"));
         let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));

@@ -70,7 +70,7 @@ pub struct Leak {
 pub struct Named {
     /// `None` for unnamed blocks.
     pub name: Option<Arc<str>>,
-    /// Their number.
+    /// Number of blocks.
     pub blocks: u64,
     /// Their bytes.
     pub bytes: u64,

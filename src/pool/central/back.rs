@@ -14,7 +14,7 @@ use crate::pool::cache::Entry;
 use crate::pool::free_list::FreeList;
 use crate::pool::local;
 
-/// Frees all entries into the heap. Returns the emptied slabs, which the caller must date.
+/// Returns the emptied slabs, for the caller to date.
 fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u32> {
     let mut emptied: Vec<u32> = entries.into_iter().filter_map(|entry| state.give(entry)).collect();
     emptied.extend(state.settle());
@@ -26,7 +26,7 @@ impl<M: Memory> Central<M> {
         (CACHED_BYTES / self.options.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
     }
 
-    /// Frees entries: to the heap if their uses are complete, else to the pending frees.
+    /// Entries with complete uses go to the heap, others to the pending frees.
     pub fn give(&self, entries: impl IntoIterator<Item = (Uses, Entry)>) {
         let backend = self.memory.backend();
         let (over, open): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(uses, _)| uses.iter().all(|ticket| backend.reached(ticket)));
@@ -53,7 +53,7 @@ impl<M: Memory> Central<M> {
         self.date(emptied.as_slice());
     }
 
-    /// Takes surplus entries of a thread, which has been moving them: to the central free list of their class, or into the heap.
+    /// Takes surplus entries that a thread has been moving: to their class's central free list, or into the heap.
     pub fn share(&self, class: usize, mut entries: Vec<Entry>, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
         let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
@@ -68,7 +68,7 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// Adds entries without open uses to the central free list. Returns how many fitted.
+    /// Adds entries without open uses to the central free list; returns how many fitted.
     pub fn list(&self, class: usize, entries: &[Entry]) -> usize {
         let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries));
         if count > 0 {
@@ -88,12 +88,12 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Dates emptied slabs. Reads the clock without the lock.
+    /// Reads the clock without the lock.
     pub(super) fn date(&self, emptied: &[u32]) {
         if emptied.is_empty() {
             return;
         }
-        // Undated slabs are still freed when room is needed.
+        // Undated slabs are still freed for room.
         let Some(now) = at_most_one(|| (self.options.clock)()) else { return };
         let mut state = self.lock();
         for &number in emptied {
@@ -105,7 +105,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Frees entries and releases reservations whose uses are complete. Returns whether there were any.
+    /// Frees entries and releases reservations with complete uses; returns whether there were any.
     pub(super) fn collect(&self) -> bool {
         let (asked, leaving, _moving): (HashSet<Ticket>, _, _) = {
             let mut state = self.lock();
@@ -118,7 +118,6 @@ impl<M: Memory> Central<M> {
         if asked.is_empty() && leaving.is_empty() {
             return false;
         }
-        // Queries the backend without the lock.
         let backend = self.memory.backend();
         let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
         let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
@@ -139,7 +138,7 @@ impl<M: Memory> Central<M> {
         has_moved
     }
 
-    /// Frees all blocks in thread caches and on central free lists. Returns their number.
+    /// Frees all blocks in thread caches and central free lists; returns their number.
     pub(super) fn empty_caches(&self) -> usize {
         // Exact blocks are not cached.
         if self.options.is_exact {
@@ -147,12 +146,12 @@ impl<M: Memory> Central<M> {
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
-        // Central free lists last, to include what threads move there meanwhile.
+        // Central free lists last: they include what threads move there meanwhile.
         let own = local::lately(self.id, ptr::from_ref);
         let mut entries: Vec<Entry> = Vec::new();
         for cache in &caches {
             entries.extend(match own == Some(Arc::as_ptr(cache)) {
-                // SAFETY: the calling thread's cache, which no caller up the stack is accessing.
+                // SAFETY: the calling thread's cache, which no caller up the stack accesses.
                 true => unsafe { cache.own(take_all) },
                 false => cache.ask(take_all).unwrap_or_default(),
             });

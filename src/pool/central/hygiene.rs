@@ -23,7 +23,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Fills the requested bytes. If that fails, the pool takes the block back.
+    /// Fills the requested bytes. After a failure, the pool takes the block back.
     #[cold]
     fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
         let block = self.block(&entry, layout);
@@ -32,10 +32,10 @@ impl<M: Memory> Central<M> {
         let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
         let backend = self.memory.backend();
         let clean = || match on {
-            // SAFETY: the block has no owner yet. Its last use, if any, was on this stream, so it completes before the fill.
+            // SAFETY: the block has no owner yet. Its last use, if any, was on this stream and so completes before the fill.
             Some(stream) => unsafe { backend.fill(&fill, stream.id()) }.map(Some),
-            // SAFETY: the block has no owner yet. Without a stream, only entries without an open use are taken, and the `ready` ticket of
-            // an upstream block is waited for.
+            // SAFETY: the block has no owner yet. Without a stream, only entries without an open use are taken; an upstream block's `ready` ticket
+            // is waited for.
             None => block
                 .ready
                 .map_or(Ok(true), |ready| backend.wait(ready, None))
@@ -60,7 +60,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Takes back an entry on which no operation is queued.
+    /// For an entry without queued operations.
     fn refuse(&self, entry: &Entry, layout: Layout) {
         if !Tag(entry.idle.tag).is_direct() {
             self.give_one(&Uses::from(entry.used), entry);
@@ -69,7 +69,7 @@ impl<M: Memory> Central<M> {
         self.counts.misses.fetch_sub(1, Relaxed);
         let block = self.block(entry, layout);
         let uses = Uses::from(block.ready);
-        // SAFETY: the block has no owner, and `ready` is its only use.
+        // SAFETY: the block has no owner; `ready` is its only use.
         if let Err(error) = unsafe { self.forget_direct(block, &uses) } {
             self.memory.backend().unreported(error);
         }

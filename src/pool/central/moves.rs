@@ -15,25 +15,25 @@ thread_local! {
 pub(in crate::pool) struct Moving<'a, M: Memory>(pub(super) &'a Central<M>);
 
 impl<M: Memory> Central<M> {
-    /// Marks that this thread may move memory. Moves are counted with [`moved`](Self::moved) before the guard is dropped.
+    /// This thread may move memory; it counts moves with [`moved`](Self::moved) before the guard's drop.
     pub fn moving(&self) -> Moving<'_, M> {
         self.lock().moving += 1;
         Moving(self)
     }
 
-    /// Counts a move. What makes the moved memory visible also makes the count visible.
+    /// What makes the moved memory visible also makes the count visible.
     pub(super) fn moved(&self) {
         self.moves.fetch_add(1, Relaxed);
         MOVES.set(MOVES.get().wrapping_add(1));
     }
 
-    /// Returns a number that changes only when another thread moves memory, here or in the other pool.
+    /// A number that changes only when another thread moves memory, here or in the other pool.
     pub fn moved_by_others(&self, other: Option<&Self>) -> u64 {
         let moves = |pool: &Self| pool.moves.load(Relaxed);
         moves(self).wrapping_add(other.map_or(0, moves)).wrapping_sub(MOVES.get())
     }
 
-    /// Calls the upstream memory. If it is a pool, its moves do not count here.
+    /// If the upstream memory is a pool, its moves do not count here.
     pub(super) fn below<R>(&self, call: impl FnOnce(&M) -> R) -> R {
         let moves = MOVES.get();
         let result = call(&self.memory);

@@ -1,7 +1,7 @@
 //! [`Compaction`]: moves blocks together, so that free memory is contiguous and slabs become empty.
 //!
-//! 1. A block moves to a free part of an earlier slab, or to a lower offset. Slabs with blocks that cannot move come first, then the others, fullest first.
-//! 2. Other threads allocate and free concurrently. A part that was taken meanwhile is skipped.
+//! 1. A block moves to a free part of an earlier slab, or to a lower offset. Slabs with immovable blocks come first, then the others, fullest first.
+//! 2. Other threads allocate and free concurrently. A part taken meanwhile is skipped.
 //! 3. Moves are neither requests nor returns.
 
 use core::time::Duration;
@@ -18,7 +18,6 @@ use crate::pool::tag::Tag;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// The rank of its slab.
     rank: u32,
     offset: u64,
 }
@@ -38,7 +37,6 @@ impl Hole {
 
 pub(crate) struct Compaction<'a, M: Memory> {
     central: &'a Central<M>,
-    /// The blocks that may move.
     places: HashMap<PartId, Place>,
     holes: BTreeMap<Place, Hole>,
     slabs: usize,
@@ -54,7 +52,7 @@ impl<M: Memory> Pool<M> {
         block.layout.size() > 0 && Tag(block.tag).part().is_some()
     }
 
-    /// Begins a compaction of the blocks with these tags. Flushes all thread caches first.
+    /// `movable` are the blocks' tags. Flushes all thread caches first.
     pub(crate) fn compaction(&self, movable: impl IntoIterator<Item = u64>) -> Result<Compaction<'_, M>> {
         let central = self.here()?;
         let moving = central.moving();
@@ -95,7 +93,7 @@ impl<M: Memory> Compaction<'_, M> {
         self.places.get(&Tag(tag).part()?).copied()
     }
 
-    /// Returns a block of the same layout nearer to the front, owned by the caller. Call this for the last blocks first.
+    /// Returns a block of the same layout nearer to the front, owned by the caller. Call it for the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
         let (place, bytes, align) = (self.place(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
         loop {
@@ -126,7 +124,7 @@ impl<M: Memory> Compaction<'_, M> {
         self.central.put_back(std::vec![entry]);
     }
 
-    /// Frees every empty slab. Returns their number and bytes.
+    /// Frees every empty slab; returns their number and bytes.
     pub fn finish(self) -> (u64, u64) {
         let Self { central, slabs, _moving, .. } = self;
         let bytes = central.trim(0, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! [`Remains`]: the slabs of a dropped pool, until the last uses of its blocks complete.
+//! [`Remains`]: a dropped pool's slabs, until its blocks' last uses complete.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) struct Remains<M: Memory> {
 }
 
 impl<M: Memory> Remains<M> {
-    /// Frees the slabs after the uses. If [`Uses`] cannot list all streams, waits for the listed uses first, and repeats. Blocks no thread.
+    /// Frees the slabs after the uses. If [`Uses`] cannot list all streams, first waits for the listed uses, repeatedly. Blocks no thread.
     pub fn go(mut self) {
         let backend = Arc::clone(self.memory.backend());
         let mut uses = Uses::NONE;
@@ -26,7 +26,7 @@ impl<M: Memory> Remains<M> {
             return;
         }
         each(self.slabs, |slab| {
-            // SAFETY: a slab of this memory, freed only here, and in use by `uses` at most: the other uses are complete.
+            // SAFETY: a slab of this memory, freed only here, and in use by `uses` at most: other uses are complete.
             if let Err(error) = unsafe { self.memory.free(&slab, &uses) } {
                 backend.unreported(error);
             }
@@ -34,7 +34,7 @@ impl<M: Memory> Remains<M> {
     }
 }
 
-/// Continues when it is dropped, except in a fork.
+/// Continues on drop, except in a fork.
 struct Kept<M: Memory>(Option<Remains<M>>, Process);
 
 impl<M: Memory> Drop for Kept<M> {

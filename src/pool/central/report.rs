@@ -1,5 +1,3 @@
-//! The statistics of a pool.
-
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashSet;
 use std::sync::PoisonError;
@@ -13,14 +11,14 @@ use crate::pool::heap::PartId;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
-/// Returns the live bytes of a wrapped sum: 0 if more frees than allocations were read.
+/// 0 if more frees than allocations were read.
 fn live_bytes(sum: u64) -> u64 {
     u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
 #[derive(Default)]
 struct Sums {
-    /// By class. `requested` wraps if a free was read but its allocation was not.
+    /// By class. `requested` wraps if a free was read without its allocation.
     classes: Vec<Counted>,
     cached: Cached,
 }
@@ -47,7 +45,7 @@ impl<M: Memory> Central<M> {
         self.figures(&sums)
     }
 
-    /// Combines the sums with the state of the heap, clamped to possible values.
+    /// Clamps the sums to possible values for the heap's state.
     fn figures(&self, sums: &Sums) -> Statistics {
         let (classes, mut cached) = (&sums.classes, sums.cached);
         let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
@@ -57,7 +55,7 @@ impl<M: Memory> Central<M> {
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(0_u64, |sum, class| sum.wrapping_add(class.requested));
         let state = self.settled();
-        // Under the lock: direct blocks count later than their reservation begins, and no longer when it ends.
+        // Under the lock: direct blocks count within their reservation.
         let direct = self.counts.requested.load(Relaxed);
         state.pending.iter().for_each(|(_, entry)| cached.add(&entry.idle));
         let taken = state.heap.total() - state.heap.free();
@@ -93,7 +91,7 @@ impl<M: Memory> Central<M> {
     }
 
     fn sums(&self) -> Sums {
-        // Held, so that a thread that ends meanwhile is counted once.
+        // Held: a thread that ends meanwhile is counted once.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = Sums { classes: self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone(), cached: Cached::default() };
         for cache in &caches.all {
@@ -118,7 +116,7 @@ impl<M: Memory> Central<M> {
         for cache in caches {
             cache.ask(|kept| entries.extend(kept.bins.iter().flat_map(|bin| &bin.entries)));
         }
-        // Without a lock: it calls the backend.
+        // Without a lock: calls the backend.
         let backend = self.memory.backend();
         for Entry { idle, used } in &entries {
             let is_pending = used.is_some_and(|ticket| !backend.reached(ticket));
@@ -164,7 +162,7 @@ mod tests {
     use crate::memory::{Buffer, Device};
     use crate::pool::Pool;
 
-    /// The order in which the caches are read allows this.
+    /// The caches' order of reading allows this.
     #[test]
     fn statistics_stay_valid_if_a_free_is_read_before_its_alloc() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
@@ -180,7 +178,7 @@ mod tests {
         let figures = pool.shared.figures(&torn);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.live), (0, 0, 0));
         assert_eq!(figures.internal_waste(), 0.0);
-        // The reverse: allocations are read, then all blocks are returned.
+        // In reverse: allocations are read, then all blocks returned.
         pool.trim_to(0);
         let figures = pool.shared.figures(&before);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.internal_waste()), (0, 0, 0.0));

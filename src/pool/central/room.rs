@@ -54,7 +54,7 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
 }
 
 impl<M: Memory> Central<M> {
-    /// Returns a part of the class, or a shorter one that suffices. If `waits`, it may wait for frees and call the out-of-memory callback.
+    /// Returns a part of the class, or a shorter one that suffices. If `waits`, may wait for frees and call the out-of-memory callback.
     pub fn find(&self, wanted: &Wanted, waits: bool) -> Result<Entry> {
         self.take(wanted.whole, wanted.align).map_or_else(|| self.make_room(wanted, waits), Ok)
     }
@@ -83,7 +83,7 @@ impl<M: Memory> Central<M> {
                 self.empty_caches();
                 Ok(fits())
             },
-            // For the limit, the slabs that have been empty longest; for the upstream memory, any.
+            // For the limit: the slabs empty for longest; for the upstream memory: any.
             &|| after_trim(self.options.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
             &|| after_trim(0),
             &|| self.wait(None, seen, &again),
@@ -92,7 +92,7 @@ impl<M: Memory> Central<M> {
                 if !self.call_back(requested) {
                     return Ok(None);
                 }
-                // What the callback freed is in this thread's cache.
+                // The callback's frees are in this thread's cache.
                 if self.empty_caches() == 0 {
                     self.collect();
                 }
@@ -153,7 +153,7 @@ impl<M: Memory> Central<M> {
         self.reused(Entry::of(&block, block.ready), layout, on)
     }
 
-    /// Calls the callback, and returns whether it freed memory; false inside a callback.
+    /// Returns whether the callback freed memory; false inside one.
     fn call_back(&self, requested: u64) -> bool {
         let Some(callback) = &self.options.out_of_memory else { return false };
         if IS_CALLED_BACK.replace(true) {
@@ -163,9 +163,9 @@ impl<M: Memory> Central<M> {
         callback(requested)
     }
 
-    /// Waits, up to `patience`, for pending frees, moves of other threads, and kernels that defer the free of empty slabs. Calls `again` after
-    /// each progress. `seen` is the move count before the last search. Growths of other threads that began before the end of the patience are
-    /// awaited beyond it, except within a growth: others may wait for this thread.
+    /// Waits, up to `patience`, for pending frees, other threads' moves, and kernels that defer the free of empty slabs; calls `again` after each
+    /// progress. `seen` is the move count before the last search. Other threads' growths that began within the patience are awaited beyond it, except
+    /// within a growth: others may wait for this thread.
     pub fn wait<T>(&self, other: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let (begun, is_awaited) = (Instant::now(), is_growing());
         let mut last_growths = [None; 2];
@@ -224,7 +224,7 @@ impl<M: Memory> Central<M> {
             }
             tried = bytes;
             let part = if bytes < whole { requested } else { whole };
-            // A slab that fits the part at any offset needs no alignment, for which a driver may have to allocate more.
+            // A slab that fits the part at any offset needs no alignment, for which a driver may allocate more.
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = |bytes, align: u64| Origin::unnamed(|| self.upstream(bytes, align as usize, None, refused));
             let slab = match slab(bytes, slab_align) {
@@ -239,7 +239,7 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// Adds a slab, and takes a part of it before other threads can.
+    /// Adds a slab and takes a part of it before other threads can.
     fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);
@@ -276,7 +276,7 @@ impl<M: Memory> Central<M> {
         Ok(self.take_of(&mut state, bytes, align))
     }
 
-    /// Reserves room for all of the blocks or for none.
+    /// Reserves room for all blocks or none.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.options.is_enabled { self.options.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.options.classes.largest() })?;

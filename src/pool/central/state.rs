@@ -24,30 +24,30 @@ pub(super) struct State {
     // INVARIANT: the numbers of the slabs that are `None`.
     pub vacant: BTreeSet<u32>,
     pub pending: Vec<(Uses, Entry)>,
-    /// By address: the upstream tags of direct blocks, which carry the pool's tags while they are live.
+    /// By address: direct blocks' upstream tags; while live, they carry the pool's.
     pub direct: HashMap<u64, u64>,
-    /// Freed upstream but still reserved: in use, or deferred.
+    /// Freed upstream but still reserved: in use or deferred.
     pub leaving: Vec<(Uses, Block)>,
     /// Threads that move memory out of sight of others.
     pub moving: u32,
-    /// Numbers of the upstream allocations whose memory is not yet available, nor given up.
+    /// Numbers of upstream allocations whose memory is neither available nor given up.
     pub growing: Vec<u64>,
-    /// The number of the next one.
+    /// The next one's number.
     pub growths: u64,
     pub refusals: u64,
-    /// Bytes of slabs and direct blocks, also during their allocation. Never above the limit.
+    /// Bytes of slabs and direct blocks, also during their allocation; at most the limit.
     pub reserved: u64,
     pub peak: u64,
 }
 
 impl State {
-    /// Frees a part into the heap, possibly [deferred](Heap::free_deferred). Returns the emptied slab, which the caller must date.
+    /// May [defer](Heap::free_deferred). Returns the emptied slab, for the caller to date.
     pub fn give(&mut self, entry: &Entry) -> Option<u32> {
         let given = self.heap.free_deferred(Tag(entry.idle.tag).part()?)?;
         self.emptied(given)
     }
 
-    /// Performs all deferred frees. Returns the emptied slabs, which the caller must date.
+    /// Performs all deferred frees. Returns the emptied slabs, for the caller to date.
     pub fn settle(&mut self) -> Vec<u32> {
         let mut emptied = Vec::new();
         while let Some(given) = self.heap.free_next_deferred() {

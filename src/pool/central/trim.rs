@@ -13,7 +13,7 @@ use crate::monotonic::nanoseconds;
 use crate::trace::{event, span};
 
 impl<M: Memory> Central<M> {
-    /// Frees slabs that have been empty for `age`, oldest first, while more than `bytes` are reserved. Returns the freed bytes. Flushes all caches.
+    /// Frees slabs empty for `age`, oldest first, while more than `bytes` are reserved; returns their bytes. Flushes all caches.
     pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.empty_caches();
@@ -57,7 +57,7 @@ impl<M: Memory> Central<M> {
         bytes
     }
 
-    /// Returns the empty slabs whose free the backend would not defer, and whether there are others.
+    /// Returns the empty slabs whose free the backend would not defer, and whether others exist.
     pub(super) fn removable(&self) -> (HashSet<u32>, bool) {
         let backend = self.memory.backend();
         let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });

@@ -16,12 +16,12 @@ thread_local! {
     static GROWING: Cell<u32> = const { Cell::new(0) };
 }
 
-/// True if this thread is in an upstream allocation of a pool, which another thread may be waiting for.
+/// Whether this thread is in a pool's upstream allocation, for which another thread may wait.
 pub(super) fn is_growing() -> bool {
     GROWING.get() > 0
 }
 
-/// Returns the free bytes and the largest contiguous ones, if the error means that frees may help.
+/// Returns the free bytes and the largest contiguous ones, if frees may help.
 fn short(error: Error) -> Result<(u64, u64)> {
     match error {
         Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
@@ -35,7 +35,7 @@ fn short(error: Error) -> Result<(u64, u64)> {
 }
 
 impl<M: Memory> Central<M> {
-    /// Allocates a block; or sets `refused` to the free bytes. Other threads wait for the memory while the [`Reserved`] lives.
+    /// Allocates a block, or sets `refused` to the free bytes. Other threads wait for the memory while the [`Reserved`] lives.
     pub(super) fn upstream(
         &self,
         bytes: u64,
@@ -81,7 +81,7 @@ impl<M: Memory> Central<M> {
 
     /// # Safety
     ///
-    /// The promise of `Memory::free`.
+    /// As `Memory::free`.
     #[cold]
     pub unsafe fn free_direct(&self, block: &Block, uses: &Uses) -> Result<()> {
         self.counts.returns.fetch_add(1, Relaxed);
@@ -93,21 +93,21 @@ impl<M: Memory> Central<M> {
     ///
     /// # Safety
     ///
-    /// The promise of `Memory::free`.
+    /// As `Memory::free`.
     pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
-        // Before the free, after which another block may have this address.
+        // First: after the free, another block may have this address.
         block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
         self.counts.requested.fetch_sub(bytes, Relaxed);
-        // SAFETY: the caller's promise, and the block has its upstream tag again.
+        // SAFETY: the caller's promise; the block has its upstream tag again.
         unsafe { self.free_below(block, uses) }
     }
 
-    /// Frees a block, and updates the accounts even if that fails or panics.
+    /// Updates the accounts even after a failure or panic.
     ///
     /// # Safety
     ///
-    /// The promise of `Memory::free`.
+    /// As `Memory::free`.
     unsafe fn free_below(&self, block: Block, uses: &Uses) -> Result<()> {
         let left = Block { ready: None, ..block };
         let mut outcome = Ok(());
@@ -121,13 +121,13 @@ impl<M: Memory> Central<M> {
     }
 
     pub(super) fn give_back(&self, block: Block, uses: &Uses) {
-        // SAFETY: a slab of this memory, removed from the table, and in use by `uses` at most.
+        // SAFETY: a slab of this memory, removed from the table, in use by `uses` at most.
         if let Err(error) = unsafe { self.free_below(block, uses) } {
             self.memory.backend().unreported(error);
         }
     }
 
-    /// Releases the reservation of a freed block; a later [`collect`](Self::collect) does so if it is in use or deferred. The block serves queries only.
+    /// Releases a freed block's reservation; if it is in use or deferred, a later [`collect`](Self::collect) does so. The block serves queries.
     fn left(&self, block: Block, uses: &Uses) {
         let backend = self.memory.backend();
         let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.extension().is_deferred(&block);
@@ -141,7 +141,7 @@ impl<M: Memory> Central<M> {
     }
 }
 
-/// A reservation for an allocation. Counts as a move, so waiters wait for it.
+/// An allocation's reservation. Counts as a move: waiters wait for it.
 pub(super) struct Reserved<'a, M: Memory> {
     bytes: u64,
     sum: u64,
@@ -161,7 +161,7 @@ impl<M: Memory> Drop for Reserved<'_, M> {
             return;
         }
         state.reserved -= self.bytes;
-        // The limit may have refused another request because of these.
+        // They may have refused another request.
         if state.refusals != self.refusals {
             self.moving.0.moved();
         }

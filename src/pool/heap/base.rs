@@ -7,7 +7,7 @@ use crate::backend::Block;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pool) struct Base {
     pub(super) units: u32,
-    /// The largest alignment on which all addresses of the slab agree, in units.
+    /// The largest alignment on which all addresses agree, in units.
     pub(super) most: u32,
 }
 
@@ -23,7 +23,7 @@ impl Base {
         Self { units: one, most: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
     }
 
-    /// Returns the units from `offset` to the next address with this alignment, if the slab's addresses agree on it.
+    /// The units from `offset` to the next aligned address, if the slab's addresses agree on it.
     pub(super) const fn padding(self, offset: u32, align: u32) -> Option<u32> {
         if align > self.most {
             return None;
@@ -38,7 +38,7 @@ impl Base {
     }
 }
 
-/// Returns an alignment in units, if slabs serve it.
+/// In units, if slabs serve it.
 pub(super) const fn align_units(align: u64) -> Option<u32> {
     match align {
         0..=UNIT => Some(1),

@@ -1,4 +1,4 @@
-//! [`Lists`]: free parts by size, in 32 lists per octave, so the sizes in a list differ by at most 1/32.
+//! [`Lists`]: free parts by size, in 32 lists per octave: sizes in a list differ by at most 1/32.
 
 use std::vec::Vec;
 
@@ -11,10 +11,10 @@ const STEPS: usize = 1 << STEP_BITS;
 const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
 const LISTS: usize = OCTAVES * STEPS;
 
-/// A part is taken from a list's end; removal elsewhere moves the last part into the gap. Linked parts would touch more records.
+/// Parts leave at the end; removal elsewhere moves the last part into the gap. Linked parts would touch more records.
 pub(super) struct Lists {
     parts: Vec<Vec<PartId>>,
-    /// Marks lists that are not empty, and words of these marks.
+    /// Marks for lists that are not empty, and for words of these marks.
     steps: [u32; OCTAVES],
     octaves: u64,
 }
@@ -24,10 +24,10 @@ impl Lists {
         Self { parts: std::vec![Vec::new(); LISTS], steps: [0; OCTAVES], octaves: 0 }
     }
 
-    /// Adds a part; returns its index in the list.
+    /// Returns the part's index in the list.
     pub fn add(&mut self, part: PartId, size: u32) -> u32 {
         let list = list_of(size);
-        // There are fewer parts than 2^32.
+        // Fewer parts than 2^32 exist.
         let place = self.parts[list].len() as u32;
         self.parts[list].push(part);
         self.steps[list / STEPS] |= 1 << (list % STEPS);
@@ -35,7 +35,7 @@ impl Lists {
         place
     }
 
-    /// Removes a part. Returns the part that took its place.
+    /// Returns the part that took its place.
     pub fn remove(&mut self, size: u32, place: u32) -> Option<PartId> {
         let list = list_of(size);
         self.parts[list].swap_remove(place as usize);
@@ -48,7 +48,7 @@ impl Lists {
         self.parts[list].get(place as usize).copied()
     }
 
-    /// Returns a part of the first list whose parts are all long enough.
+    /// A part of the first list whose parts all suffice.
     #[inline(always)]
     pub fn first(&self, size: u32) -> Option<PartId> {
         let list = list_above(size)?;
@@ -62,17 +62,17 @@ impl Lists {
         self.parts[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
     }
 
-    /// Returns the parts of a size's list, newest first.
+    /// The parts of a size's list, newest first.
     pub fn alike(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
         self.parts[list_of(size)].iter().rev().copied()
     }
 
-    /// Returns the parts from a size's list on.
+    /// The parts from a size's list on.
     pub fn from(&self, size: u32) -> impl Iterator<Item = PartId> + '_ {
         self.parts[list_of(size)..].iter().flat_map(|list| list.iter().rev().copied())
     }
 
-    /// Returns the parts of the last list that is not empty.
+    /// The parts of the last list that is not empty.
     pub fn last(&self) -> &[PartId] {
         let octave = self.octaves.checked_ilog2().map(|octave| octave as usize);
         let list = octave.and_then(|octave| Some(octave * STEPS + self.steps[octave].checked_ilog2()? as usize));
@@ -85,7 +85,7 @@ impl Lists {
 }
 
 const fn list_of(size: u32) -> usize {
-    // Small sizes have a list each.
+    // Small sizes have their own lists.
     if size < STEPS as u32 {
         return size as usize;
     }
@@ -94,7 +94,7 @@ const fn list_of(size: u32) -> usize {
     (shift as usize + 1) * STEPS + step
 }
 
-/// Returns the first list whose parts are all long enough.
+/// The first list whose parts all suffice.
 const fn list_above(size: u32) -> Option<usize> {
     let is_least = size < STEPS as u32 || size.trailing_zeros() >= size.ilog2() - STEP_BITS;
     let list = list_of(size) + !is_least as usize;
@@ -107,7 +107,6 @@ mod tests {
 
     #[test]
     fn lists_are_ordered_by_size_and_a_chosen_list_fits() {
-        /// Returns the least size in a list.
         fn least(list: usize) -> u32 {
             let (octave, step) = (list / STEPS, (list % STEPS) as u32);
             if octave == 0 { step } else { (STEPS as u32 + step) << (octave - 1) }

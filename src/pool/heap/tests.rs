@@ -23,7 +23,6 @@ fn check(heap: &Heap, slabs: &[u64]) {
     assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
 }
 
-/// Checks each range.
 fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
     let usable = |((slab, offset), size): ((u32, u64), u64)| {
         let base = bases[slab as usize];
