@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use super::slots::Index;
 
-/// The id of a buffer in a registry or a [manager](crate::manager): 16 bytes, never reused. Messages carry it as a
+/// A buffer's id in a registry or [manager](crate::manager): 16 bytes, never reused. Messages carry it as a
 /// [`BufferReference`](crate::message::BufferReference).
 ///
 /// ```
@@ -20,7 +20,7 @@ use super::slots::Index;
 /// ```
 pub struct BufferId<T> {
     registry: u64,
-    // INVARIANT: the buffer of this index has elements `T`.
+    // INVARIANT: this index's buffer has elements `T`.
     index: Index,
     _elements: PhantomData<fn() -> T>,
 }
@@ -38,7 +38,7 @@ impl<T> BufferId<T> {
         self.index
     }
 
-    /// Returns a number that is unique within the registry.
+    /// Returns a number, unique within the registry.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.index.bits()

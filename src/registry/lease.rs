@@ -1,4 +1,4 @@
-//! [`Lease`] and [`LeaseMut`]: run-time borrows of a buffer in a registry or a manager.
+//! [`Lease`] and [`LeaseMut`]: run-time borrows of a registered or managed buffer.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,17 +16,17 @@ use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-/// A buffer of erased elements in a table.
+/// A table's buffer of erased elements.
 pub trait Leased: Send + Sync + 'static {
     type Memory: Memory;
 
-    // INVARIANT: a whole number of elements, aligned for them.
+    // INVARIANT: whole elements, aligned for them.
     fn buffer(&self) -> &Buffer<u8, Self::Memory>;
     fn buffer_mut(&mut self) -> &mut Buffer<u8, Self::Memory>;
 
     fn len<T>(&self) -> usize;
 
-    /// Replaces the buffer's block, and returns the old one.
+    /// Replaces the buffer's block; returns the old one.
     ///
     /// # Safety
     ///
@@ -44,8 +44,8 @@ pub trait Leased: Send + Sync + 'static {
 
 /// A shared lease of a buffer. The buffer is not moved, resized, freed or written before its last lease is dropped.
 ///
-/// It borrows the registry or manager; [`into_owned`](Self::into_owned) makes it own a handle, so that a registered buffer can be queued on a stream. If
-/// a lease is dropped with work queued, it ends after that work.
+/// It borrows the registry or manager; [`into_owned`](Self::into_owned) makes it own a handle, for queuing a registered buffer on a stream. A lease
+/// that is dropped with work queued ends after that work.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -69,7 +69,7 @@ pub struct Lease<'a, T, M: Memory, V: Leased<Memory = M> = Stored<M>> {
     _elements: PhantomData<(T, fn() -> M)>,
 }
 
-/// The exclusive lease of a buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that work.
+/// The exclusive lease of a buffer, for writing. After a drop with work queued, the buffer's next use is ordered after that work.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -95,7 +95,7 @@ impl<V: Leased> Slots<V> {
     #[inline]
     pub(crate) fn lease<T: DeviceBytes>(self: &Arc<Self>, id: BufferId<T>) -> Result<Lease<'_, T, V::Memory, V>> {
         let shared = self.share(self.own(id.registry(), id.index())?)?;
-        // SAFETY: no other table has this number, so this one created the id, for a buffer of `T` in this generation.
+        // SAFETY: only this table has this number, so it created the id, for a buffer of `T` in this generation.
         Ok(unsafe { Lease::new(shared) })
     }
 
@@ -114,11 +114,11 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> Lease<'a, T, M, V> {
         Self { value: ManuallyDrop::new(value), used: None, _elements: PhantomData }
     }
 
-    /// Converts to a lease that owns a handle of the registry or manager.
+    /// Makes the lease own a handle of the registry or manager.
     #[must_use]
     pub fn into_owned(self) -> Lease<'static, T, M, V> {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, and its value not used again.
+        // SAFETY: `this` is not dropped; its value is not used again.
         let value = unsafe { ManuallyDrop::take(&mut this.value) };
         Lease { value: ManuallyDrop::new(value.into_owned()), used: this.used, _elements: PhantomData }
     }
@@ -135,8 +135,8 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> Lease<'a, T, M, V> {
         self.used
     }
 
-    /// Extends the lease over the work that is queued on a stream now, even if this value is dropped. For launches, which get memory by address. If the
-    /// lease is forgotten, the buffers of its registry or manager are never freed.
+    /// Extends the lease over the work queued on a stream so far, even if this value is dropped. For launches by address. If the lease is
+    /// forgotten, the buffers of its registry or manager are never freed.
     ///
     /// # Errors
     ///
@@ -148,7 +148,7 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> Lease<'a, T, M, V> {
             backend.after(earlier, id)?;
         }
         self.used = Some(stream.mark()?);
-        // The buffer does not list the work: a dropped registry must not free it if this lease is forgotten.
+        // The buffer does not list the work: after this lease is forgotten, a dropped registry must not free it.
         self.value.hold();
         Ok(())
     }
@@ -159,7 +159,7 @@ impl<T, M: Memory, V: Leased<Memory = M>> Drop for Lease<'_, T, M, V> {
     fn drop(&mut self) {
         self.value.was_read();
         match self.used {
-            // SAFETY: only in this function, or in `into_owned`, which does not drop.
+            // SAFETY: only here, or in `into_owned`, which does not drop.
             None => unsafe { ManuallyDrop::drop(&mut self.value) },
             // SAFETY: as above.
             Some(ticket) => keep(unsafe { ManuallyDrop::take(&mut self.value) }, ticket),
@@ -167,7 +167,7 @@ impl<T, M: Memory, V: Leased<Memory = M>> Drop for Lease<'_, T, M, V> {
     }
 }
 
-/// Drops a lease after an operation. Not inlined, so that the drop of a lease without one is.
+/// Not inlined, so that the drop of a lease without an operation is.
 #[cold]
 #[inline(never)]
 fn keep<V: Leased>(value: Shared<'_, V>, ticket: Ticket) {
@@ -183,7 +183,7 @@ impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> LeaseMut<'_, T, M, V> {
         unsafe { SliceMut::new(self.value.buffer().view(), self.len()) }
     }
 
-    /// Returns some of the live elements for writing.
+    /// Returns a range of the live elements for writing.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl<T: DeviceBytes, M: Memory, V: Leased<Memory = M>> LeaseMut<'_, T, M, V> {
 }
 
 impl<'a, T, M: Memory, V: Leased<Memory = M>> LeaseMut<'a, T, M, V> {
-    /// Converts to a lease that owns a handle of the registry or manager.
+    /// As [`Lease::into_owned`].
     #[must_use]
     pub fn into_owned(self) -> LeaseMut<'static, T, M, V> {
         LeaseMut { value: ManuallyDrop::new(self.into_value().into_owned()), _elements: PhantomData }
@@ -206,7 +206,7 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> LeaseMut<'a, T, M, V> {
         unsafe { ManuallyDrop::take(&mut this.value) }
     }
 
-    /// Orders later work on a stream after all listed uses. For launches.
+    /// Orders later work on a stream after all listed uses, for launches.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl<'a, T, M: Memory, V: Leased<Memory = M>> LeaseMut<'a, T, M, V> {
         self.value.buffer().ready_on(stream)
     }
 
-    /// Lists the work queued on a stream as a use, as [`Buffer::used_by`] does. For launches, which get memory by address.
+    /// Lists the work queued on a stream as a use, for launches by address: see [`Buffer::used_by`].
     ///
     /// # Errors
     ///
@@ -256,7 +256,7 @@ macro_rules! says_of_its_buffer {
                 unsafe { Slice::new(self.value.buffer().view(), self.len()) }
             }
 
-            /// Returns some of the live elements for reading.
+            /// Returns a range of the live elements for reading.
             ///
             /// # Errors
             ///
@@ -288,7 +288,7 @@ macro_rules! says_of_its_buffer {
                 self.value.len::<T>()
             }
 
-            /// Returns whether no element is live.
+            /// Returns true without live elements.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
@@ -300,7 +300,7 @@ macro_rules! says_of_its_buffer {
                 self.len() * size_of::<T>()
             }
 
-            /// Returns the location of the memory.
+            /// Returns the memory's location.
             #[must_use]
             pub fn location(&self) -> MemoryLocation {
                 self.value.buffer().location()

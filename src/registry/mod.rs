@@ -1,13 +1,13 @@
 //! [`Registry`]: buffers with numbers that fit into messages.
 //!
-//! A [`manager`](crate::manager) has buffers with names that grow; a registry has buffers whose numbers travel in messages.
+//! A [`manager`](crate::manager)'s buffers have names and grow; a registry's have numbers that travel in messages.
 //!
-//! 1. A typed [`BufferId`] identifies one buffer forever. The id of a freed buffer, or of another registry in any process, is an error.
+//! 1. A typed [`BufferId`] identifies one buffer forever. A freed buffer's id, or another registry's in any process, is an error.
 //! 2. A buffer is accessed through any number of [`Lease`]s, or one [`LeaseMut`]. A lookup takes no lock.
-//! 3. A released buffer grants no new lease. It is freed with its last lease and queued operation.
+//! 3. A released buffer grants no new lease. It is freed after its last lease and queued operation.
 //! 4. A [`BufferReference`](crate::message::BufferReference) names elements of a buffer in 64 bytes. Both ends check its bounds.
 //! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid.
-//! 6. In a forked process, a registry rejects every request.
+//! 6. A forked process's registry rejects every request.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -62,14 +62,14 @@ use stored::Stored;
 use crate::memory::{Buffer, Memory};
 use crate::{DeviceBytes, Rejected, Result};
 
-/// Numbered buffers of one memory. Clones share the same registry.
+/// Numbered buffers of one memory. Clones share the registry.
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
-    /// The bytes of all buffers that are not freed.
+    /// All buffers that are not freed.
     bytes: Arc<AtomicU64>,
 }
 
-/// Counters and sizes of a registry. Exact while no other thread uses it.
+/// A registry's counters and sizes. Exact while no other thread uses it.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -89,17 +89,17 @@ pub struct Registry<M: Memory> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// The number of buffers registered.
+    /// Buffers registered.
     pub registered: u64,
-    /// The number of buffers released or taken, leased or not.
+    /// Buffers released or taken, even leased ones.
     pub released: u64,
-    /// The number of buffers freed.
+    /// Buffers freed.
     pub freed: u64,
-    /// The number of live leases.
+    /// Live leases.
     pub leases: u64,
-    /// The bytes of all buffers that are not freed.
+    /// Bytes of all buffers that are not freed.
     pub bytes: u64,
-    /// The number of slots whose generations are used up.
+    /// Slots whose generations are used up.
     pub retired: u64,
 }
 
@@ -118,7 +118,7 @@ impl Statistics {
 }
 
 impl<M: Memory> Registry<M> {
-    /// Returns an empty registry with a unique number.
+    /// Returns an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self { slots: Arc::new(Slots::new()), bytes: Arc::default() }
@@ -146,32 +146,32 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// [`Id`](crate::Error::Id) with the fault of the id, [`Busy`](crate::Error::Busy) while the buffer has an exclusive lease.
+    /// [`Id`](crate::Error::Id) with the id's fault, [`Busy`](crate::Error::Busy) under an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
         self.slots.lease(id)
     }
 
-    /// Returns the exclusive lease, for writing. The buffer is not moved before it is dropped.
+    /// Returns the exclusive lease, for writing. Until its drop, the buffer is not moved.
     ///
     /// # Errors
     ///
-    /// As [`lease`](Self::lease), and [`Busy`](crate::Error::Busy) while the buffer has any lease.
+    /// As [`lease`](Self::lease), and [`Busy`](crate::Error::Busy) under any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
         self.slots.lease_mut(id)
     }
 
-    /// Returns whether the buffer exists and was not released, leased or not.
+    /// Returns whether the buffer exists and was not released, even leased.
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
         self.slots.own(id.registry(), id.index()).is_ok_and(|index| self.slots.contains(index))
     }
 
-    /// Releases a buffer; returns the number of leases that keep it. It is freed with the last of them, or at once.
+    /// Releases a buffer; returns the number of leases that keep it. The last of them frees it; without any, this call does.
     ///
     /// # Errors
     ///
-    /// [`Id`](crate::Error::Id) for a buffer that does not exist or was released. The driver's error if it was freed now; it is freed anyway.
+    /// [`Id`](crate::Error::Id) for a buffer that does not exist or was released. The driver's error of a free now; the buffer is freed anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
         match self.slots.remove(self.slots.own(id.registry(), id.index())?)? {
             Removed::Leased(leases) => Ok(leases),

@@ -18,7 +18,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
-    /// The buffer lists writers. Readers do not order readers.
+    /// The buffer lists writers; readers do not order readers.
     fn last(&self) -> Option<Ticket> {
         self.used()
     }

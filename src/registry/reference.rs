@@ -1,6 +1,6 @@
-//! References to elements of buffers, in 64 bytes.
+//! References to buffers' elements, in 64 bytes.
 //!
-//! A registry resolves its own references only: a process that imports the same memory registers it and uses its own ids.
+//! A registry resolves only its own: a process that imports the same memory registers it and uses its own ids.
 
 use core::ops::{Range, RangeBounds};
 
@@ -11,11 +11,11 @@ use crate::message::BufferReference;
 use crate::{DeviceBytes, Error, Layout, Result};
 
 impl<M: Memory> Registry<M> {
-    /// Returns a reference to some elements. It does not keep the buffer: the sender keeps a lease, or [hands it over](BufferReference::handed_over).
+    /// Returns a reference to elements. It does not keep the buffer: the sender keeps a lease or [hands it over](BufferReference::handed_over).
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] for elements beyond the end; as [`lease`](Self::lease).
+    /// [`Error::Range`] beyond the end; as [`lease`](Self::lease).
     pub fn reference<T: DeviceBytes + Layout>(&self, id: BufferId<T>, part: impl RangeBounds<usize>) -> Result<BufferReference> {
         let part = range::<T>(part, self.lease(id)?.len())?;
         Ok(BufferReference::new::<T>(self.number(), id.bits(), part.start as u64..part.end as u64))
@@ -25,13 +25,13 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for bytes that are no reference to elements of `T`, [`Error::Range`], otherwise as [`lease`](Self::lease). Nothing is released then.
+    /// [`Error::Id`] for bytes that are no reference to elements of `T`; [`Error::Range`]; as [`lease`](Self::lease). Nothing is released then.
     pub fn resolve<T: DeviceBytes + Layout>(&self, reference: &BufferReference) -> Result<(Lease<'_, T, M>, Range<usize>)> {
         let part = reference.part::<T>()?;
         let index = self.slots.own(reference.registry, Index::from_bits(reference.id))?;
         let stored = self.slots.share(index)?;
         stored.element.check::<T>()?;
-        // SAFETY: the type was checked above.
+        // SAFETY: the type was checked.
         let lease = unsafe { Lease::new(stored) };
         if part.end > lease.len() as u64 {
             return Err(Error::Range {
@@ -42,7 +42,7 @@ impl<M: Memory> Registry<M> {
             });
         }
         if reference.is_handed_over() {
-            // Fails if another call resolved it before.
+            // Fails if another call has resolved it.
             drop(self.slots.remove(index)?);
         }
         Ok((lease, part.start as usize..part.end as usize))

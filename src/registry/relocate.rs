@@ -1,4 +1,4 @@
-//! Relocation: moves unleased buffers together, for registries and managers.
+//! Moves unleased buffers together, for registries and managers.
 
 use std::sync::Arc;
 use std::vec::Vec;
@@ -12,7 +12,7 @@ use crate::memory::{Buffer, Memory};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// The result of a defragmentation.
+/// A defragmentation's result.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -34,27 +34,27 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Relocated {
-    /// The number of buffers moved.
+    /// Buffers moved.
     pub moved: u64,
-    /// The bytes copied.
+    /// Bytes copied.
     pub copied_bytes: u64,
-    /// The number of buffers that stayed because they are leased, in any pool, or in use by queued work.
+    /// Buffers that stayed: leased, in any pool, or in use by queued work.
     pub kept: u64,
-    /// The number of freed slabs.
+    /// Slabs freed.
     pub slabs: u64,
     /// Their bytes.
     pub slab_bytes: u64,
 }
 
 impl<M: Memory> Registry<Pool<M>> {
-    /// Moves this registry's buffers in a pool together, so that its free bytes are contiguous, and frees the slabs that become empty.
+    /// Moves this registry's buffers in a pool together, so that its free bytes are contiguous, and frees emptied slabs.
     ///
-    /// Moves only buffers without a lease and without queued operations; they keep their ids. A concurrent request for a lease waits for at most one copy.
-    /// Buffers move only towards the front, so a second call copies nothing.
+    /// Moves only buffers without leases and queued operations; they keep their ids. A concurrent request for a lease waits for at most one copy.
+    /// Buffers move only towards the front: a second call copies nothing.
     ///
     /// # Errors
     ///
-    /// The error of a failed copy: that buffer and the remaining ones stay. [`Error::Unsupported`] in a forked process.
+    /// A failed copy's error: that buffer and the remaining ones stay. [`Error::Unsupported`] in a forked process.
     pub fn defragment(&self, pool: &Pool<M>) -> Result<Relocated> {
         relocate(&self.slots, pool)
     }
@@ -68,7 +68,7 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
         match movable(slots, index, pool) {
             Ok(Some(tag)) => found.push((index, tag)),
             Err(Error::Busy { .. }) => done.kept += 1,
-            // Of another pool, without bytes, too large for a slab, or freed.
+            // In another pool, without bytes, too large for a slab, or freed.
             Ok(None) | Err(_) => {}
         }
     }
@@ -90,7 +90,7 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
         };
         let Some(to) = compaction.nearer(&value.buffer().block()) else { continue };
         let mut copied = Ok(());
-        // SAFETY: `to` is as long as the block, and no other code accesses it. The block has no lease, and no queued operation uses it.
+        // SAFETY: `to` is as long as the block, and used by nothing else. The block has no lease, and no queued operation uses it.
         let copy = || copied = unsafe { copy(pool, &value.buffer().block(), &to) };
         both(copy, |has_panicked| {
             if has_panicked {
@@ -104,7 +104,7 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
         }
         done.moved += 1;
         done.copied_bytes += to.layout.size() as u64;
-        // SAFETY: the block is of the same pool and layout, ready, and owned by this function. It has the other block's bytes.
+        // SAFETY: this function owns the block, of the same pool and layout, ready, with the other block's bytes.
         let from = unsafe { value.put_in(to) };
         drop(value);
         compaction.give(&from);
@@ -114,7 +114,7 @@ pub(crate) fn relocate<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots
 }
 
 fn movable<V: Leased<Memory = Pool<M>>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-    // Exclusive, so that concurrent requests wait: a shared lease would refuse a writer.
+    // Exclusive: concurrent requests wait. A shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();
     if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(&buffer.block()) {
@@ -130,7 +130,7 @@ fn is_idle<M: Memory>(buffer: &Buffer<u8, M>) -> bool {
 
 /// # Safety
 ///
-/// Both have the length of `from`'s layout and do not overlap. Nothing writes to `from` or uses `to` meanwhile.
+/// Both have the length of `from`'s layout and do not overlap. Meanwhile, nothing writes `from` or uses `to`.
 unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     // SAFETY: the beginning is within the block.
     let source = unsafe { from.place(0) };

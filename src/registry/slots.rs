@@ -1,9 +1,9 @@
 //! [`Slots`]: a table of values by number. A lookup takes no lock and moves nothing.
 //!
-//! 1. An [`Index`] identifies one value forever. A slot is reused with another generation, and retired when these are used up.
-//! 2. Values are accessed through leases: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one read-modify-write of the slot's word.
+//! 1. An [`Index`] identifies one value forever. A reused slot has another generation; it is retired when these are used up.
+//! 2. Values are accessed through any number of [`Shared`] leases or one [`Exclusive`]. A lookup is one read-modify-write of the slot's word.
 //! 3. A removed value grants no new lease and is dropped with its last one.
-//! 4. Slots are in chunks that never move. Only filling and emptying a slot takes a lock, and no value is dropped under it.
+//! 4. Slots are in chunks that never move. Only filling and emptying a slot takes a lock, under which no value is dropped.
 //! 5. A lease that is forgotten, or dropped in a forked process, keeps its value.
 
 mod gate;
@@ -61,19 +61,19 @@ pub(crate) struct Slots<V> {
     removed: AtomicU64,
 }
 
-/// INVARIANT: the value exists unless the gate is vacant. It is accessed by leases, by the caller that the gate gave it to, and in a vacant slot by the
-/// caller that took the number.
+/// INVARIANT: the value exists unless the gate is vacant. It is accessed by leases, by the caller to which the gate gave it, and in a vacant slot by
+/// the caller that took the number.
 struct Slot<V> {
     gate: Gate<HostWord>,
     value: UnsafeCell<Option<V>>,
 }
 
-// SAFETY: shared leases give `&V` to any thread; exclusive ones, and the end of the last, give `V`. The gate keeps them apart.
+// SAFETY: shared leases give `&V` to any thread; exclusive ones, and the end of the last, give `V`. The gate separates them.
 unsafe impl<V: Send + Sync> Sync for Slot<V> {}
 
 struct Vacancies {
     emptied: Vec<u32>,
-    /// The first slot that was never filled.
+    /// The first slot never filled.
     fresh: u32,
     counts: Counts,
 }
@@ -115,7 +115,6 @@ impl<V> Slots<V> {
         if self.process.is_this() { Ok(()) } else { Err(forked()) }
     }
 
-    /// Returns the index of an id of this table.
     #[inline(always)]
     pub fn own(&self, got: u64, index: Index) -> Result<Index> {
         self.here()?;
@@ -123,7 +122,7 @@ impl<V> Slots<V> {
         if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
     }
 
-    /// Gives the value back with [`IdError::Full`], or in a forked process.
+    /// Returns the value with [`IdError::Full`], or in a forked process.
     #[allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
     pub fn insert(&self, value: V) -> Result<Index, Rejected<V>> {
         if let Err(error) = self.here() {
@@ -132,7 +131,7 @@ impl<V> Slots<V> {
         let Some((index, slot)) = self.vacant() else {
             return Err(Rejected { error: IdError::Full { slots: MOST }.into(), value });
         };
-        // SAFETY: the slot is vacant, and only this caller has its number.
+        // SAFETY: the slot is vacant; only this caller has its number.
         unsafe { *slot.value.get() = Some(value) };
         let generation = slot.gate.generation();
         slot.gate.open(generation);
@@ -169,7 +168,7 @@ impl<V> Slots<V> {
         self.hold(index, Hold::Lease)
     }
 
-    /// Returns the exclusive lease for the duration of a copy: concurrent requests wait. Do not wait while holding it.
+    /// Exclusive, for the duration of a copy: concurrent requests wait. Do not wait while holding it.
     pub fn briefly(self: &Arc<Self>, index: Index) -> Result<Moved<'_, V>> {
         self.hold(index, Hold::Move)
     }
@@ -180,7 +179,7 @@ impl<V> Slots<V> {
         Ok(Held::new(self, slot, index.index))
     }
 
-    /// Removes a value, at once or with the last of its leases. Waits for a concurrent move.
+    /// Removes a value, now or with its last lease. Waits for a concurrent move.
     pub fn remove(&self, index: Index) -> Result<Removed<V>> {
         let slot = self.slot(index)?;
         let leases = self.admitted(index, || slot.gate.close(index.generation))?;
@@ -188,7 +187,7 @@ impl<V> Slots<V> {
         if leases > 0 {
             return Ok(Removed::Leased(leases));
         }
-        // SAFETY: the gate is closed and there is no lease.
+        // SAFETY: the gate is closed, without leases.
         let value = unsafe { self.reclaim(slot, index.index) };
         // SAFETY: it was open, so it was filled.
         Ok(Removed::Value(unsafe { value.unwrap_unchecked() }))
@@ -259,7 +258,7 @@ impl<V> Slots<V> {
         }
         let slot = index.index;
         Err(match refusal {
-            // Not yet given to any value.
+            // Not yet given to a value.
             Refusal::Stale(expected) if expected == index.generation => self.unknown(index),
             Refusal::Stale(expected) => IdError::Stale { index: slot, expected, got: index.generation }.into(),
             Refusal::Closed(leases) => IdError::Released { index: slot, leases }.into(),
@@ -270,7 +269,7 @@ impl<V> Slots<V> {
 
     /// # Safety
     ///
-    /// The slot is `index`'s, and its gate gave the value to the caller.
+    /// The slot is `index`'s; its gate gave the value to the caller.
     #[cold]
     unsafe fn reclaim(&self, slot: &Slot<V>, index: u32) -> Option<V> {
         // SAFETY: the caller's promise.
@@ -294,7 +293,7 @@ impl<V> Slots<V> {
 fn next_number() -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // A forked process has the same keys and count, but another process id.
+    // A forked process differs only in its id.
     let process = KEYS.get_or_init(RandomState::new).hash_one(std::process::id());
     loop {
         let number = process.wrapping_add(NEXT.fetch_add(1, Relaxed));
@@ -309,7 +308,7 @@ fn forked() -> Error {
 }
 
 const fn place(index: u32) -> (usize, usize) {
-    // Counted from the length of the first chunk, chunks begin at powers of two.
+    // Counted from the first chunk's length, chunks begin at powers of two.
     let from = index as u64 + (1 << FIRST_BITS);
     let bits = from.ilog2();
     ((bits - FIRST_BITS) as usize, (from - (1 << bits)) as usize)

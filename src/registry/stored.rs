@@ -18,7 +18,7 @@ pub(crate) struct Element {
     pub name: &'static str,
     // INVARIANT: at least 1.
     pub size: usize,
-    /// The alignment of their memory, which suffices for fills too.
+    /// Their memory's alignment, which suffices for fills too.
     align: usize,
 }
 
@@ -62,18 +62,16 @@ impl<M: Memory> Stored<M> {
     pub(super) fn new<T: DeviceBytes>(buffer: Buffer<T, M>, total: &Arc<AtomicU64>) -> Self {
         let (element, bytes) = (Element::of::<T>(), buffer.size_bytes() as u64);
         total.fetch_add(bytes, Relaxed);
-        // SAFETY: any bytes are a whole number of bytes.
+        // SAFETY: any bytes are whole bytes.
         let buffer = unsafe { buffer.retyped::<u8>() };
         Self { buffer, element, _counted: Counted { total: Arc::clone(total), bytes } }
     }
 
-    /// Returns the buffer with its element type.
-    ///
     /// # Safety
     ///
     /// It was registered with elements `T`.
     pub(super) unsafe fn into_buffer<T: DeviceBytes>(self) -> Buffer<T, M> {
-        // SAFETY: the caller's promise: they are the buffer's elements.
+        // SAFETY: the caller's promise.
         unsafe { self.buffer.retyped::<T>() }
     }
 }

@@ -13,7 +13,7 @@ use super::{NoPeer, OwnerState, Side};
 use crate::wait::{WaitStrategy, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
 
-/// The producer's end. Dropping it closes the end.
+/// The producer's end; a drop closes it.
 ///
 /// ```
 /// use ringmem::shared::Memory;
@@ -29,13 +29,12 @@ use crate::{HostWord, RingMessage};
 /// # Ok::<(), ringmem::Error>(())
 /// ```
 pub struct Producer<T: RingMessage> {
-    // INVARIANT: 'static stands for the lifetime of `hold`, which outlives it: fields are dropped in order, and no reference to the memory
-    // leaves this type.
+    // INVARIANT: 'static stands for the lifetime of `hold`, dropped later. No reference to the memory leaves this type.
     end: untrusted::Producer<'static, T>,
     hold: Hold,
 }
 
-/// The consumer's end. Dropping it closes the end.
+/// The consumer's end; a drop closes it.
 ///
 /// ```
 /// use ringmem::shared::Memory;
@@ -81,7 +80,7 @@ impl Hold {
             dead: Cell::new(None),
             gone: Cell::new(0),
         };
-        // A predecessor that was killed while asleep is still counted.
+        // A predecessor killed while asleep is still counted.
         hold.wait_words().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
         Ok(hold)
     }
@@ -103,7 +102,7 @@ impl Hold {
         }
     }
 
-    /// So that it sees this one attach or leave.
+    /// So that it sees this attach or leave.
     fn ring(&self) {
         wake_sleepers(self.wait_words().theirs);
     }
@@ -116,7 +115,7 @@ impl Hold {
         seat::generation(self.place.header(), self.side.other())
     }
 
-    /// `None` if the last owner has left or died, or none has attached.
+    /// `None` if the last owner has left or died, or none attached.
     fn peer(&self) -> Option<u64> {
         Some(self.peer_generation()).filter(|generation| *generation != self.gone.get())
     }
@@ -153,7 +152,7 @@ impl Hold {
     }
 }
 
-/// An end whose wait continues without a peer.
+/// An end that also waits without a peer.
 struct Single<'e, E>(&'e mut E);
 
 impl<E: End> End for Single<'_, E> {
@@ -182,8 +181,8 @@ impl Drop for Hold {
 impl<T: RingMessage> Producer<T> {
     pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
         let hold = Hold::new(file, place, Side::Producer)?;
-        // SAFETY: mapped until `hold` is dropped, by the invariant. `place` is a ring, which this program accesses atomically only, through
-        // its ends, header and region.
+        // SAFETY: mapped until `hold` is dropped, by the invariant. `place` is a ring, which this program accesses only atomically, through its ends,
+        // header and region.
         let end = unsafe { untrusted::Producer::attach(place.base(), place.len())? }.announce();
         let producer = Self { end, hold };
         producer.hold.ring();
@@ -200,7 +199,7 @@ impl<T: RingMessage> Producer<T> {
         self.end.push(value)
     }
 
-    /// Pushes as many of `values` as fit, published together; returns their number.
+    /// Pushes as many of `values` as fit, published together; returns how many.
     ///
     /// # Errors
     ///
@@ -230,12 +229,12 @@ impl<T: RingMessage> Producer<T> {
         self.end.free()
     }
 
-    /// Adds waiting to this borrowed end.
+    /// Adds waiting to this end, borrowed.
     pub fn waiting(&mut self, how: WaitStrategy) -> Waiting<&mut Self> {
         <Waiting<_>>::sender(self, how)
     }
 
-    /// Converts to an end that waits.
+    /// Converts to a waiting end.
     #[must_use]
     pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::sender(self, how)
@@ -263,7 +262,7 @@ impl<T: RingMessage> Consumer<T> {
         self.end.pop()
     }
 
-    /// Pops as many values as are available and fit, and releases their slots together; returns their number.
+    /// Pops as many values as fit, and releases their slots together; returns how many.
     ///
     /// # Errors
     ///
@@ -299,12 +298,12 @@ impl<T: RingMessage> Consumer<T> {
         self.end.available()
     }
 
-    /// Adds waiting to this borrowed end.
+    /// Adds waiting to this end, borrowed.
     pub fn waiting(&mut self, how: WaitStrategy) -> Waiting<&mut Self> {
         <Waiting<_>>::receiver(self, how)
     }
 
-    /// Converts to an end that waits.
+    /// Converts to a waiting end.
     #[must_use]
     pub fn into_waiting(self, how: WaitStrategy) -> Waiting<Self> {
         <Waiting<_>>::receiver(self, how)
@@ -344,7 +343,7 @@ macro_rules! ends {
                 self.hold.peer_state()
             }
 
-            /// Returns the number of owners of the other end so far.
+            /// Returns the number of the other end's owners so far.
             #[must_use]
             pub fn peer_generation(&self) -> u64 {
                 self.hold.peer_generation()
@@ -373,7 +372,7 @@ macro_rules! ends {
         }
 
         impl<T: RingMessage> Waiting<$end<T>> {
-            /// Waits until the other end has an owner, as the [end](Self::end)'s `wait_for_peer` does.
+            /// As the [end](Self::end)'s `wait_for_peer`.
             ///
             /// # Errors
             ///
@@ -436,7 +435,7 @@ impl ReadBytes for Consumer<u8> {
     }
 }
 
-// An end may move to another thread; it exists once.
+// An end may move to another thread, but exists once.
 const _: fn() = || {
     fn is_send<E: Send>() {}
     is_send::<Producer<u64>>();

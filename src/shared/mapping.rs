@@ -26,7 +26,7 @@ impl Mapping {
         Self::with(fd, len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// As [`new`](Self::new), for relaxed loads: Rust guarantees no other atomics on read-only memory.
+    /// For relaxed loads: Rust guarantees no other atomics on read-only memory.
     pub fn read_only(fd: BorrowedFd<'_>, len: u64) -> Result<Self> {
         Self::with(fd, len, ProtFlags::READ)
     }
@@ -34,7 +34,7 @@ impl Mapping {
     fn with(fd: BorrowedFd<'_>, len: u64, access: ProtFlags) -> Result<Self> {
         let refused = |source| Error::Map { bytes: len, source };
         let size = usize::try_from(len).map_err(|_| refused(io::ErrorKind::OutOfMemory.into()))?;
-        // SAFETY: no address is requested, so no existing mapping is replaced.
+        // SAFETY: no requested address: no existing mapping is replaced.
         let place = unsafe { mmap(ptr::null_mut(), size, access, MapFlags::SHARED, fd, 0) }.map_err(|errno| refused(errno.into()))?;
         let place = NonNull::new(place.cast()).ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
         Ok(Self { place, len: size })
@@ -51,7 +51,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`, and unmapped only here.
+        // SAFETY: mapped with this length in `new`, unmapped only here.
         let result = unsafe { munmap(self.place.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok());
     }
@@ -60,7 +60,7 @@ impl Drop for Mapping {
 #[derive(Clone)]
 pub(super) struct Place {
     mapping: Arc<Mapping>,
-    // INVARIANT: `len` bytes from `at` lie in the mapping, enough and aligned for a header.
+    // INVARIANT: `len` bytes from `at` are in the mapping, enough and aligned for a header.
     at: usize,
     len: u64,
 }
@@ -88,7 +88,7 @@ impl Place {
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: the invariant, and a mapping begins at a page boundary. A header consists of atomic words, valid for any bytes.
+        // SAFETY: the invariant; a mapping begins at a page boundary. A header consists of atomic words, valid for any bytes.
         unsafe { self.base().cast().as_ref() }
     }
 }

@@ -17,7 +17,7 @@ use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash}
 /// Memory with one ring, which other processes map too.
 ///
 /// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`; a child inherits a duplicate, for
-/// example as its standard input.
+/// example as standard input.
 ///
 /// ```
 /// use ringmem::shared::{Memory, OwnerState, Side};
@@ -34,7 +34,7 @@ pub struct Memory {
     ring: Place,
 }
 
-/// No other process can change the size or the seals.
+/// No other process can change size or seals.
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
@@ -71,8 +71,8 @@ impl Memory {
 
     /// Creates a ring of `capacity` messages `T` in a new private file with reserved blocks.
     ///
-    /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). Permissions of file
-    /// and directory must prevent that. The caller removes the file; opening it before it is formatted fails.
+    /// A file cannot be sealed: a process that shrinks it kills this one at the next access beyond its end (`SIGBUS`). Permissions of file and
+    /// directory must prevent that. The caller removes the file. Opening it unformatted fails.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Memory {
         made
     }
 
-    /// Opens memory that another process formatted in a file, trusted as for [`create_at`](Self::create_at). A path to a memfd, such as
+    /// Opens memory that another process formatted in a file, trusted as in [`create_at`](Self::create_at). A path to a memfd, such as
     /// `/proc/PID/fd/N`, requires seals.
     ///
     /// # Errors
@@ -145,8 +145,8 @@ impl Memory {
             let answer = std::io::Error::other(std::format!("missing {}", missing.join(", ")));
             return Err(Error::System { call: UNSEALED, path: None, answer });
         }
-        // A peer can punch holes despite the seals: tmpfs fills them at the next access, without a size limit under memfds. Huge pages
-        // raise SIGBUS if their pool is empty; the handler belongs to the program.
+        // A peer can punch holes despite the seals: tmpfs fills them at the next access, without a size limit under memfds. Huge pages raise SIGBUS
+        // if their pool is empty; the handler belongs to the program.
         if fs::fstatfs(&fd).map_err(failed("fstatfs"))?.f_type as u64 != TMPFS {
             return Err(Error::Unsupported { what: "a shared ring in a memfd of huge pages" });
         }
@@ -161,7 +161,7 @@ impl Memory {
             return Err(AttachError::TooSmall { needed: least, got: len }.into());
         }
         let mapping = Arc::new(Mapping::new(fd.as_fd(), len)?);
-        // SAFETY: that many bytes are mapped, initialised by the kernel. The region consists of words, valid for any bytes.
+        // SAFETY: so many bytes are mapped, initialised by the kernel. The region consists of words, valid for any bytes.
         let entries = unsafe { region::entries::<HostWord>(mapping.place(), len, region_abi())? };
         let Some(entry) = entries.iter().find(|entry| entry.kind == kind::SHARED_RING) else {
             return Err(AttachError::Kind { expected: kind::SHARED_RING, got: entries.first().map_or(0, |entry| entry.kind) }.into());
@@ -212,13 +212,13 @@ impl Memory {
         seat::state(self.ring.header(), side, self.fd.as_fd()).1
     }
 
-    /// Returns the number of owners of an end so far.
+    /// Returns the number of an end's owners so far.
     #[must_use]
     pub fn generation(&self, side: Side) -> u64 {
         seat::generation(self.ring.header(), side)
     }
 
-    /// Returns the consumer's and the producer's index, in this order, unchecked.
+    /// Returns the consumer's, then the producer's index, unchecked.
     #[must_use]
     pub fn indices(&self) -> (u64, u64) {
         use crate::Word;
@@ -259,7 +259,7 @@ impl Planned {
     fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
         let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
-        // SAFETY: without a magic number, no process has attached. A process that writes here anyway corrupts its own messages only.
+        // SAFETY: without a magic number, no process has attached. A process that writes anyway corrupts only its own messages.
         unsafe { ring.header().format::<T>(&self.layout, 0) };
         // SAFETY: the mapping has the plan's size; as above.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };

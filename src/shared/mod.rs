@@ -2,15 +2,15 @@
 //!
 //! Use [`ring`](crate::ring) over your own mapping between trusting processes, and [`wait`](crate::wait) between threads.
 //!
-//! 1. [`Memory`] has one SPSC ring, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and [trust no
+//! 1. [`Memory`] has one SPSC ring, in a sealed memfd or a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and [trust no
 //!    word](crate::ring::spsc::untrusted) of the peer.
 //! 2. Each end has one owner, by a lock that the operating system releases when its process dies, and that duplicated or inherited
 //!    descriptors do not carry. After a `fork`, the first drop of an end releases it for both: a child that continues without `exec` must
 //!    forget it.
 //! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages
-//!    are lost, unreleased ones are popped again.
+//!    are lost, unreleased ones popped again.
 //! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring, a panic, or the loss of a memfd's memory:
-//!    size is sealed, holes read as zeros, huge pages are rejected.
+//!    the size is sealed, holes read as zeros, huge pages are rejected.
 //!
 //! A wait whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
 //! first peer or a successor. A death wakes no waiter: with [`WaitStrategy::Sleep`](crate::wait::WaitStrategy), use a deadline.
@@ -52,7 +52,7 @@ pub(crate) use seat::lock;
 pub use untyped::{MessageFacts, UntypedConsumer, UntypedProducer};
 pub use view::{Figures, View};
 
-/// The error of a wait for a peer until the deadline.
+/// No peer came before the deadline.
 ///
 /// ```
 /// use std::time::{Duration, Instant};

@@ -17,7 +17,7 @@ pub(crate) fn check(stat: &Stat) -> io::Result<()> {
     }
 }
 
-/// The file is regular and belongs to this user alone; links are not followed. Also returns its size.
+/// Returns the file and its size if it is regular and belongs to this user alone. Follows no links.
 pub(crate) fn open(path: &Path) -> Result<(OwnedFd, u64)> {
     // A named pipe would wait.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! [`Seat`]: the ownership of an end, by a lock on one byte of the file, with its own open file description.
+//! [`Seat`]: ownership of an end, by a lock on one byte of the file, with its own open file description.
 
 use std::format;
 use std::io;
@@ -15,7 +15,7 @@ const NOBODY: u64 = 0;
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 
-/// Held until dropped, or until its process ends.
+/// Held until dropped or until its process ends.
 pub(super) struct Seat {
     fd: OwnedFd,
     side: Side,
@@ -92,7 +92,7 @@ pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<
     state_by(|| owner.load_acquire(), side, file)
 }
 
-/// As [`state`], with a function that loads the owner word.
+/// As [`state`]; `load` loads the owner word.
 pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let mut word = load();
     for _ in 0..8 {
@@ -101,12 +101,12 @@ pub(super) fn state_by(load: impl Fn() -> u64, side: Side, file: BorrowedFd<'_>)
             CLOSED => return (word, OwnerState::Left),
             _ => {}
         }
-        // Without an answer the owner counts as alive.
+        // Without an answer, the owner counts as alive.
         match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side.byte()) {
             Ok(libc::F_UNLCK) => {}
             _ => return (word, OwnerState::Alive),
         }
-        // It may have left, or have a successor.
+        // It may have left or have a successor.
         let now = load();
         if now == word {
             return (word, OwnerState::Died);
@@ -137,7 +137,7 @@ pub(super) const fn generation_of(owner: u64) -> u64 {
     owner >> 2
 }
 
-/// Needs no system call: `None` for an owner that has not closed the end.
+/// Without a system call; `None` for an owner that has not closed the end.
 pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
     let word = side.owner(header).load_acquire();
     let said = match word & STATE {
@@ -149,12 +149,12 @@ pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<Ow
 }
 
 pub(crate) fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, byte: libc::off_t) -> io::Result<libc::c_int> {
-    // SAFETY: integers, for which zero is valid. The process id must be 0.
+    // SAFETY: integers, valid as zero. The process id must be 0.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     (lock.l_start, lock.l_len) = (byte, 1);
-    // SAFETY: the descriptor is open while it is borrowed, and these commands take such a structure.
+    // SAFETY: the borrowed descriptor is open; these commands take such a structure.
     let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut lock) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type.into()) }
 }

@@ -15,7 +15,7 @@ use super::{OwnerState, Side, seat};
 use crate::wait::wake_sleepers;
 use crate::{RingHeader, Word};
 
-/// The messages of a ring, by its header.
+/// A ring's messages, by its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageFacts {
     /// Bytes of a message, at least 1.
@@ -26,7 +26,7 @@ pub struct MessageFacts {
     pub abi: u64,
 }
 
-/// The producer's end of a ring of messages as bytes; dropping it closes the end.
+/// The producer's end of a ring of messages as bytes; a drop closes it.
 ///
 /// ```
 /// use ringmem::shared::Memory;
@@ -42,9 +42,9 @@ pub struct MessageFacts {
 /// ```
 pub struct UntypedProducer(Untyped);
 
-/// The consumer's end, which reads messages as bytes and releases them separately; dropping it closes the end.
+/// The consumer's end, which reads messages as bytes and releases them separately; a drop closes it.
 ///
-/// Unreleased messages stay in the ring, also if this process is killed. See [`UntypedProducer`] for an example.
+/// Unreleased messages stay in the ring, also if this process is killed. For an example, see [`UntypedProducer`].
 pub struct UntypedConsumer(Untyped);
 
 struct Untyped {
@@ -56,9 +56,9 @@ struct Untyped {
     facts: MessageFacts,
 }
 
-/// The slots, whose geometry is checked.
+/// Their geometry is checked.
 struct Slots {
-    // INVARIANT: `capacity * size` bytes from here are within the mapping, which `hold` keeps; the first is aligned to 128.
+    // INVARIANT: `capacity * size` bytes from here are in the mapping, which `hold` keeps; the first is aligned to 128.
     base: NonNull<u8>,
     // INVARIANT: a power of two.
     capacity: u64,
@@ -66,11 +66,11 @@ struct Slots {
     size: usize,
 }
 
-// SAFETY: an address in a mapping that is accessed atomically only; the end that owns it is never shared.
+// SAFETY: an address in a mapping with atomic accesses only; the end that owns it is never shared.
 unsafe impl Send for Slots {}
 
 impl Slots {
-    /// Reads the geometry once and checks it.
+    /// Reads and checks the geometry once.
     fn find(place: &Place) -> Result<(Self, MessageFacts), AttachError> {
         let constants = &place.header().constants;
         // SYNC POINT: ring seen. Pairs with RingHeader::format.
@@ -97,14 +97,14 @@ impl Slots {
         if size == 0 {
             return Err(AttachError::SlotSize { expected: 1, got: 0 });
         }
-        // SAFETY: `offset` was checked to be within the place.
+        // SAFETY: `offset` is within the place, as checked.
         let base = unsafe { place.base().add(offset as usize) };
         let facts = MessageFacts { size: size as usize, kind: Word::load(&constants.message_kind), abi: Word::load(&constants.abi) };
         Ok((Self { base, capacity, size: size as usize }, facts))
     }
 
-    /// Returns the bytes of a slot before its first word, and the number of words. The typed ends use the same partition: no access
-    /// overlaps another of a different size.
+    /// Bytes before a slot's first word, and the number of words. The typed ends use the same partition: accesses of different sizes do not
+    /// overlap.
     fn parts(&self, index: u64) -> (*mut u8, usize, usize) {
         // Below the capacity: the product was checked.
         let slot = self.base.as_ptr().wrapping_add((index & (self.capacity - 1)) as usize * self.size);
@@ -135,14 +135,14 @@ impl Slots {
 
     /// `place` is below the size of a message.
     fn byte(&self, slot: *mut u8, place: usize) -> &AtomicU8 {
-        // SAFETY: within the slot and so within the mapping, which lives as long as the slots and is accessed atomically only.
+        // SAFETY: within the slot and the mapping, which lives as long as the slots and is accessed only atomically.
         unsafe { AtomicU8::from_ptr(slot.wrapping_add(place)) }
     }
 
     fn word(&self, slot: *mut u8, place: usize) -> &AtomicU64 {
         let place = slot.wrapping_add(place).cast::<u64>();
         debug_assert!(place.is_aligned());
-        // SAFETY: as in `byte`, and aligned: slots begin at a multiple of 128, and `before` ends where a word begins.
+        // SAFETY: as in `byte`, and aligned: slots begin at multiples of 128, and `before` ends where a word begins.
         unsafe { AtomicU64::from_ptr(place) }
     }
 }
@@ -157,7 +157,7 @@ impl Untyped {
         let (index, seen) = if side == Side::Producer { (tail, head) } else { (head, tail) };
         seat::open(header, side);
         let end = Self { slots, index, seen, hold, facts };
-        // A predecessor may have died before the wake-up.
+        // A predecessor may have died before its wake-up.
         end.wake();
         Ok(end)
     }
@@ -183,8 +183,7 @@ impl UntypedProducer {
         Untyped::new(file, place, Side::Producer).map(Self)
     }
 
-    /// Pushes as many of `messages` as fit, published together, and wakes the consumer; returns their number. An incomplete last message is
-    /// ignored.
+    /// Pushes as many of `messages` as fit, published together, and wakes the consumer; returns how many. Ignores an incomplete last message.
     ///
     /// # Errors
     ///
@@ -233,7 +232,7 @@ impl UntypedConsumer {
         Untyped::new(file, place, Side::Consumer).map(Self)
     }
 
-    /// Copies messages that fit into `into`, from `offset` places after the next one, without releasing them; returns their number.
+    /// Copies messages that fit into `into`, from `offset` places after the next one, without releasing them; returns how many.
     ///
     /// # Errors
     ///

@@ -14,11 +14,10 @@ use super::{OwnerState, Side, private, seat};
 use crate::dump::Indices;
 use crate::{HostWord, RegionHeader, Result, Word};
 
-/// The ring of a [`Memory`](super::Memory) in a file, mapped read-only.
+/// The ring of a [`Memory`](super::Memory) in a file, mapped read-only, without an end.
 ///
-/// It takes no end. The figures are unchecked: a hostile file may contain any values.
-///
-/// A process of the same user that truncates the file meanwhile ends this one by `SIGBUS`.
+/// The figures are unchecked: a hostile file may contain any values. A process of the same user that truncates the file meanwhile ends this one
+/// by `SIGBUS`.
 ///
 /// ```
 /// use ringmem::shared::{Memory, OwnerState, View};
@@ -50,7 +49,7 @@ pub struct Figures {
     pub indices: Indices,
     /// Size of a slot in bytes.
     pub slot_size: u64,
-    /// State of the producer's owner, and the number of its owners so far.
+    /// State of the producer's owner, and the number of owners so far.
     pub producer: (OwnerState, u64),
     /// The same of the consumer.
     pub consumer: (OwnerState, u64),
@@ -79,7 +78,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::Attach`](crate::Error::Attach) if the file has been truncated.
+    /// [`Error::Attach`](crate::Error::Attach) for a truncated file.
     pub fn read(&self) -> Result<Figures> {
         let got = private::len(&self.file);
         if got < self.len {
@@ -91,7 +90,7 @@ impl View {
         fence(Acquire);
         let tail = Word::load(&header.producer.tail);
         if tail.wrapping_sub(head) > capacity {
-            // The consumer may have popped in between.
+            // The consumer may have popped meanwhile.
             fence(Acquire);
             head = Word::load(&header.consumer.head);
         }
@@ -106,7 +105,7 @@ impl View {
 
 /// As [`region::entries`], with relaxed loads, for the first shared ring.
 fn entry(mapping: &Mapping) -> Result<RegionEntry<u64>, AttachError> {
-    // SAFETY: at least the table is mapped, at the start of a system page. It consists of words, valid for any bytes.
+    // SAFETY: at least the table is mapped, at a page's start. It consists of words, valid for any bytes.
     let header = unsafe { mapping.place().cast::<RegionHeader<HostWord>>().as_ref() };
     // SAFETY: as above; the entries follow the header.
     let table: &[RegionEntry<HostWord>; MAX_ENTRIES] = unsafe { mapping.place().add(size_of::<RegionHeader<HostWord>>()).cast().as_ref() };

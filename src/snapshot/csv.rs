@@ -1,15 +1,13 @@
-//! Calls as comma-separated values.
-
 use core::fmt::{self, Display, Formatter, Write};
 use std::string::ToString;
 
 use crate::memory::{Call, Event};
 
-/// Formats the calls of a [`Logged`](crate::memory::Logged) memory as comma-separated values (RFC 4180, with `\n` as line end), for spreadsheets
-/// and data frames.
+/// Formats a [`Logged`](crate::memory::Logged) memory's calls as comma-separated values (RFC 4180, with `\n` as line end), for spreadsheets and
+/// data frames.
 ///
 /// The first line names the columns: `kind`, `time_ns`, `block`, `bytes`, `align`, `stream`, `address`, `name`, `place`, `after`, `backtrace`. Units
-/// and meanings are those of an [event](crate::snapshot#format). `after` has numbers of streams, separated by spaces. A fact that is not known is empty.
+/// and meanings are those of an [event](crate::snapshot#format). `after` has stream numbers, separated by spaces. An unknown fact is empty.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -61,7 +59,7 @@ fn field(f: &mut Formatter<'_>, value: Option<impl Display>) -> fmt::Result {
     f.write_char(',')
 }
 
-/// In quotes if the text has a comma, a quote or a line end.
+/// In quotes if the text has a comma, quote or line end.
 fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
     if !text.contains([',', '"', '\n', '\r']) {
         return f.write_str(text);

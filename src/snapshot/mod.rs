@@ -2,9 +2,9 @@
 //!
 //! Use it to see what holds memory: pools with their slabs, live blocks with source lines, buffers, and a log of allocations.
 //!
-//! 1. Each method reads its part when it is called. Parts that are read at different times may differ.
+//! 1. Each method reads its part when called; parts read at different times may differ.
 //! 2. Collecting copies the state, and holds no lock of it afterwards.
-//! 3. Names are arbitrary text. They identify parts for readers; two parts may have the same name.
+//! 3. Names are arbitrary text for readers; two parts may have the same name.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -36,24 +36,24 @@
 //!
 //! # Format
 //!
-//! One object. Sizes, offsets and alignments are in bytes, times in nanoseconds, all as whole numbers of at most 64 bits. A fact that is not
-//! known is `null`. A reader ignores unknown fields; a change that old readers would misread changes `version`.
+//! One object. Sizes, offsets and alignments are in bytes, times in nanoseconds, all whole numbers of at most 64 bits. An unknown fact is
+//! `null`. Readers ignore unknown fields; a change that old readers would misread changes `version`.
 //!
 //! | field | contents |
 //! |---|---|
 //! | `version` | 1 |
-//! | `taken_ns` | the time of [`to_json`](Snapshot::to_json), on the clock of samples and logged calls |
-//! | `pools` | objects: `name`; `time_ns`, when it was added; `statistics`, the fields of [`pool::Statistics`](crate::pool::Statistics); `slabs`, each with `number`, `address`, `bytes` and `parts`; these in order of `offset`, with `bytes` and `state`: `live`, `cached`, `pending` or `free` |
-//! | `samples` | objects in order of time: `pool`, `time_ns`, `statistics` |
+//! | `taken_ns` | time of [`to_json`](Snapshot::to_json), on the clock of samples and logged calls |
+//! | `pools` | objects: `name`; `time_ns`, when added; `statistics`, the fields of [`pool::Statistics`](crate::pool::Statistics); `slabs`, each with `number`, `address`, `bytes` and `parts`; these by `offset`, with `bytes` and `state`: `live`, `cached`, `pending` or `free` |
+//! | `samples` | objects by time: `pool`, `time_ns`, `statistics` |
 //! | `trackers` | objects: `name`, `peak_bytes`, `leaks`: each live block with `number`, `name`, `bytes`, `align`, `address`, `stream`, `place`, `age_ns`, `backtrace` |
 //! | `managers` | objects: `name`, `used_bytes`, `peak_bytes`, `limit_bytes`, `buffers`: each with `name`, `element`, `used_bytes`, `capacity_bytes`, `resizes`, `age_ns`, `idle_ns` |
 //! | `registries` | objects: `name`, `registered`, `released`, `freed`, `leases`, `bytes`, `retired` |
 //! | `traces` | objects: `name`, `events` |
 //!
-//! Each event has `kind` and `time_ns`, in order of time. An `alloc` has `block`, a number that identifies the block in this trace, `bytes`,
+//! Events, in order of time, have `kind` and `time_ns`. An `alloc` has `block`, a number that identifies the block in this trace, `bytes`,
 //! `align`, `stream`, `address`, `name`, `place` and `backtrace`. A `refused` has the same fields, with `block` and `address` null. A `free` has
-//! `block` and `after`, the streams whose operations may still use it. `place` is `FILE:LINE:COLUMN`. `backtrace` is text with several
-//! lines, innermost function first. [`csv`] writes the same facts of calls as a table.
+//! `block` and `after`, the streams whose operations may still use it. `place` is `FILE:LINE:COLUMN`. `backtrace` is text of several lines,
+//! innermost function first. [`csv`] writes the same facts as a table.
 
 mod csv;
 mod parts;
@@ -76,7 +76,7 @@ pub use csv::csv;
 /// The version of the [format](self#format).
 pub const VERSION: u32 = 1;
 
-/// The collected state of memory. Each method adds a part.
+/// The state of memory. Each method adds a part.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     // Objects in JSON.
@@ -100,37 +100,37 @@ impl Snapshot {
         self.slabs(name, &pool.statistics(), &pool.snapshot())
     }
 
-    /// Adds statistics and slabs that were read before, for example at a peak, or of a [`PinnedPool`](crate::pool::PinnedPool).
+    /// Adds statistics and slabs read before, for example at a peak, or of a [`PinnedPool`](crate::pool::PinnedPool).
     pub fn slabs(&mut self, name: &str, statistics: &Statistics, slabs: &[SlabView]) -> &mut Self {
         self.pools.push(parts::pool(name, now_ns(), statistics, slabs).to_string());
         self
     }
 
-    /// Adds statistics of a pool as of now. Several samples show how fragmentation changes over time.
+    /// Adds a pool's statistics as of now. Several samples show how fragmentation changes.
     pub fn sample(&mut self, pool: &str, statistics: &Statistics) -> &mut Self {
         self.samples.push(parts::sample(pool, now_ns(), statistics).to_string());
         self
     }
 
-    /// Adds the live blocks of a tracked memory.
+    /// Adds a tracked memory's live blocks.
     pub fn tracked<M: Memory>(&mut self, name: &str, memory: &Tracked<M>) -> &mut Self {
         self.trackers.push(parts::tracker(name, &memory.report()).to_string());
         self
     }
 
-    /// Adds the buffers and figures of a manager.
+    /// Adds a manager's buffers and figures.
     pub fn manager<M: Memory>(&mut self, name: &str, manager: &MemoryManager<M>) -> &mut Self {
         self.managers.push(parts::manager(name, &manager.statistics()).to_string());
         self
     }
 
-    /// Adds the figures of a registry.
+    /// Adds a registry's figures.
     pub fn registry<M: Memory>(&mut self, name: &str, registry: &Registry<M>) -> &mut Self {
         self.registries.push(parts::registry(name, &registry.statistics()).to_string());
         self
     }
 
-    /// Adds the calls of a logged memory.
+    /// Adds a logged memory's calls.
     pub fn logged<M: Memory>(&mut self, name: &str, memory: &Logged<M>) -> &mut Self {
         self.calls(name, &memory.calls())
     }
@@ -141,7 +141,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds a trace, whose events have no times, addresses, names and places.
+    /// Adds a trace: events without times, addresses, names and places.
     pub fn trace(&mut self, name: &str, trace: &Trace) -> &mut Self {
         self.traces.push(parts::trace(name, trace.events().iter().map(|event| (event, None))).to_string());
         self
@@ -153,7 +153,7 @@ impl Snapshot {
         self.document().to_string()
     }
 
-    /// Writes the document to a file; replaces an existing file.
+    /// Writes the document to a file, replacing an existing one.
     ///
     /// # Errors
     ///

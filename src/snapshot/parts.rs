@@ -32,7 +32,7 @@ fn slab(SlabView { number, device_address, bytes, parts }: &SlabView, f: &mut Fo
     f.write_str("}")
 }
 
-/// A statistics object, by the names of its fields.
+/// By the names of the fields.
 macro_rules! object {
     ($f:ident, $value:ident: $first:ident $($field:ident)*) => {{
         write!($f, concat!("{{\"", stringify!($first), "\":{}"), $value.$first)?;

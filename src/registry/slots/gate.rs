@@ -1,8 +1,8 @@
-//! [`Gate`]: the access word of a slot.
+//! [`Gate`]: a slot's access word.
 //!
 //! 1. It counts shared leases, or one exclusive lease. Taking one is one read-modify-write.
 //! 2. A closed gate grants no lease. One caller gets the value: the one that closed it without leases, or the last to leave.
-//! 3. A request with another generation than that of the present value fails and changes nothing.
+//! 3. A request with another generation than the present value's fails and changes nothing.
 //!
 //! High half: the generation. Low half: flags and the number of leases.
 
@@ -14,7 +14,7 @@ const VACANT: u64 = 1 << 31;
 const CLOSED: u64 = 1 << 30;
 /// An exclusive lease exists ...
 const HELD: u64 = 1 << 29;
-/// ... for so short a time that others wait for it.
+/// ... so briefly that others wait for it.
 const MOVING: u64 = 1 << 28;
 const LEASES: u64 = MOVING - 1;
 
@@ -39,7 +39,7 @@ impl Hold {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The generation of the present value, or of the next one.
+    /// The present value's generation, or the next one's.
     Stale(u32),
     /// The leases left.
     Closed(u32),
@@ -84,13 +84,13 @@ impl<W: RmwWord> Gate<W> {
         leases(self.0.load())
     }
 
-    /// Opens the gate of a slot that the caller has filled.
+    /// The caller has filled the slot.
     pub fn open(&self, generation: u32) {
         // SYNC POINT: slot filled. Pairs with share and hold.
         self.0.store_release((generation as u64) << 32);
     }
 
-    /// Makes the slot vacant; the caller has taken the value out.
+    /// The caller has taken the value out.
     pub fn vacate(&self, next: u32) {
         self.0.store((next as u64) << 32 | VACANT);
     }
@@ -114,7 +114,7 @@ impl<W: RmwWord> Gate<W> {
         }
     }
 
-    /// Ends a shared lease. Returns whether the value is the caller's.
+    /// Ends a shared lease; returns whether the value is the caller's.
     #[inline(always)]
     pub fn leave(&self) -> bool {
         // SYNC POINT: value left. Pairs with hold, close and the last lease.
@@ -137,7 +137,7 @@ impl<W: RmwWord> Gate<W> {
         }
     }
 
-    /// Ends the exclusive lease. Returns whether the value is the caller's.
+    /// Ends the exclusive lease; returns whether the value is the caller's.
     pub fn let_go(&self, hold: Hold) -> bool {
         // SYNC POINT: value left. Pairs with share and hold.
         let before = self.0.fetch_add(hold.bits().wrapping_neg());
@@ -149,7 +149,7 @@ impl<W: RmwWord> Gate<W> {
         self.close_unless(MOVING, asked)
     }
 
-    /// As [`close`](Self::close), for the exclusive lease, which is the one left.
+    /// As [`close`](Self::close), by the exclusive lease, which is the one left.
     pub fn close_alone(&self, asked: u32) -> Result<u32, Refusal> {
         self.close_unless(0, asked)
     }

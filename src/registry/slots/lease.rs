@@ -12,7 +12,7 @@ use super::{Index, Slot, Slots};
 use crate::{HostWord, Result};
 
 pub(crate) trait Mode {
-    /// Ends the lease; returns whether the gate gave the value to the caller.
+    /// Returns whether the gate gave the value to the caller.
     fn end(gate: &Gate<HostWord>) -> bool;
 }
 
@@ -21,7 +21,7 @@ pub(crate) trait Alone: Mode {}
 pub(crate) enum Read {}
 /// Concurrent requests fail.
 pub(crate) enum Write {}
-/// For the time of a copy: concurrent requests wait.
+/// For a copy's duration: concurrent requests wait.
 pub(crate) enum Move {}
 
 impl Mode for Read {
@@ -53,7 +53,7 @@ enum Table<'a, V> {
 }
 
 /// A lease: the value stays in place meanwhile.
-// INVARIANT: `slot` is the table's slot of this index; slots never move, and the lease is counted there.
+// INVARIANT: `slot` is the table's slot of this index, where the lease is counted; slots never move.
 pub(crate) struct Held<'a, V, K: Mode> {
     table: Table<'a, V>,
     slot: NonNull<Slot<V>>,
@@ -61,7 +61,7 @@ pub(crate) struct Held<'a, V, K: Mode> {
     _mode: PhantomData<fn() -> K>,
 }
 
-// SAFETY: a lease is `&V`, or `V` for the last one, and the table is shared.
+// SAFETY: a lease is `&V`, or `V` for the last one; the table is shared.
 unsafe impl<V: Send + Sync, K: Mode> Send for Held<'_, V, K> {}
 // SAFETY: as above.
 unsafe impl<V: Send + Sync, K: Mode> Sync for Held<'_, V, K> {}
@@ -73,7 +73,7 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
     }
 
     fn slot(&self) -> &Slot<V> {
-        // SAFETY: the invariant; the table lives at least as long as this.
+        // SAFETY: the invariant; the table outlives this.
         unsafe { self.slot.as_ref() }
     }
 
@@ -88,7 +88,7 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
         Index { index: self.index, generation: self.slot().gate.generation() }
     }
 
-    /// Makes the lease own a handle of the table, which then outlives it even if it is forgotten.
+    /// The lease then owns a handle of the table, which outlives it even if forgotten.
     pub fn hold(&mut self) {
         if let Table::Borrowed(slots) = self.table {
             self.table = Table::Owned(Arc::clone(slots));
@@ -97,7 +97,7 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
 
     pub fn into_owned(self) -> Held<'static, V, K> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped, and its table not used again.
+        // SAFETY: `this` is not dropped; its table is not used again.
         let slots = match unsafe { ptr::read(&raw const this.table) } {
             Table::Borrowed(slots) => Arc::clone(slots),
             Table::Owned(slots) => slots,
@@ -121,7 +121,7 @@ impl<'a, V, K: Mode> Held<'a, V, K> {
 }
 
 impl<V, K: Alone> Held<'_, V, K> {
-    /// Takes the value out of the table, and returns whether it had not been removed meanwhile.
+    /// Takes the value out of the table; returns whether it had not been removed meanwhile.
     ///
     /// # Errors
     ///
@@ -130,17 +130,17 @@ impl<V, K: Alone> Held<'_, V, K> {
         self.table().here()?;
         let mut this = ManuallyDrop::new(self);
         let gate = &this.slot().gate;
-        // Fails if it was removed meanwhile, and counted then.
+        // If this fails, it was removed and counted meanwhile.
         let was_there = gate.close_alone(gate.generation()).is_ok();
         if was_there {
             this.table().removed.fetch_add(1, Relaxed);
         }
         K::end(gate);
-        // SAFETY: the gate is closed, and the only lease was this.
+        // SAFETY: the gate is closed; this was the only lease.
         let value = unsafe { this.table().reclaim(this.slot(), this.index) };
         // SAFETY: `this` is not dropped or used again.
         unsafe { ptr::drop_in_place(&raw mut this.table) };
-        // SAFETY: a slot that is leased is filled.
+        // SAFETY: a leased slot is filled.
         Ok((unsafe { value.unwrap_unchecked() }, was_there))
     }
 }
@@ -152,7 +152,7 @@ impl<V, K: Mode> Deref for Held<'_, V, K> {
     fn deref(&self) -> &V {
         // SAFETY: a lease excludes writers, or is the only one.
         let value = unsafe { &*self.slot().value.get() };
-        // SAFETY: a slot that is leased is filled.
+        // SAFETY: a leased slot is filled.
         unsafe { value.as_ref().unwrap_unchecked() }
     }
 }
@@ -161,7 +161,7 @@ impl<V, K: Alone> DerefMut for Held<'_, V, K> {
     fn deref_mut(&mut self) -> &mut V {
         // SAFETY: the exclusive lease, borrowed mutably.
         let value = unsafe { &mut *self.slot().value.get() };
-        // SAFETY: a slot that is leased is filled.
+        // SAFETY: a leased slot is filled.
         unsafe { value.as_mut().unwrap_unchecked() }
     }
 }

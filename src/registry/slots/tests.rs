@@ -125,7 +125,7 @@ fn an_exclusive_lease_excludes_others_and_can_remove_the_value() {
     assert_eq!(*slots.share(index).expect("live"), 2);
     assert_eq!(slots.exclusive(index).expect("live").into_owned().remove().ok(), Some((2, true)));
     assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
-    // Removed meanwhile: the lease still gets the value, which is counted once.
+    // Removed meanwhile: the lease still gets the value, counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
@@ -161,7 +161,7 @@ fn an_owned_lease_keeps_the_table() {
     assert_eq!(drops.load(Relaxed), 1);
 }
 
-/// Moves a value and returns the outcome of `ask`, which waits for the move on another thread.
+/// Returns the outcome of `ask`, which waits for the move on another thread.
 fn during_a_move<R: Send>(slots: &Arc<Slots<i32>>, ask: impl FnOnce(Index) -> R + Send) -> R {
     let index = put(slots, 1);
     let mut moved = slots.briefly(index).expect("live");
@@ -217,7 +217,7 @@ fn eight_threads_find_only_their_value_and_drop_each_once() {
                             numbers.lock().expect("no panic").insert(index, number);
                             let old = Index::from_bits(place.swap(index.bits(), Relaxed));
                             if old != Index::default() {
-                                // Only threads that looked it up before can remove this index.
+                                // Only threads with an earlier lookup can remove this index.
                                 removed.fetch_add(usize::from(slots.remove(old).is_ok()), Relaxed);
                             }
                         }
@@ -409,9 +409,9 @@ fn dropping_the_last_lease_in_a_fork_does_not_block() {
             (Some(slots.share(index).expect("live").into_owned()), None)
         };
         assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
-        // Held at the fork by a thread that does not exist in the child.
+        // A thread that does not exist in the child held it at the fork.
         let vacancies = slots.vacancies();
-        // SAFETY: the child has only this thread, drops a lease, which is the test, and exits without destructors.
+        // SAFETY: the child has only this thread, drops a lease (the test), and exits without destructors.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "no fork");
         if pid == 0 {
