@@ -9,7 +9,7 @@ use crate::{DeviceBytes, Error, Result};
 /// Avoids [`Buffer::as_mut_slice`], whose check of uses may cost more than an access.
 pub(super) struct HostCopy<T, H: Memory> {
     buffer: Option<Buffer<T, H>>,
-    // INVARIANT: the buffer lists no use, and is not managed memory, where a kernel may exclude the host. Mutable borrows reset it.
+    // INVARIANT: the buffer lists no use and is not managed, where a kernel may exclude the host. Mutable borrows reset it.
     is_at_rest: bool,
 }
 
@@ -68,7 +68,7 @@ impl<T, H: Memory> HostCopy<T, H> {
             && let Some(buffer) = &self.buffer
             && let Some(first) = buffer.as_ptr()
         {
-            // SAFETY: that many elements, initialised by the memory's promise, borrowed mutably, and unused by others by the invariant.
+            // SAFETY: so many elements, initialised by the memory's promise, borrowed mutably, unused by others by the invariant.
             return Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), buffer.len()) });
         }
         self.settled(state, lend)

@@ -25,7 +25,7 @@ where
         Ok(unsafe { Slice::new(view, self.len) })
     }
 
-    /// Returns the device's elements for reading and writing; the host's copy becomes stale, even after a failed write.
+    /// As [`device`](Self::device), for reading and writing; the host's copy becomes stale, even after a failed write.
     ///
     /// [List](Self::used_by) such a launch.
     ///
@@ -38,7 +38,7 @@ where
         self.device_slice_mut()
     }
 
-    /// Returns the device's elements, with unspecified contents, for a caller that writes all of them.
+    /// As [`device_mut`](Self::device_mut), with unspecified contents, for a caller that writes all elements.
     ///
     /// # Errors
     ///
@@ -74,9 +74,8 @@ where
     ///
     /// # Errors
     ///
-    /// As [`device`](Self::device), or [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) memory; `queue` is not
-    /// called. [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) if it returns another
-    /// buffer.
+    /// As [`device`](Self::device), or [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) memory, without calling `queue`.
+    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) if it returns another buffer.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
         if self.is_shared {
             return Err(Error::Unsupported { what: "a loan of the device copy where host and device share one buffer" });

@@ -29,7 +29,7 @@ where
         self.host.elements(self.state).map(|elements| &*elements)
     }
 
-    /// Returns the host's elements for reading and writing; the device's copy becomes stale.
+    /// As [`host`](Self::host), for reading and writing; the device's copy becomes stale.
     ///
     /// # Errors
     ///
@@ -54,9 +54,7 @@ where
         self.overwrite(|host| host.copy_from_slice(elements))
     }
 
-    /// Fills the host's copy like [`copy_from`](Self::copy_from).
-    ///
-    /// On the device, use [`device_write_only`](Self::device_write_only).
+    /// As [`copy_from`](Self::copy_from), with one value. On the device, use [`device_write_only`](Self::device_write_only).
     ///
     /// # Errors
     ///
@@ -85,7 +83,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`host`](Self::host); [`Map`](crate::Error::Map) if the host has no memory for them.
+    /// As [`host`](Self::host); [`Map`](crate::Error::Map) without host memory for them.
     pub fn to_vec(&mut self) -> Result<Vec<T>> {
         let mut elements = on_the_host(self.len)?;
         elements.copy_from_slice(self.host()?);

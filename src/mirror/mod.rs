@@ -4,12 +4,12 @@
 //! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory.
 //!
 //! 1. A read returns the last write of either side.
-//! 2. Memory is allocated at first use. Valid copies, and copies about to be overwritten, are not updated.
+//! 2. Memory is allocated at first use. Valid copies, and those about to be overwritten, are not updated.
 //! 3. A failed call leaves [`state`](MirroredBuffer::state) unchanged and frees what it allocated.
-//! 4. Writes of both sides are never merged or lost silently: calls return [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
+//! 4. Writes of both sides are never merged or silently lost: calls return [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
 //!    until [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device).
-//! 5. A mirror dropped or forgotten with work queued is freed after its uses, or never. The host has no slice of memory in use by queued
-//!    work.
+//! 5. A mirror dropped or forgotten with work queued is freed after its uses, or never. The host has no slice of memory that queued work
+//!    uses.
 //! 6. Transfers are ordered after all queued work on both copies, on any stream.
 //! 7. If the device shares mapped host memory, one buffer serves both sides, without copies.
 //!
@@ -110,7 +110,7 @@ pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host: HostCopy<T, H>,
     device: Option<Buffer<T, D>>,
     is_shared: bool,
-    /// The stale side lacks its last contents: a copy over it failed, or it was never written.
+    /// The stale side lacks its last contents: a copy over it failed, or nothing was written.
     is_torn: bool,
     flights: Flights,
     statistics: Statistics,
@@ -154,7 +154,7 @@ where
 }
 
 impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
-    /// Returns which copies are valid, counting queued transfers as complete.
+    /// Returns which copies are valid, with queued transfers as complete.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
@@ -166,7 +166,7 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
         self.len
     }
 
-    /// Returns whether there are no elements.
+    /// Returns true if empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -178,9 +178,8 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
         self.len * size_of::<T>()
     }
 
-    /// Returns whether the host's copy exists and is page-locked.
-    ///
-    /// [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) makes failed pinning an error.
+    /// Returns whether the host's copy exists and is page-locked. [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) makes failed pinning
+    /// an error.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.host.get().is_some_and(Buffer::is_pinned)

@@ -11,7 +11,7 @@ use crate::{DeviceBytes, Error, Result};
 
 struct Flight {
     ticket: Ticket,
-    /// Its stream reports a failure here even to a second waiter.
+    /// Reports a failure here even to a second waiter.
     stream: Stream,
     before: State,
     /// The target was allocated for it.
@@ -46,18 +46,17 @@ where
 {
     /// Queues an update of the device's copy after all queued work on both.
     ///
-    /// The state changes at once. The next call that waits for a failed transfer restores it and returns the error, even to a second
-    /// waiter.
+    /// The state changes at once. The next call that waits for a failed transfer restores it and returns the error, even to a second waiter.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend), or the memory's or backend's error; nothing
+    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend); the memory's or backend's error. Nothing
     /// changes.
     pub fn sync_to_device_on(&mut self, stream: &Stream) -> Result<()> {
         self.queue(Side::Device, stream)
     }
 
-    /// Queues an update of the host's copy, like [`sync_to_device_on`](Self::sync_to_device_on).
+    /// As [`sync_to_device_on`](Self::sync_to_device_on), for the host's copy.
     ///
     /// # Errors
     ///
@@ -184,7 +183,7 @@ where
         Ok(ticket)
     }
 
-    /// Waits for queued transfers; undoes a failed one, unless later writes built on it.
+    /// Undoes a failed transfer, unless later writes built on it.
     #[inline]
     pub(super) fn land(&mut self) -> Result<()> {
         if self.flights.are_none() { Ok(()) } else { self.land_queued() }
@@ -207,7 +206,7 @@ where
         outcome(up).and(down.and_then(outcome))
     }
 
-    /// The outer error: the wait failed, and the transfer may be in flight.
+    /// The outer error: the wait failed; the transfer may be in flight.
     fn outcome(&mut self, to: Side) -> Result<Option<Result<()>>> {
         let Some(Flight { ticket, stream, .. }) = self.flights.of(to) else { return Ok(None) };
         let backend = stream.backend();

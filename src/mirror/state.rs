@@ -64,7 +64,7 @@ impl fmt::Display for Side {
 pub enum Access {
     /// Reads it.
     Read,
-    /// Writes all of it without reading.
+    /// Writes all of it, unread.
     Write,
     /// Reads and writes it.
     Update,
@@ -94,7 +94,7 @@ pub enum State {
     HostOnly,
     /// The device's; the host has none.
     DeviceOnly,
-    /// Both, and they are equal.
+    /// Both, equal.
     Synchronized,
     /// The host's; the device's is stale or absent.
     HostDirty,

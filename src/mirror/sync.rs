@@ -44,7 +44,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or lacks writes of the device.
+    /// [`Mirror`](Error::Mirror) if nothing was written, the host has no copy, or lacks the device's writes.
     pub fn mark_host_dirty(&mut self) -> Result<()> {
         self.mark(Side::Host)
     }
@@ -53,7 +53,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) if nothing was written, the device has no copy, or lacks writes of the host.
+    /// As [`mark_host_dirty`](Self::mark_host_dirty), with the sides exchanged.
     pub fn mark_device_dirty(&mut self) -> Result<()> {
         self.mark(Side::Device)
     }
@@ -80,7 +80,7 @@ where
     ///
     /// # Errors
     ///
-    /// As [`sync_to_device`](Self::sync_to_device), without a free; or the driver's error after it.
+    /// As [`sync_to_device`](Self::sync_to_device), before the free; or the driver's error after it.
     pub fn compact(&mut self, keep: Side) -> Result<()> {
         self.bring(keep)?;
         (self.state, self.is_torn) = (State::only(keep), false);
@@ -91,7 +91,7 @@ where
         }
     }
 
-    /// Frees both copies after their uses: the mirror is as new.
+    /// Frees both copies after their uses: as a new mirror.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
 
-/// The transfers of a [`MirroredBuffer`].
+/// Transfers of a [`MirroredBuffer`].
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -32,7 +32,7 @@ pub struct Statistics {
     pub to_host: Transfers,
 }
 
-/// The successful transfers in one direction.
+/// Successful transfers in one direction.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

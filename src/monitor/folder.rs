@@ -1,4 +1,4 @@
-//! [`list`]: the folders of a user's published pages, and the files in them.
+//! [`list`]: the folders and files of a user's published pages.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 use crate::shared::{lock, private};
 use crate::{Error, Result};
 
-/// A published page, whose process may have ended.
+/// A published page; its process may have ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Published {
     /// Process id.
@@ -26,7 +26,7 @@ pub struct Published {
     pub path: PathBuf,
 }
 
-/// Returns the published pages of this user's processes, ordered by process and name.
+/// Returns this user's published pages, by process and name.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn list() -> Result<Vec<Published>> {
     Ok(found)
 }
 
-/// Possible folders, the best first. `XDG_RUNTIME_DIR` may differ between processes of a user.
+/// Possible folders, best first. A user's processes may differ in `XDG_RUNTIME_DIR`.
 fn candidates() -> Vec<PathBuf> {
     let user = geteuid().as_raw();
     let given = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
@@ -78,7 +78,7 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// Creates and locks a page's file, and removes those of ended processes.
+/// Also removes the files of ended processes.
 pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> {
     static CLEANED: Mutex<()> = Mutex::new(());
     if !is_name(name) {
@@ -86,7 +86,7 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
         return Err(Error::of_file("publish", name.as_ref(), answer));
     }
     let (path, folder) = made()?;
-    // No other thread of this process replaces a file that was stale.
+    // No other thread of this process replaces a stale file.
     let _cleaned = CLEANED.lock().unwrap_or_else(PoisonError::into_inner);
     for stale in entries(&path).unwrap_or_default() {
         // A file that cannot be removed does not prevent publication.
@@ -99,7 +99,7 @@ pub(super) fn create(name: &str, contents: &[u8]) -> Result<(PathBuf, OwnedFd)> 
     // An empty file counts as live.
     let written = lock(&file, libc::F_OFD_SETLK, libc::F_WRLCK, 0).and_then(|_| {
         let file = File::from(file);
-        // Written, not only reserved: a full disk is an error here, not a later signal.
+        // Written, not only reserved: a full disk is then an error, not a later signal.
         std::os::unix::fs::FileExt::write_all_at(&file, contents, 0).map(|()| file)
     });
     match written {
@@ -138,6 +138,6 @@ fn remove_stale(folder: &OwnedFd, path: &Path) -> io::Result<()> {
 
 /// Its creator holds the lock for life.
 pub(super) fn is_locked(file: &impl AsFd) -> bool {
-    // Without an answer the file counts as live.
+    // Without an answer, the file counts as live.
     !matches!(lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, 0), Ok(libc::F_UNLCK))
 }

@@ -1,18 +1,18 @@
-//! Figures of running channels for other processes of the same user, as `ringmem top` shows them.
+//! Figures of running channels for other processes of the same user, as in `ringmem top`.
 //!
 //! Inside the program, [`Channel::dump`](crate::channel::Channel::dump) and [`Channel::telemetry`](crate::channel::Channel::telemetry) show
 //! more.
 //!
-//! 1. A [named](crate::channel::Builder::publish) channel writes its figures to a [`Page`] in a file. No thread writes it: a channel that
-//!    makes no calls leaves it unchanged.
+//! 1. A [named](crate::channel::Builder::publish) channel's calls write its figures to a [`Page`] in a file. No thread does: without calls, it
+//!    is unchanged.
 //! 2. Each call stores the counts. At most every 10 ms, and with each [`watch`](crate::channel::Channel::watch), `dump` and `command`, it
-//!    stores all figures. High-water marks are those of these samples. A batch is counted by the next call.
-//! 3. The round trip is the time from a send to the receipt of its answer, measured for one message at a time. The kernel must answer each
-//!    message once, in order.
+//!    stores all figures. High-water marks are of these samples. The next call counts a batch.
+//! 3. The round trip, from a send to the receipt of its answer, is measured for one message at a time. The kernel must answer each message
+//!    once, in order.
 //! 4. The file is private to its user; [`View`] maps it read-only and trusts no word in it.
-//! 5. The file is removed when the channel is dropped, and after a kill when another channel of the user is published.
+//! 5. The file is removed with the channel's drop; after a kill, with the user's next publication.
 //!
-//! A channel that is not published reads no clock: one branch a call remains.
+//! An unpublished channel reads no clock: it has one more branch per call.
 //!
 //! Linux only.
 //!
@@ -55,7 +55,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.page\0");
 /// The version of the format.
 pub const VERSION: u64 = 1;
 
-/// The file of a published channel: words, each written by the channel alone; any bytes are valid.
+/// A published channel's file: words that only the channel writes; any bytes are valid.
 #[derive(SharedLayout)]
 #[repr(C, align(64))]
 pub struct Page {
@@ -67,7 +67,7 @@ pub struct Page {
     pub size: HostWord,
     /// Process id.
     pub pid: HostWord,
-    /// Time of the publication. This and all times: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the publication. All times: nanoseconds of `CLOCK_MONOTONIC`.
     pub created_ns: HostWord,
     /// How long the heartbeat may stand still, nanoseconds.
     pub stuck_after_ns: HostWord,
@@ -83,7 +83,7 @@ pub struct Page {
     pub sampled_ns: HostWord,
     /// Time when the heartbeat was first seen at its value.
     pub heartbeat_ns: HostWord,
-    /// 1 if the figures in `pool` are those of a pool.
+    /// 1 if `pool` has a pool's figures.
     pub has_pool: HostWord,
     /// High-water marks of input and output ring, in messages.
     pub high_water: [HostWord; 2],
@@ -95,7 +95,7 @@ pub struct Page {
     pub telemetry: [HostWord; 8],
     /// Head, tail and capacity of the host's input ring, then of its output ring.
     pub rings: [HostWord; 6],
-    /// Of a pool: bytes reserved, their peak, bytes of live blocks, live blocks, hits, misses.
+    /// Of a pool: bytes reserved, their peak, live blocks' bytes, live blocks, hits, misses.
     pub pool: [HostWord; 6],
     /// Zero.
     pub _reserved_too: [HostWord; 4],

@@ -13,7 +13,7 @@ use crate::pool::Statistics;
 use crate::shared::mapping::Mapping;
 use crate::{ControlBlock, HostWord, Result, TelemetryBuffer};
 
-/// Minimum time between two samples of all figures, or a pool's.
+/// Minimum time between two samples of all figures, or of a pool.
 const SAMPLE_NS: u64 = 10_000_000;
 const POOL_NS: u64 = 200_000_000;
 
@@ -25,7 +25,7 @@ pub(crate) struct Publisher {
     process: Process,
     /// First index of both rings.
     start: u64,
-    /// Message and answer whose round trip is measured, and the time of the send.
+    /// Message and answer of the measured round trip, and the time of the send.
     probe: Option<(u64, u64)>,
     /// Times of the next samples, by the coarse clock.
     due: u64,
@@ -36,7 +36,6 @@ pub(crate) struct Publisher {
 }
 
 impl Publisher {
-    /// Publishes a page under `name`.
     pub fn create(name: &str, kernel: &str, start: u64, stuck_after_ns: u64) -> Result<Self> {
         let (path, file) = folder::create(name, &[0; BYTES])?;
         let mapping = match Mapping::new(file.as_fd(), BYTES as u64) {
@@ -81,11 +80,11 @@ impl Publisher {
     }
 
     fn page(&self) -> &Page {
-        // SAFETY: mapped with this length, at the start of a system page, as long as `self`. A page consists of words, valid for any bytes.
+        // SAFETY: mapped with this length, at a page's start, as long as `self`. A page consists of words, valid for any bytes.
         unsafe { self.mapping.place().cast().as_ref() }
     }
 
-    /// Returns whether a sample is due.
+    /// Whether a sample is due.
     pub fn count(&mut self, tail: u64, head: u64) -> bool {
         let (sent, received) = (tail.wrapping_sub(self.start), head.wrapping_sub(self.start));
         match self.probe {
@@ -123,7 +122,7 @@ impl Publisher {
         let page = self.page();
         let sequence = page.sequence.load(Relaxed);
         page.sequence.store(sequence.wrapping_add(1), Relaxed);
-        // SYNC POINT: figures written. Pairs with View::read: a reader that sees a figure of this sample sees the odd sequence.
+        // SYNC POINT: figures written. Pairs with View::read: a reader of a figure of this sample sees the odd sequence.
         fence(Release);
         page.sampled_ns.store(time, Relaxed);
         page.heartbeat_ns.store(self.heartbeat.1, Relaxed);

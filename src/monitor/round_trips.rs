@@ -1,6 +1,6 @@
 //! [`RoundTrips`]: durations, counted in buckets.
 
-/// A histogram of durations, with four buckets for each power of two: percentiles are at most a quarter too large.
+/// A histogram of durations, four buckets per power of two: percentiles are at most a quarter too large.
 ///
 /// ```
 /// use ringmem::monitor::RoundTrips;

@@ -25,7 +25,7 @@ pub struct View {
     mapping: Mapping,
 }
 
-/// The figures of a page, unchecked: any values are possible.
+/// A page's figures, unchecked: any values are possible.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Figures {
@@ -51,11 +51,11 @@ pub struct Figures {
     pub telemetry: TelemetryBuffer<u64>,
     /// The host's rings at the last sample: to and from the kernel.
     pub rings: [Indices; 2],
-    /// The most messages found in each ring.
+    /// Most messages found in each ring.
     pub high_water: [u64; 2],
     /// Measured round trips.
     pub round_trips: RoundTrips,
-    /// The pool that the channel shows, if any.
+    /// The channel's pool, if shown.
     pub pool: Option<PoolUse>,
 }
 
@@ -63,13 +63,13 @@ pub struct Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolUse {
-    /// Bytes of slabs and of blocks outside slabs.
+    /// Bytes of slabs and blocks outside slabs.
     pub reserved_bytes: u64,
-    /// The high-water mark of `reserved_bytes`.
+    /// High-water mark of `reserved_bytes`.
     pub reserved_peak: u64,
     /// Allocated bytes of the live blocks.
     pub held_bytes: u64,
-    /// Blocks that were allocated and not freed.
+    /// Live blocks.
     pub live: u64,
     /// Requests that a cached block served.
     pub hits: u64,
@@ -82,8 +82,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if it cannot be opened, is no regular file, or another user owns it or has access; [`Error::Attach`] with the
-    /// values found; [`Error::Map`].
+    /// [`Error::System`] if it cannot be opened, is no regular file, or another user owns it or has access; [`Error::Attach`] with the values
+    /// found; [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let (file, _) = private::open(path.as_ref())?;
         let mapping = Mapping::read_only(file.as_fd(), BYTES as u64)?;
@@ -97,7 +97,7 @@ impl View {
         if got < needed {
             return Err(AttachError::TooSmall { needed, got }.into());
         }
-        // SAFETY: mapped with this length, at the start of a system page, as long as `self`. A page consists of words, valid for any bytes.
+        // SAFETY: mapped with this length, at a page's start, as long as `self`. A page consists of words, valid for any bytes.
         let page: &Page = unsafe { self.mapping.place().cast().as_ref() };
         let magic = page.magic.load(Relaxed);
         // SYNC POINT: page seen. Pairs with Publisher::create.
@@ -115,7 +115,7 @@ impl View {
         Ok(page)
     }
 
-    /// Returns whether the channel still exists, in a live process.
+    /// Returns whether the channel exists, in a live process.
     #[must_use]
     pub fn is_live(&self) -> bool {
         folder::is_locked(&self.file)
@@ -125,7 +125,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::Attach`] if the file is another, [`Error::Busy`] if a sample was being written at each attempt.
+    /// [`Error::Attach`] for another file, [`Error::Busy`] if each attempt met a write.
     pub fn read(&self) -> Result<Figures> {
         let page = self.page()?;
         for _ in 0..TRIES {
@@ -180,7 +180,7 @@ fn printable(bytes: &[u8]) -> String {
 }
 
 impl Figures {
-    /// Returns the state of the kernel and its heartbeat at the last sample.
+    /// Returns the kernel's state and heartbeat at the last sample.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let quiet = self.quiet_for_ns.unwrap_or(0);

@@ -4,7 +4,7 @@ use std::boxed::Box;
 use crate::backend::Backend;
 use crate::{Error, Result};
 
-/// The access between devices, per direction.
+/// Access between devices, per direction.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

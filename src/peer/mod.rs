@@ -3,11 +3,11 @@
 //! Use [`Stream::copy`](crate::stream::Stream::copy) within one device.
 //!
 //! 1. Access in a direction of the [`Matrix`] can be [enabled](Peers::enable) and [disabled](Peers::disable).
-//! 2. A copy between devices with enabled access in either direction uses no host memory. Others are staged in pinned memory, upload and
-//!    download overlapping.
+//! 2. A copy between devices with access in either direction uses no host memory. Others are staged in pinned memory, with overlapping
+//!    upload and download.
 //! 3. Size and link determine the strategy ([`Strategy::choose`]), unless the caller does. Streams and pinned memory are allocated per
-//!    copy, and bytes in flight are bounded.
-//! 4. If a call fails, both ends are returned, or no longer borrowed.
+//!    copy; bytes in flight are bounded.
+//! 4. A failed call returns both ends, or no longer borrows them.
 //!
 //! Access that other code changes is not seen: a copy may take the longer path. Not yet tested with two GPUs.
 //!
@@ -226,7 +226,7 @@ impl Peers {
         self.copy_with(from, to, Options::default(), |_| {})
     }
 
-    /// Copies like [`copy`](Self::copy), with `options`; calls `progress` for each arrived chunk, in order.
+    /// As [`copy`](Self::copy), with `options`; calls `progress` for each arrived chunk, in order.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl Peers {
         if options.verify { self.verify(from, to) } else { Ok(()) }
     }
 
-    /// Queues a copy of all elements between device buffers or leases, and owns both until it is complete.
+    /// Queues a copy of all elements between device buffers or leases; owns both until complete.
     ///
     /// Waiting or polling queues the remaining chunks: with several copies in flight, poll each. A forgotten copy stays in flight.
     ///
@@ -277,7 +277,7 @@ impl Peers {
         to.settle()?;
         // SAFETY: only read; `Ended` waits for all work queued with it, even if `progress` panics.
         let source = unsafe { Lent::new(from) };
-        // SAFETY: as above, and a `SliceMut` is exclusive.
+        // SAFETY: as above; a `SliceMut` is exclusive.
         let target = unsafe { Lent::new(to) };
         let mut copy = Ended(Chunked::idle(source, target, plan));
         copy.0.drive(None, progress);

@@ -24,7 +24,7 @@ pub enum Strategy {
         /// Maximum bytes per chunk.
         chunk: u64,
     },
-    /// Several chunks queued, so that the link does not wait for the host.
+    /// Several chunks queued: the link does not wait for the host.
     Pipelined {
         /// Maximum bytes per chunk.
         chunk: u64,
@@ -49,8 +49,8 @@ impl Strategy {
     /// | to 64 MiB | `Chunked` | `Staged` |
     /// | above | `Pipelined` | `Staged` |
     ///
-    /// A chunk of 4 (rate unknown), 8, 16 or 32 MiB takes about a millisecond, much more than the latency. The depth is the number of
-    /// chunks, at most 4.
+    /// A chunk of 4 (rate unknown), 8, 16 or 32 MiB takes about a millisecond, much more than the latency. The depth is the number of chunks,
+    /// at most 4.
     ///
     /// ```
     /// use ringmem::peer::Strategy;

@@ -14,9 +14,9 @@ use crate::Rejected;
 use crate::backend::watch::watch;
 use crate::backend::{Backend, Ticket};
 
-/// A future of a [`Pending`], for any executor.
+/// A [`Pending`]'s future, for any executor.
 ///
-/// 1. The last task that polled is woken once, on completion.
+/// 1. Completion wakes the last task that polled, once.
 /// 2. Unpolled or dropped, the operation is still executed, then its operands dropped. For `select!`, poll by reference.
 /// 3. Forgotten, the operands are never freed.
 /// 4. After ready, it stays pending.
@@ -88,7 +88,7 @@ pub(super) struct Listener {
     bell: Weak<Bell>,
 }
 
-/// Wakes on drop. The backend, or a concurrent poll, holds it last.
+/// Wakes on drop. Held last by the backend or a concurrent poll.
 struct Bell {
     waker: Mutex<Option<Waker>>,
 }

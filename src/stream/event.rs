@@ -79,7 +79,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, None).map(drop)
     }
 
-    /// Waits until it is reached; false on timeout.
+    /// As [`wait`](Self::wait), with a timeout; false then.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Event {
         self.wait()
     }
 
-    /// Returns the time since an event of any stream; zero if this came first. The host backend uses its clock, or its
+    /// Returns the time since an event of any stream; zero if this came first. The host backend uses its clock or its
     /// [`Link`](crate::backend::host::Link)'s.
     ///
     /// # Errors

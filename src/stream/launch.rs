@@ -39,7 +39,7 @@ impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadab
 impl<A: Operands, B: Operands> Operands for (A, B) {}
 
 impl Stream {
-    /// Queues a kernel with one block by name; [`start`](Self::start) is typed, [`launch_with`](Self::launch_with) owns its buffers.
+    /// Queues a kernel with one block by name. [`start`](Self::start) is typed; [`launch_with`](Self::launch_with) owns its buffers.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl Stream {
     ///
     /// - the arguments are the kernel's, and all memory that it accesses is live: wait before freeing a buffer, or list the launch by
     ///   [`Buffer::used_by`](crate::memory::Buffer::used_by);
-    /// - only the kernel's own protocol lets host code or transfers access those bytes;
+    /// - host code and transfers access those bytes only by the kernel's own protocol;
     /// - without [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed memory is
     ///   borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
@@ -82,7 +82,7 @@ impl Stream {
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
-    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch), where wrong arguments do not compile.
+    /// As [`launch`](Self::launch), with `groups` blocks, and typed: wrong arguments do not compile.
     ///
     /// ```
     /// use ringmem::backend::host::HostBackend;
@@ -130,7 +130,7 @@ impl Stream {
 
     /// Queues a kernel with one block; owns its `operands` until it has ended, then returns them.
     ///
-    /// The arguments are the operands' device addresses, 0 for one without bytes, then `arguments`.
+    /// The arguments are the operands' device addresses, 0 without bytes, then `arguments`.
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {

@@ -9,7 +9,7 @@ use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Completed operations of a stream since [`Stream::measure`], failed ones included. A time is between timed events around the operation.
+/// Completed operations of a stream since [`Stream::measure`], failed ones included. Timed events around an operation give its time.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -121,7 +121,7 @@ impl Traffic {
 }
 
 impl Kernels {
-    /// The kernels whose times are kept.
+    /// Kernels whose times are kept.
     pub const LAST: usize = 100;
 
     /// Iterates over the last [`LAST`](Self::LAST) kernels' times, oldest first.
@@ -140,7 +140,7 @@ impl Kernels {
 }
 
 impl Stream {
-    /// Measures later operations of all clones, at two timed events each.
+    /// Measures all clones' later operations, by two timed events each.
     ///
     /// # Errors
     ///

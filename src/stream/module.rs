@@ -6,7 +6,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::Result;
 use crate::backend::{Backend, ModuleId};
 
-/// The loaded kernels of an image, shared by clones.
+/// An image's loaded kernels, shared by clones.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -29,7 +29,7 @@ struct Shared {
 }
 
 impl Module {
-    /// Loads an image that was compiled with the expected layouts.
+    /// Loads an image compiled with the expected layouts.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Module {
         Ok(Self { shared: Arc::new(Shared { backend, id, image: *image }) })
     }
 
-    /// Returns the names of the kernels.
+    /// Returns the kernels' names.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &'static str> {
         self.shared.image.host.iter().map(|entry| entry.name)
     }

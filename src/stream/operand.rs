@@ -1,4 +1,4 @@
-//! The operands of queued copies and fills: buffers and leases.
+//! Operands of queued copies and fills: buffers and leases.
 
 use super::Queued;
 use crate::DeviceBytes;

@@ -64,11 +64,11 @@ impl<T: Queued> Pending<T> {
         }
     }
 
-    /// Waits at most `timeout`.
+    /// As [`wait`](Self::wait), with a timeout.
     ///
     /// # Errors
     ///
-    /// `self` after the timeout; inside, as [`wait`](Self::wait).
+    /// `self` on timeout; inside, as [`wait`](Self::wait).
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, Rejected<T>>, Self> {
         self.wait_until(Some(timeout))
     }
@@ -77,15 +77,14 @@ impl<T: Queued> Pending<T> {
     ///
     /// # Errors
     ///
-    /// `self` if it is not complete; inside, as [`wait`](Self::wait).
+    /// `self` if incomplete; inside, as [`wait`](Self::wait).
     pub fn try_take(self) -> Result<Result<T, Rejected<T>>, Self> {
         self.wait_until(Some(Duration::ZERO))
     }
 
     /// Returns the operands at once, to queue them again; the host cannot access them earlier.
     ///
-    /// Its error is reported once: by a buffer's first blocking operation if nothing else was queued on it, else by
-    /// [`Stream::synchronize`].
+    /// The first blocking operation on a buffer, if nothing else was queued on it, else [`Stream::synchronize`], reports the error, once.
     pub fn ordered(self) -> T {
         self.value
     }
@@ -107,7 +106,7 @@ impl<T: Queued> Pending<T> {
             }
             Ok(false) => Err(self),
             Err(error) => {
-                // If the wait itself failed, the operation stays listed.
+                // If the wait failed, the operation stays listed.
                 if self.stream.backend().reached(ticket) {
                     self.value.settled(ticket);
                 }
@@ -135,7 +134,7 @@ impl<T: Queued> fmt::Debug for Pending<T> {
     }
 }
 
-/// Operands of a queued operation: buffers, leases, or none.
+/// Operands: buffers, leases, or none.
 pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}

@@ -43,7 +43,7 @@ pub enum Action {
     Retry,
     /// Do the work on the host.
     Fallback,
-    /// Reopen the device, whose context is unusable.
+    /// Reopen the device: its context is unusable.
     Reset,
     /// Return the error.
     Abort,
@@ -114,7 +114,7 @@ pub enum Guarded<T> {
 }
 
 impl ErrorPolicy {
-    /// Fallback at the second memory and third launch failure, abort at the fifth other one, reset at the fifteenth in all.
+    /// Fallback at the second memory or third launch failure, abort at the fifth other one, reset at the fifteenth in all.
     pub const DEFAULT: Self = Self { memory_fallback: 2, launch_fallback: 3, abort: 5, reset: 15 };
 }
 

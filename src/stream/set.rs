@@ -101,19 +101,19 @@ impl StreamSet {
         }
     }
 
-    /// Returns the streams without a role round-robin; without any, the kernels' one.
+    /// Returns the streams without a role round-robin; without any, the kernels' stream.
     #[allow(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&self) -> &Stream {
         let count = self.others.len() as u32;
         if count == 0 {
             return self.role(Role::Compute);
         }
-        // A wrapping counter would skip a stream unless the count is a power of two.
+        // A wrapping counter skips a stream unless the count is a power of two.
         let turn = self.turn.fetch_update(Relaxed, Relaxed, |turn| Some((turn + 1) % count)).unwrap_or_else(|turn| turn);
         &self.others[turn as usize]
     }
 
-    /// Iterates over all streams, first those in [`Role::ALL`].
+    /// Iterates over all streams, those in [`Role::ALL`] first.
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.roles.iter().chain(&self.others)
     }
@@ -160,7 +160,7 @@ impl From<Failures> for Error {
 }
 
 impl Failures {
-    /// Iterates over errors, with the stream's index in [`StreamSet::iter`].
+    /// Iterates over errors, with their streams' indices in [`StreamSet::iter`].
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
         self.0.iter().map(|(index, error)| (*index, error))
     }

@@ -50,7 +50,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy is refused, the buffer lists those before; the range is
+    /// The buffer, as [`copy_range`](Self::copy_range). If a later copy is refused, the buffer lists the earlier ones; the range is
     /// unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let (ticket, outcome) = match to.elements().slice(range) {
@@ -65,11 +65,11 @@ impl Stream {
         }
     }
 
-    /// As many elements as both have; `None` if there is nothing to do.
+    /// For as many elements as both have; `None` for none.
     ///
     /// # Safety
     ///
-    /// The target is exclusive, without overlap; the caller lists the ticket as a use of both buffers before any other access.
+    /// The target is exclusive, without overlap; before any other access, the caller lists the ticket as a use of both buffers.
     pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
         &self,
         from: Slice<'_, T, A>,
@@ -87,7 +87,7 @@ impl Stream {
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
-    /// The last queued operation, whose outcome is that of all, and whether all were queued.
+    /// Returns the last queued operation, whose outcome is that of all, and whether all were queued.
     ///
     /// # Safety
     ///
@@ -137,11 +137,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Queues the move of managed memory to a device, or to the host for `None`: a hint.
+    /// Queues a hint to move managed memory to a device (`None`: the host).
     ///
     /// # Errors
     ///
-    /// The buffer, with [`OtherBackend`](crate::Error::OtherBackend), or [`Unsupported`](crate::Error::Unsupported) for other memory or no
+    /// The buffer, with [`OtherBackend`](crate::Error::OtherBackend), or [`Unsupported`](crate::Error::Unsupported) for other memory or without
     /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,

@@ -27,8 +27,7 @@ use crate::error::debug_with_causes;
 #[derive(thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {
-    /// Bytes of the source that are worked on, and written if there is a sink: up to a chunk's boundary, or the [job](super::Job::from)'s
-    /// beginning.
+    /// Bytes of the source that are worked on, and written to any sink: up to a chunk's boundary or the [job](super::Job::from)'s beginning.
     pub done: u64,
     /// Why.
     #[source]

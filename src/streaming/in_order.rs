@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::Chunk;
 
-/// Folds results of chunks in byte order, so that a float sum is reproducible; early results are kept.
+/// Folds results of chunks in byte order, so a float sum is reproducible; keeps early results.
 ///
 /// ```
 /// use ringmem::streaming::InOrder;
@@ -51,7 +51,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         }
     }
 
-    /// Returns the folded value; `None` if a chunk of the first `end` bytes is missing or was added twice.
+    /// Returns the folded value; `None` if a chunk of the first `end` bytes is missing or repeated.
     pub fn finish(self, end: u64) -> Option<A> {
         (self.next == end && self.waiting.is_empty() && !self.came_again).then_some(self.folded)
     }

@@ -95,7 +95,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Begins at a byte, such as [where a job stopped](super::Interrupted::done).
+    /// Begins at a byte, such as [an interruption's](super::Interrupted::done).
     pub const fn from(mut self, begin: u64) -> Self {
         self.begin = begin;
         self
@@ -113,7 +113,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Sets the expected CRC-32C of the bytes read. Another one is an error, found after all writes: use the output only afterwards.
+    /// Sets the expected CRC-32C of the bytes read. Another is an error, found after all writes: use the output only afterwards.
     pub const fn expect(mut self, checksum: u32) -> Self {
         self.checksums = true;
         self.expected = Some(checksum);

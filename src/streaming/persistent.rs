@@ -39,10 +39,10 @@ use crate::{Error, Rejected, Result};
 pub trait Dialogue {
     /// The message to the kernel.
     type Question: RingMessage;
-    /// The message from the kernel.
+    /// The kernel's message.
     type Answer: RingMessage;
 
-    /// Returns a chunk's message, once per chunk, in order.
+    /// Returns a chunk's message: once per chunk, in order.
     fn ask(&mut self, chunk: &Chunk) -> Self::Question;
 
     /// Returns the number of an answer's chunk.
@@ -52,13 +52,13 @@ pub trait Dialogue {
     ///
     /// # Errors
     ///
-    /// Any error stops the job, such as [`Chunk::refused`].
+    /// Any error, such as [`Chunk::refused`], stops the job.
     fn answered(&mut self, chunk: &Chunk, answer: Self::Answer) -> Result<(), Cause>;
 }
 
-/// A persistent kernel that gets a message for each chunk, and answers it.
+/// A persistent kernel that answers a message for each chunk.
 ///
-/// After an interruption while it has chunks, jobs fail with [`Busy`](Error::Busy), since late answers would be ambiguous.
+/// After an interruption with chunks at the kernel, jobs fail with [`Busy`](Error::Busy): late answers would be ambiguous.
 ///
 /// ```
 /// # use ringmem::streaming::{Cause, Chunk, Dialogue};
@@ -95,7 +95,7 @@ pub trait Dialogue {
 /// ```
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
-    /// User's messages and results.
+    /// Messages and results.
     pub dialogue: D,
     /// Did not fit.
     question: Option<(Chunk, D::Question)>,
@@ -105,7 +105,7 @@ pub struct Persistent<D: Dialogue> {
 }
 
 impl<D: Dialogue> Persistent<D> {
-    /// Launches a kernel for a streamer's chunks, and keeps the streamer's memory.
+    /// Launches a kernel for a streamer's chunks; keeps the streamer's memory.
     ///
     /// # Errors
     ///
@@ -215,7 +215,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
             return Err(Error::Busy { what: "the kernel may still use the chunks of an interrupted run" }.into());
         }
         (self.question, self.unanswered) = (None, 0..0);
-        // Else it would be taken for a later chunk's answer.
+        // Else it would count as a later chunk's answer.
         if let Some(answer) = self.receive()? {
             return Err(Cause::Order { got: D::number(&answer), expected: None });
         }

@@ -1,5 +1,5 @@
-//! [`Run`]: a running job, and the chunks in flight. Queued work is not polled: the host reads ahead while there are buffers, then waits
-//! for the oldest chunk. Work requested from a kernel is polled.
+//! [`Run`]: a running job and its chunks in flight. Queued work is not polled: the host reads ahead while it has buffers, then waits for the
+//! oldest chunk. Work requested from a kernel is polled.
 
 use std::collections::VecDeque;
 use std::io;
@@ -79,7 +79,7 @@ impl<'r, 'j> Run<'r, 'j> {
                 backoff.wait();
             }
         }
-        // Also errors that a stage did not return.
+        // Also errors that no stage returned.
         for stream in [&self.streamer.upload, &self.streamer.work, &self.streamer.download] {
             stream.synchronize()?;
         }
@@ -220,7 +220,7 @@ impl<'r, 'j> Run<'r, 'j> {
     fn wait_for_oldest(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.front_mut() else { return Ok(()) };
         let backend = self.streamer.backend();
-        // Each error is its own operation's.
+        // Each error is its operation's own.
         if let Some(upload) = flight.upload.take() {
             backend.wait(upload, None)?;
         }
@@ -340,7 +340,7 @@ impl<'r, 'j> Run<'r, 'j> {
     }
 }
 
-/// Memory that a kernel may still use is not reused.
+/// Memory that a kernel may use is not reused.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         // An unreported error would fail the next job.

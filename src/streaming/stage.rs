@@ -40,7 +40,7 @@ pub trait Stage: sealed::Stage {}
 pub struct Through;
 
 /// Operations queued for each chunk. The closure gets chunk and stream, after the upload; its operation's error stops the job. Kernels end
-/// by themselves, and access only the chunk and their own bytes.
+/// by themselves and access only the chunk and their own bytes.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

@@ -58,7 +58,7 @@ pub(super) type Staging = PinnedBuffer<u8>;
 
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
-/// Moves data through a device in chunks: uploads, work and downloads overlap. Holds the memory and the streams for it.
+/// Moves data through a device in chunks: uploads, work and downloads overlap. Owns memory and streams.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -124,11 +124,11 @@ impl Streamer {
         Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
-    /// Runs a job to its last chunk; can be called again, even after an error.
+    /// Runs a job to its last chunk; can be repeated, even after an error.
     ///
     /// # Errors
     ///
-    /// Why it stopped, and how much is done; all queued operations are complete.
+    /// The cause, and how much is done; all queued operations are complete.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -156,7 +156,7 @@ impl Streamer {
         self.chunk as u64
     }
 
-    /// Returns the number of staging buffers, and of locked ones.
+    /// Returns the numbers of staging buffers and of locked ones.
     #[must_use]
     pub fn pinned(&self) -> (usize, usize) {
         (self.idle.len(), self.idle.iter().filter(|buffer| buffer.is_pinned()).count())
@@ -201,13 +201,13 @@ impl Streamer {
 }
 
 impl Builder {
-    /// Sets the bytes of a chunk, rounded down to whole elements.
+    /// Sets a chunk's bytes, rounded down to whole elements.
     pub const fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
         self
     }
 
-    /// Sets the most chunks in flight: with three, one is read, one uploaded and one worked on; a sink needs two more.
+    /// Sets the most chunks in flight: of three, one is read, one uploaded and one worked on; a sink needs two more.
     pub const fn depth(mut self, chunks: u32) -> Self {
         self.depth = chunks;
         self
@@ -219,14 +219,13 @@ impl Builder {
         self
     }
 
-    /// Sets the bytes of an element, within which no chunk ends.
+    /// Sets an element's bytes, within which no chunk ends.
     pub const fn element(mut self, bytes: u64) -> Self {
         self.element = bytes;
         self
     }
 
-    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress until the job is [`Stalled`](super::Cause::Stalled);
-    /// default 30 s.
+    /// Sets how long a [`Persistent`](super::Persistent) kernel may make no progress before [`Stalled`](super::Cause::Stalled); default 30 s.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

@@ -25,7 +25,7 @@ pub type Sender<T> = Waiting<spsc::OwnedProducer<T>>;
 /// ```
 pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
 
-/// Allocates an SPSC ring of at least `capacity` slots (the next power of two, at least 1) whose ends wait.
+/// Allocates an SPSC ring of at least `capacity` slots (the next power of two, at least 1) with waiting ends.
 ///
 /// ```
 /// use ringmem::wait;
@@ -45,7 +45,7 @@ pub fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     pair(producer, consumer, WaitStrategy::default())
 }
 
-/// Allocates a ring for many senders: clone the sender.
+/// As [`bounded`], for many senders: clone the sender.
 ///
 /// # Panics
 ///
@@ -56,7 +56,7 @@ pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedP
     pair(producer, consumer, WaitStrategy::default())
 }
 
-/// Allocates a ring for many senders and receivers: clone them.
+/// As [`bounded`], for many senders and receivers: clone them.
 ///
 /// # Panics
 ///

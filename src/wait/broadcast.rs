@@ -1,5 +1,4 @@
-//! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)), not even a wait word: that is in
-//! the process.
+//! Rings whose readers write nothing ([`lossy`](crate::ring::lossy), [`mailbox`](crate::ring::mailbox)): the wait word is in the process.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -53,7 +52,7 @@ pub fn connect<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publ
     (Publisher { end: writer, bell: Arc::clone(&bell), nobody: W::new(0) }, Follower { end: reader, bell, nobody: W::new(0) })
 }
 
-/// Connects a writer with a waiting reader; clone the reader for more.
+/// Connects a writer with a waiting reader; clone that for more.
 ///
 /// ```
 /// use ringmem::ring::mailbox::Mailbox;
@@ -93,7 +92,7 @@ impl<E, W> Publisher<E, W> {
         &self.end
     }
 
-    /// Returns the writer for mutation, for [`Waiting::with_end`], which wakes readers afterwards.
+    /// Returns the writer, mutably, for [`Waiting::with_end`], which wakes readers afterwards.
     pub const fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }
@@ -105,7 +104,7 @@ impl<E, W> Follower<E, W> {
         &self.end
     }
 
-    /// Returns the reader for mutation.
+    /// Returns the reader, mutably.
     pub const fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }

@@ -19,7 +19,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.attempt(|end| push(end, message).unwrap_or(Err(WaitError::Refused(PushError::Full))))
     }
 
-    /// Pushes a copy of `message`; waits for room; to write in place, [`wait`](Self::wait) for a grant.
+    /// Pushes a copy of `message`; waits for room. To write in place, [`wait`](Self::wait) for a grant.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(None, |end| push(end, message))
     }
 
-    /// Pushes like [`send_bytes`](Self::send_bytes), with a timeout.
+    /// As [`send_bytes`](Self::send_bytes), with a timeout.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Instant::now().checked_add(most), |end| push(end, message))
     }
 
-    /// Pushes like [`send_bytes`](Self::send_bytes), with a deadline.
+    /// As [`send_bytes`](Self::send_bytes), with a deadline.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| push(end, message))
     }
 
-    /// Pushes like [`send_bytes`](Self::send_bytes); a future dropped earlier pushes nothing.
+    /// As [`send_bytes`](Self::send_bytes); a future dropped earlier pushes nothing.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.attempt(|end| match pop(end, into) {
             Some(popped) => popped,
-            // All of the other side's messages are visible now.
+            // All messages of the other side are visible now.
             None if end.is_disconnected() => pop(end, into).unwrap_or(Err(WaitError::Disconnected)),
             None => Err(WaitError::Refused(PopError::Empty)),
         })
@@ -85,13 +85,13 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a corrupt ring, or a longer
-    /// message than `into`, which stays.
+    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a corrupt ring, or a message
+    /// longer than `into`, which stays.
     pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError<E::Corrupt>>> {
         self.outcome_until(None, |end| pop(end, into))
     }
 
-    /// Pops like [`recv_bytes`](Self::recv_bytes), with a timeout.
+    /// As [`recv_bytes`](Self::recv_bytes), with a timeout.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Instant::now().checked_add(most), |end| pop(end, into))
     }
 
-    /// Pops like [`recv_bytes`](Self::recv_bytes), with a deadline.
+    /// As [`recv_bytes`](Self::recv_bytes), with a deadline.
     ///
     /// # Errors
     ///
@@ -109,7 +109,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| pop(end, into))
     }
 
-    /// Pops like [`recv_bytes`](Self::recv_bytes); a future dropped earlier pops nothing.
+    /// As [`recv_bytes`](Self::recv_bytes); a future dropped earlier pops nothing.
     ///
     /// # Errors
     ///

@@ -32,7 +32,7 @@ impl<T, C> SendError<T, C> {
     }
 }
 
-// For `unwrap` without a `Debug` value.
+// `unwrap` then needs no `Debug` value.
 impl<T, C> std::fmt::Debug for SendError<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -154,7 +154,7 @@ pub enum WaitError<R> {
     /// The deadline passed.
     #[error("the deadline passed")]
     Timeout,
-    /// The other end was dropped, and the attempt cannot succeed.
+    /// The other end was dropped; the attempt cannot succeed.
     #[error("the other end has left")]
     Disconnected,
     /// The attempt failed.

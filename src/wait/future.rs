@@ -32,7 +32,7 @@ impl Place {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
-            // All of the other side's work is visible now.
+            // All work of the other side is visible now.
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
@@ -81,7 +81,7 @@ impl Place {
         let Some(key) = self.key.take() else { return };
         let word = waiting.end().wait_words().ours;
         let waker = waiting.wakers().with(|wakers| {
-            // Otherwise its waker's end removed it.
+            // Otherwise, its waker's end removed it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
             strike(word, 1);
             Some(wakers.swap_remove(place))
@@ -95,11 +95,11 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.wakers.of(self.side)
     }
 
-    /// Waits like [`wait`](Self::wait); a future dropped earlier took nothing.
+    /// As [`wait`](Self::wait); a future dropped earlier took nothing.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), but never a timeout.
+    /// As [`wait`](Self::wait), without a timeout.
     pub fn wait_async<T, R>(
         &mut self,
         mut attempt: impl FnMut(&mut E) -> Option<Result<T, R>>,
@@ -120,7 +120,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// As [`recv`](Self::recv), but never a timeout.
+    /// As [`recv`](Self::recv), without a timeout.
     pub fn recv_async(&mut self) -> RecvFuture<'_, E, P> {
         RecvFuture { waiting: self, place: Place::new() }
     }
@@ -131,7 +131,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), but never a timeout.
+    /// As [`send`](Self::send), without a timeout.
     pub fn send_async(&mut self, value: E::Item) -> SendFuture<'_, E, P> {
         SendFuture { waiting: self, place: Place::new(), value: Some(value) }
     }

@@ -13,7 +13,7 @@ use super::{RecvError, SendError};
 use crate::ring::{Pop, Push};
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side is dropped; errors repeat.
+    /// Converts to a [`Stream`](futures_core::Stream) that ends with the other side's drop; errors repeat.
     pub fn into_stream(self) -> MessageStream<E, P> {
         MessageStream { waiting: self, place: Place::new() }
     }

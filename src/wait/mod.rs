@@ -1,4 +1,4 @@
-//! Waiting at a ring for room, a message, or the drop of the other side.
+//! Waiting at a ring for room, a message, or the other side's drop.
 //!
 //! For threads and tasks with nothing else to do. To poll, and in `no_std`, use the [rings](crate::ring) directly.
 //!
@@ -8,11 +8,11 @@
 //! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
 //! 4. The other side's published messages are received first, then [`RecvError::Disconnected`].
 //!
-//! Both ends use the same strategy: an end that polls does not wake its peer. Nor does a GPU, whose host polls ([`WaitStrategy::Spin`],
+//! Both ends use the same strategy: an end that polls does not wake its peer. Nor does a GPU: its host polls ([`WaitStrategy::Spin`],
 //! [`WaitStrategy::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end of the same [`pair`]; otherwise
 //! they poll.
 //!
-//! A borrowed end that is dropped after its [`Waiting`] does not wake its peer: rule 4 then needs a deadline.
+//! A borrowed end dropped after its [`Waiting`] does not wake its peer: rule 4 then needs a deadline.
 //!
 //! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and
 //! [`recv_bytes`](Waiting::recv_bytes) bytes; [`wait`](Waiting::wait) serves other operations, [`broadcast`] rings whose readers write

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{HostWord, RmwWord};
 
-/// Puts threads to sleep, wakes them, and keeps wakers. Replaced in model checks.
+/// Puts threads to sleep, wakes them, and keeps wakers. Model checks replace it.
 pub trait Park<W>: Default {
     /// The wakers of one side.
     type WakerList: WakerList;
@@ -22,7 +22,7 @@ pub trait WakerList: Default {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
 }
 
-/// The operating system: a futex on Linux, also between processes; elsewhere sleeps up to a millisecond.
+/// The operating system: a futex on Linux, even between processes; elsewhere sleeps of up to a millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 

@@ -15,8 +15,8 @@ use crate::ring::Pop;
 /// Waits until a receiver has a message, is disconnected or corrupt. Returns its index and the result of [`recv`](Waiting::recv); `None` at
 /// the deadline, or without receivers.
 ///
-/// Each call starts at another receiver, so none starves. Senders in other processes are polled in a loop. A call takes time in proportion to
-/// the number of receivers, even if the first has a message.
+/// Each call starts at another receiver, so none starves. Senders in other processes are polled in a loop. A call's time is in proportion to the
+/// number of receivers, even if the first has a message.
 ///
 /// ```
 /// use ringmem::wait;

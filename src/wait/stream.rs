@@ -26,7 +26,7 @@ impl<E: ReadBytes, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// Writes as many bytes as fit; waits until at least one fits. `BrokenPipe` once the other end is dropped.
+/// Writes as many bytes as fit, at least one; waits for room. `BrokenPipe` once the other end is dropped.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -49,7 +49,7 @@ impl<E: WriteBytes, P: Park<E::Word>> Write for Waiting<E, P> {
     }
 }
 
-/// Reads as many bytes as are available and fit; waits for at least one. Returns 0 once the other end is dropped and all was read.
+/// Reads as many bytes as fit, at least one; waits for them. Returns 0 once the other end is dropped and all was read.
 impl<E: ReadBytes, P: Park<E::Word>> Read for Waiting<E, P> {
     fn read(&mut self, into: &mut [u8]) -> Result<usize> {
         self.read_bytes(into).map_err(|corrupt| Error::new(ErrorKind::InvalidData, corrupt))

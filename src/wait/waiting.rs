@@ -31,7 +31,7 @@ pub enum WaitStrategy {
         /// Number of polls.
         polls: u32,
     },
-    /// Polls this often, then sleeps until the other side wakes it. Futures need this strategy.
+    /// Polls this often, then sleeps until the other side wakes it. Futures need this.
     Sleep {
         /// Number of polls.
         polls: u32,
@@ -153,7 +153,7 @@ where
         Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
-    /// Wraps a consumer like [`sender`](Self::sender): its producer is elsewhere.
+    /// As [`sender`](Self::sender), for a consumer.
     #[must_use]
     pub fn receiver(consumer: E, how: WaitStrategy) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
@@ -162,7 +162,7 @@ where
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    /// Connects both ends of a ring, with a custom [`Park`].
+    /// As the function `pair`, with a custom [`Park`].
     pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: WaitStrategy) -> (Self, Waiting<D, P>) {
         let (park, wakers) =
             (Arc::new(P::default()), Arc::new(Wakers { senders: P::WakerList::default(), receivers: P::WakerList::default() }));
@@ -186,8 +186,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.end.is_disconnected()
     }
 
-    /// Runs `act` on the end, then wakes the sleepers of both sides, also after a panic. Those of this side too, since an
-    /// abandoned grant frees slots for its other handles.
+    /// Runs `act` on the end, then wakes both sides' sleepers, also after a panic: an abandoned grant frees slots for this side's other
+    /// handles.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
@@ -255,7 +255,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 return Ok(result);
             }
             if self.end.is_disconnected() {
-                // All of the other side's work is visible now. A successor may already sleep.
+                // All work of the other side is visible now. A successor may already sleep.
                 let last = attempt(&mut self.end).ok_or(Gone::Disconnected);
                 self.ring();
                 return last;
@@ -269,8 +269,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 _ if !looks.are_over() => std::hint::spin_loop(),
                 WaitStrategy::Spin | WaitStrategy::SpinYield { .. } => std::thread::yield_now(),
                 WaitStrategy::Sleep { .. } => {
-                    // An unsuccessful attempt may have published a forgotten batch. Only once: otherwise idle sides would wake each other
-                    // forever.
+                    // An unsuccessful attempt may have published a forgotten batch. Only once: otherwise, idle sides would wake each other forever.
                     if is_first_over {
                         self.ring();
                     }
@@ -283,7 +282,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         }
     }
 
-    /// Returns early if `attempt` succeeds once this end counts as asleep.
+    /// Returns early if `attempt` succeeds after this end counts as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
         // SYNC POINT: asleep. Pairs with Waiting::ring.
         let epoch = (self.end.wait_words().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
@@ -307,8 +306,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         if !matches!(self.how, WaitStrategy::Sleep { .. }) {
             return;
         }
-        // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist. A read-modify-write: either the sleeper's comes first and
-        // is seen here, or the sleeper sees what was published.
+        // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist. A read-modify-write: either the sleeper's comes first and is seen
+        // here, or the sleeper sees what was published.
         if word.fetch_add(0) as u32 != 0 {
             self.wake(word, side);
         }
@@ -322,7 +321,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
             strike(word, wakers.len());
             std::mem::take(wakers)
         });
-        // Outside the lock, since a waker may run its task at once. All are called, even after a panic.
+        // Outside the lock: a waker may run its task at once. All are called, even after a panic.
         let mut panicked = None;
         for (_, waker) in woken {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
@@ -341,7 +340,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// Wakes the sleepers of both sides on drop.
+/// Wakes both sides' sleepers on drop.
 pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
@@ -374,8 +373,8 @@ pub(super) fn enlist<W: RmwWord>(word: &W) {
     word.fetch_add(ONE_SLEEPER);
 }
 
-/// Counts sleepers as awake; tasks under their waker list's lock. Subtracts at most the current count, which a successor or a lying peer
-/// may have cleared: more would borrow from the wake-ups above.
+/// Counts sleepers as awake; tasks under their waker list's lock. Subtracts at most the current count, which a successor or lying peer may
+/// have cleared: more would borrow from the wake-ups above.
 pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     let mut seen = word.load();
     loop {
@@ -423,7 +422,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.send_until(value, None)
     }
 
-    /// Pushes like [`send`](Self::send), with a timeout.
+    /// As [`send`](Self::send), with a timeout.
     ///
     /// # Errors
     ///
@@ -432,7 +431,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.send_until(value, Instant::now().checked_add(most))
     }
 
-    /// Pushes like [`send`](Self::send), with a deadline.
+    /// As [`send`](Self::send), with a deadline.
     ///
     /// # Errors
     ///
@@ -485,7 +484,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
             })
         };
         self.attempt(|end| match end.pop() {
-            // All of the other side's messages are visible now.
+            // All messages of the other side are visible now.
             Err(PopError::Empty) if end.is_disconnected() => outcome(end.pop(), TryRecvError::Disconnected),
             popped => outcome(popped, TryRecvError::Empty),
         })
@@ -500,7 +499,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
         self.recv_until(None)
     }
 
-    /// Pops like [`recv`](Self::recv), with a timeout.
+    /// As [`recv`](Self::recv), with a timeout.
     ///
     /// # Errors
     ///
@@ -509,7 +508,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
         self.recv_until(Instant::now().checked_add(most))
     }
 
-    /// Pops like [`recv`](Self::recv), with a deadline.
+    /// As [`recv`](Self::recv), with a deadline.
     ///
     /// # Errors
     ///
@@ -543,7 +542,7 @@ impl<E: End + Clone, P: Park<E::Word>> Clone for Waiting<E, P> {
 
 impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
     fn drop(&mut self) {
-        // SAFETY: only here, and the end is not used afterwards.
+        // SAFETY: only here; the end is not used afterwards.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
         end.leave(|word| {
             self.ring_at(word, self.side.other());

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::{Sink, gap};
 use crate::path::named;
 
-/// A file under a temporary name, until it is [committed](Self::commit).
+/// A file under a temporary name until [committed](Self::commit).
 ///
-/// A drop before that removes the temporary file, except in a forked process. A killed process leaves `.NAME.PID-N.ringmem-partial`
-/// (without a very long NAME) for the next sink in that directory to remove; live processes' files are locked.
+/// An earlier drop removes the temporary file, except in a forked process. A killed process leaves `.NAME.PID-N.ringmem-partial`
+/// (without a very long NAME) for the next sink in that directory to remove; live processes lock their files.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -48,7 +48,7 @@ impl FileSink {
     ///
     /// # Errors
     ///
-    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for a dangling link or anything but a regular file.
+    /// The system's error, with the path; [`InvalidInput`](io::ErrorKind::InvalidInput) for a dangling link or anything but a regular file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::created(path).map_err(named("create", path))
@@ -76,7 +76,7 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// Returns the temporary path, for removal when a signal ends the program.
+    /// Returns the temporary path, to remove when a signal ends the program.
     #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
@@ -149,14 +149,13 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => {
-                // Other processes lock a file before removing it: it stays if it exists after this lock. Without file locks it is not
-                // removed.
+                // Other processes lock a file before removing it: it stays if it exists after this lock. Without file locks, it is not removed.
                 let is_contended = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                 if !is_contended && temporary.exists() {
                     return Ok((file, temporary));
                 }
             }
-            // Of a killed process with this number.
+            // Left by a killed process with this number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename && shown.is_some() => shown = None,
             Err(error) => return Err(error),

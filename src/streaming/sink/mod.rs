@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 pub use file::FileSink;
 
-/// A target of bytes, in order without a gap; bytes may be rewritten after a failure.
+/// A target of bytes, in order without gaps; bytes may be rewritten after a failure.
 ///
 /// ```
 /// use std::io;
@@ -31,11 +31,11 @@ pub use file::FileSink;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Sink {
-    /// Writes some bytes at offset `at`; returns how many, at least one.
+    /// Writes bytes at offset `at`; returns how many, at least one.
     ///
     /// # Errors
     ///
-    /// The system's error; nothing was written. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
+    /// The system's error; nothing was written. After [`Interrupted`](io::ErrorKind::Interrupted), the caller repeats.
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize>;
 }
 

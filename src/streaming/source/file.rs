@@ -75,7 +75,7 @@ impl FileSource {
         Ok(())
     }
 
-    /// Returns true if a path names this file, also by another link; false if missing.
+    /// Returns true if a path names this file, even by another link; false if missing.
     ///
     /// # Errors
     ///

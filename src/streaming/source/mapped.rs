@@ -7,7 +7,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Cause, Source};
 
-/// A file mapped one chunk at a time, which alone counts as the process's memory. For mappings faster than `pread`;
+/// A file mapped one chunk at a time, so that only a chunk counts as the process's memory. For mappings faster than `pread`; a
 /// [`FileSource`](super::FileSource) is safe.
 ///
 /// ```
@@ -44,7 +44,7 @@ impl Mapped {
     ///
     /// # Safety
     ///
-    /// While this lives, no process shortens the file (`SIGBUS`) or writes to bytes that are being read.
+    /// While this lives, no process shortens the file (`SIGBUS`) or writes bytes that are being read.
     pub unsafe fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -57,7 +57,7 @@ impl Source for Mapped {
     }
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        // A file that was shortened before ends there, without a signal.
+        // A file shortened before ends there, without a signal.
         let there = self.file.metadata()?.len().min(self.length).saturating_sub(at);
         let count = buffer.len().min(usize::try_from(there).unwrap_or(usize::MAX));
         if count == 0 {
@@ -77,7 +77,7 @@ impl Source for Mapped {
 }
 
 struct Window {
-    /// INVARIANT: `len` mapped bytes begin here, in the file at that time.
+    /// INVARIANT: `len` mapped bytes, in the file at that time.
     place: NonNull<u8>,
     len: usize,
 }
@@ -91,7 +91,7 @@ impl Window {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the invariant, and the promise of `Mapped::new`.
+        // SAFETY: the invariant; the promise of `Mapped::new`.
         unsafe { slice::from_raw_parts(self.place.as_ptr(), self.len) }
     }
 }

@@ -2,7 +2,7 @@ use std::io::{self, Read};
 
 use super::Source;
 
-/// A [`Read`] as a source, such as a pipe or socket, read once. Offset 0 is its current position; later jobs skip bytes.
+/// A [`Read`], such as a pipe or socket, read once. Offset 0 is its current position; later jobs skip bytes.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;

@@ -11,7 +11,7 @@ use crate::wait::WaitError;
 use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Converts to a [`Stream`](futures_core::Stream) that ends when the other side is dropped; errors repeat.
+    /// Converts to a [`Stream`](futures_core::Stream) that ends with the other side's drop; errors repeat.
     pub fn into_bytes_stream(self) -> ByteStream<E, P> {
         ByteStream { waiting: self, place: Place::new() }
     }
@@ -79,7 +79,7 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteStream<E, P> {
 }
 
 /// The sink of [`Waiting::into_bytes_sink`]; each poll sends the started message. `poll_close` also drops the end; later messages are
-/// [`Disconnected`](WaitError::Disconnected). A failed message is kept in [`refused`](Self::refused).
+/// [`Disconnected`](WaitError::Disconnected). [`refused`](Self::refused) keeps a failed message.
 ///
 /// ```
 /// use futures::SinkExt;
