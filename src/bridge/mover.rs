@@ -1,6 +1,6 @@
 //! [`Mover`]: moves the messages of one direction between its two rings.
 //!
-//! Towards the device it consumes the near ring, towards the host it produces; the kernel is at the far ring's other end.
+//! Towards the device it consumes the near ring, towards the host it fills it; the kernel is at the far ring's other end.
 //!
 //! | index | towards the device | towards the host |
 //! |---|---|---|

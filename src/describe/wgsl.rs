@@ -1,7 +1,6 @@
 //! Structs for WGSL, in the storage address space.
 //!
-//! WGSL has no 64-bit numbers and none below 32 bits. A 64-bit number is a `vec2<u32>`, low word first. Fields that WGSL cannot place are
-//! words with comments. So every other member lies at its offset.
+//! Fields that WGSL cannot place, such as numbers below 32 bits, are words with comments. So every other member lies at its offset.
 
 use std::fmt::{self, Display, Formatter, Write};
 

@@ -63,9 +63,8 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
     /// # Errors
     ///
     /// [`Failed`] of an earlier frame whose copy failed, once; the next use of `target` does not report it. Of this one:
-    /// [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend),
-    /// [`Unsupported`](Error::Unsupported) for a named buffer not configured for queued transfers, or an allocation's error. Nothing was
-    /// queued, and the next frame gets this number.
+    /// [`Busy`](Error::Busy) after the wait, or as [`Writer::start`](super::Writer::start). Nothing was queued, and the next frame gets this
+    /// number.
     pub fn send(
         &mut self,
         target: &mut impl Resident<T>,

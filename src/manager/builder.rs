@@ -50,7 +50,7 @@ impl<M: Memory> Builder<M> {
         })
     }
 
-    /// Sets a monotonic clock in nanoseconds, which dates uses until 292 years. Lookups do not call it.
+    /// Sets a monotonic clock in nanoseconds, which dates uses and saturates after 292 years. Lookups do not call it.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self

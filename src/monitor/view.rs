@@ -82,8 +82,7 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if it cannot be opened, is no regular file, or another user owns it or has access; [`Error::Attach`] with the values
-    /// found; [`Error::Map`].
+    /// As [`shared::View::open`](crate::shared::View::open).
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let (file, _) = private::open(path.as_ref())?;
         let mapping = Mapping::read_only(file.as_fd(), BYTES as u64)?;

@@ -121,8 +121,7 @@ impl<M: Memory> Tracked<M> {
         Self { name: self.shared.number_of(name), ..self.clone() }
     }
 
-    /// Returns a handle that records a backtrace for each allocation, or none (default). A backtrace takes kilobytes and much longer than the
-    /// allocation.
+    /// Returns a handle that records backtraces, or none (default): see [`Logged::backtraces`](super::Logged::backtraces).
     #[must_use]
     pub fn backtraces(&self, are_kept: bool) -> Self {
         Self { has_backtraces: are_kept, ..self.clone() }
