@@ -121,7 +121,7 @@ impl Config {
         self
     }
 
-    /// Applies a setting of DotCompute. Does not [validate](Self::validate) the result.
+    /// Applies a setting by its name in DotCompute. Does not [validate](Self::validate) the result.
     ///
     /// | name | values | sets |
     /// |---|---|---|

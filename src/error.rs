@@ -198,7 +198,7 @@ pub enum Error {
         /// Number of the call, from 1.
         number: u64,
     },
-    /// A verified copy's target differs from its source, and stays.
+    /// A verified copy's target differs from its source, and stays as it arrived.
     #[error("corrupted copy: {len} bytes at offset {offset} have CRC-32C {got:#010x}, the source has {expected:#010x}")]
     Corrupted {
         /// First differing chunk's start.
@@ -296,7 +296,7 @@ pub enum Error {
     /// Memory with unexpected contents.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// An invalid id or message.
+    /// An id or a message that refers to nothing.
     #[error(transparent)]
     Id(#[from] IdError),
     /// A persistent kernel faulted, ended, or timed out.

@@ -17,7 +17,7 @@ use crate::{Error, HostWord, Result, Word};
 const QUEUED: u64 = 0;
 const AT_ONCE: u64 = size_of::<u64>() as u64;
 
-/// A word, its value, and the operation whose failure prevents the store.
+/// A word, its value, and the first operation whose failure prevents the store.
 type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {

@@ -229,7 +229,7 @@ impl<E: NearEnd> Mover<E> {
         self.in_doubt = true;
         let queue = carrier.queue();
         let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
-            // SAFETY: one side has published them to the bridge, the other released them to it. `Pair` keeps both rings.
+            // SAFETY: here published to the bridge and not released; there released to it and not published. `Pair` keeps both rings.
             unsafe { carrier.slots(stream, slots, from, to) }
         } else {
             let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));

@@ -59,7 +59,7 @@ impl Near {
         for _ in 0..TRIES {
             // SAFETY: the invariant; it only counts.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // The only stored index, the consumer's, may have moved: flags may be a lap ahead.
+            // The only stored index, the consumer's, may have moved: flags may be of another lap.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len() as u64), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;

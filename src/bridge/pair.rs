@@ -32,7 +32,7 @@ pub(super) struct Direct {
 unsafe impl Send for Direct {}
 
 impl Pair {
-    /// `None` with queued operations or an unmapped far ring. The kernel writes `theirs`.
+    /// `None` with queued operations, or if the far ring is not all mapped. The kernel writes `theirs`.
     pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
         let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
         let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };

@@ -112,7 +112,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
-    /// All that the kernel published before the poll with this number has arrived.
+    /// All that the kernel published before the poll after so many has arrived.
     pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
         self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }

@@ -8,7 +8,7 @@ use crate::{Error, MemoryVisibility, Result};
 /// |---|---|---|
 /// | `Sync` | copies and waits; to pinned memory, the calling thread copies | the flush |
 /// | `Async` | queues copies and the index store | the next flush |
-/// | `DmaPolling` | as `Async`; polls an index once per interval, which grows while the index stands still | the next flush |
+/// | `DmaPolling` | as `Async`; polls an index at most once per interval, which grows while the index stands still | the next flush |
 /// | `Unified` | copies nothing: host and kernel map one ring | not needed |
 /// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged) | not needed |
 ///

@@ -100,7 +100,7 @@ impl<I: RingMessage, O: RingMessage> Builder<I, O> {
         self
     }
 
-    /// Loads and launches the kernel, and waits until active.
+    /// Loads and launches the kernel, and waits until it is active.
     ///
     /// # Errors
     ///

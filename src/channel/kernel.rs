@@ -129,7 +129,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or timed out; the last flush's persistent error.
+    /// [`Error::Kernel`] if it faulted or timed out; the last flush's error if it persists.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }
@@ -201,7 +201,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(failed)
     }
 
-    /// Once the launch's error, if the state does not tell the end.
+    /// The launch's error, once, if the state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
         // Before the block is read: the last store is then visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);

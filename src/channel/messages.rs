@@ -69,7 +69,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel) after an ended kernel's last answer; the last flush's persistent error;
+    /// [`Kernel`](crate::Error::Kernel) after an ended kernel's last answer; the last flush's error if it persists;
     /// [`Attach`](crate::Error::Attach) for a corrupt ring.
     pub fn recv(&mut self) -> Result<O> {
         self.recv_until(None)
@@ -181,7 +181,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.receiver.batch(every)
     }
 
-    /// Moves messages between the host's and the kernel's rings; returns the counts, `[0, 0]` for shared rings.
+    /// Moves messages between the host's and the kernel's rings; returns the counts each way, `[0, 0]` for shared rings.
     ///
     /// # Errors
     ///

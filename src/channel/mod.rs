@@ -114,7 +114,7 @@ struct Relaunch {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Loads and launches a kernel with default settings, and waits until active.
+    /// Loads and launches a kernel with default settings, and waits until it is active.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Builder::new(kernel)
     }
 
-    /// Launches a kernel by name, with its own arguments, and waits until active.
+    /// Launches a kernel by name, with its own arguments, and waits until it is active.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub const MOST_DEPTH: u32 = 8;
 pub struct Progress {
     /// Bytes arrived, from the beginning.
     pub done: u64,
-    /// All bytes.
+    /// Bytes in all.
     pub bytes: u64,
 }
 

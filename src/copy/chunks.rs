@@ -47,7 +47,7 @@ impl Chunks {
         self.step
     }
 
-    /// Returns all bytes.
+    /// Returns the total bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end

@@ -1,6 +1,6 @@
 //! Layouts as tables, JSON, Markdown, C headers, WGSL structs and SVG byte maps.
 //!
-//! Descriptors that the compiler has checked give the output: the same set, the same text. Names and writers are escaped.
+//! Output comes from descriptors that the compiler has checked; the same set gives the same text. Names and writers are escaped.
 //!
 //! ```
 //! use ringmem::{Abi, LAYOUTS, describe, layout_set, layout_table};

@@ -9,7 +9,7 @@ use super::slots::{Slots, Transfer, Unread};
 use crate::memory::{Buffer, HostReadable, Memory, Pinned};
 use crate::{DeviceBytes, Rejected};
 
-/// Reads complete frames in order; holds each until its next use.
+/// Reads complete frames in order; holds the last until its next use.
 ///
 /// ```
 /// use std::time::Duration;

@@ -88,7 +88,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// The error of `write`, or as [`extend_from_slice`](Self::extend_from_slice). The length is unchanged, not always the capacity.
+    /// The error of `write`, or as [`extend_from_slice`](Self::extend_from_slice). The length is unchanged; the capacity may have grown.
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Append<'_, 'a, T, M>) -> Result<R>) -> Result<R> {
         let len = self.len();
         let mut end = Append { lease: &mut *self, staged: Vec::new(), len };

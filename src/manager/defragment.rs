@@ -8,7 +8,7 @@ use crate::registry::Relocated;
 use crate::registry::relocate::relocate;
 
 impl<M: Memory> MemoryManager<Pool<M>> {
-    /// As [`Registry::defragment`](crate::registry::Registry::defragment), for the buffers in this manager's pool. A move is not a use.
+    /// As [`Registry::defragment`](crate::registry::Registry::defragment), for this manager's buffers within its pool. A move is not a use.
     ///
     /// # Errors
     ///

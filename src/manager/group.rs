@@ -11,7 +11,7 @@ use crate::registry::slots::Exclusive;
 use crate::stream::Stream;
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Resizes all buffers or none, by their own growth. Old and new blocks count at the same time.
+    /// Resizes all buffers or none; those that grow, by their own growth. Old and new blocks count at the same time.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use crate::{DeviceBytes, Error, Result};
 /// Avoids [`Buffer::as_mut_slice`], whose check of uses may cost more than an access.
 pub(super) struct HostCopy<T, H: Memory> {
     buffer: Option<Buffer<T, H>>,
-    // INVARIANT: the buffer lists no use and is not managed, where a kernel may exclude the host. Mutable borrows reset it.
+    // INVARIANT: the buffer lists no use and is not managed memory, where a kernel may exclude the host. Mutable borrows reset it.
     is_at_rest: bool,
 }
 

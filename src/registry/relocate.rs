@@ -38,7 +38,7 @@ pub struct Relocated {
     pub moved: u64,
     /// Bytes copied.
     pub copied_bytes: u64,
-    /// Buffers that stayed: leased, in any pool, or in use by queued work.
+    /// Buffers that stayed: leased (in any pool), or in use by queued work.
     pub kept: u64,
     /// Slabs freed.
     pub slabs: u64,
@@ -49,7 +49,7 @@ pub struct Relocated {
 impl<M: Memory> Registry<Pool<M>> {
     /// Moves this registry's buffers in a pool together, so that its free bytes are contiguous, and frees emptied slabs.
     ///
-    /// Moves only buffers without leases and queued operations; they keep their ids. A concurrent request for a lease waits for at most one copy.
+    /// Moves only buffers without leases or queued operations; they keep their ids. A concurrent request for a lease waits for at most one copy.
     /// Buffers move only towards the front: a second call copies nothing.
     ///
     /// # Errors

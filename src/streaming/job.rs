@@ -95,7 +95,7 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Begins at a byte, such as [an interruption's](super::Interrupted::done).
+    /// Begins at a byte, such as [where a job stopped](super::Interrupted::done).
     pub const fn from(mut self, begin: u64) -> Self {
         self.begin = begin;
         self

@@ -39,7 +39,7 @@ use crate::{Error, Rejected, Result};
 pub trait Dialogue {
     /// The message to the kernel.
     type Question: RingMessage;
-    /// The kernel's message.
+    /// The message from the kernel.
     type Answer: RingMessage;
 
     /// Returns a chunk's message: once per chunk, in order.
