@@ -1,4 +1,4 @@
-//! A relay against zenoh's put and subscribe on one link: messages and bytes per second, and round trips.
+//! A relay against zenoh's put and subscribe: messages and bytes per second, and round trips.
 //!
 //! `cargo bench --bench relay -- [--json]`: medians of rounds in turns; ours over theirs.
 
@@ -17,7 +17,7 @@ use zenoh::qos::CongestionControl;
 use zenoh::{Config, Session, Wait};
 
 const ROUNDS: usize = 7;
-/// As the relay's: what zenoh puts at once.
+/// The relay's default.
 const BATCH: usize = 32 << 10;
 const RING: usize = 8 << 20;
 const NAP: Duration = Duration::from_micros(50);
@@ -51,7 +51,7 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
         scope.spawn(|| {
             let mut next = 0;
             while next < count {
-                // A quarter of the ring at once: polling for a single slot takes a core from the relay.
+                // Polling for a single slot takes a core from the relay.
                 let free = producer.with(|end| end.refresh()).unwrap() as u64;
                 if free < (slots as u64 / 4).min(count - next) {
                     thread::sleep(NAP);
@@ -83,7 +83,7 @@ fn relayed<T: RingMessage + PartialEq + std::fmt::Debug>(
     seconds
 }
 
-/// Moves as many messages in batches by put and subscribe, which compares each message too.
+/// Moves messages in batches by put and subscribe; compares each.
 fn put<T: RingMessage + PartialEq + std::fmt::Debug>(here: &Session, there: &Session, key: &str, count: u64, message: fn(u64) -> T) -> f64 {
     let (done, ends) = mpsc::channel();
     let arrived = Arc::new(AtomicU64::new(0));
@@ -152,7 +152,7 @@ fn ring_round_trip(here: &Session, there: &Session) -> f64 {
     median
 }
 
-/// Returns the median round trip of zenoh's ping and pong, in microseconds: callbacks that publish, as in its example.
+/// Returns zenoh's median round trip in microseconds: callbacks that publish, as in its example.
 fn ping(here: &Session, there: &Session) -> f64 {
     let pong = there.declare_publisher("ping/pong").congestion_control(CongestionControl::Block).express(true).wait().unwrap();
     let _echo =

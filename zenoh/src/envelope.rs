@@ -13,7 +13,6 @@
 use crate::RingType;
 use crate::ring_type::shortened;
 
-/// The bytes before the messages of a batch.
 pub const HEADER: usize = 32;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -161,7 +160,7 @@ impl Ack {
     }
 }
 
-/// Splits the first frame off: its bytes, and the rest. `None` if it is incomplete.
+/// Splits off the first frame; `None` if it is incomplete.
 pub fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*len) as usize)

@@ -26,7 +26,7 @@ pub enum Error {
     /// The local ring cannot be opened.
     #[error(transparent)]
     Ring(#[from] ringmem::Error),
-    /// The key is no key expression without wildcards.
+    /// The key is invalid or has wildcards.
     #[error("invalid key `{0}`: a relay needs a key expression without wildcards")]
     Key(String),
     /// The state of a sink could not be read or written.
@@ -42,7 +42,7 @@ pub enum Error {
     /// The file system reports no creation time, which distinguishes rings at one path.
     #[error("the ring's file system reports no creation time")]
     Identity(#[source] io::Error),
-    /// A thread could not be started.
+    /// A thread did not start.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),
     /// A zenoh call failed.

@@ -6,7 +6,7 @@
 //! | source | sink | ring |
 //! |---|---|---|
 //! | [`SpscSource`] | [`SpscSink`] | `ring::spsc`, in place |
-//! | [`Messages`] | [`MessageSink`] | every other ring of messages; closures, for `Waiting` ends and either side of a `Channel` |
+//! | [`Messages`] | [`MessageSink`] | other rings of messages; closures, for `Waiting` ends and a `Channel` |
 //! | [`Frames`] | [`FrameSink`] | `ring::framed` |
 //! | [`SharedSource`] | [`SharedSink`] | a ring between processes (`ringmem::shared`) |
 //!
@@ -30,15 +30,14 @@
 //!
 //! # Guarantees
 //!
-//! 1. **Order.** The sink gets the messages of a source in their order.
+//! 1. **Order.** The sink gets a source's messages in order.
 //! 2. **No loss, no doubling while both processes live**, also after a lost link or router.
 //! 3. **The sender is killed.** A [`SharedSource`] keeps unacknowledged messages in its file. The next sender continues; nothing is lost or doubled.
 //!    Sources in memory are lost with their process; sent messages arrive.
-//! 4. **The receiver is killed.** The next receiver of a [`SharedSink`] opened by path continues after its published tail, without loss or
-//!    doubling, also if the sender is killed too. Sinks in memory are lost with their process; the next receiver begins at the first
-//!    unacknowledged message.
+//! 4. **The receiver is killed.** The next receiver of a [`SharedSink`] opened by path continues without loss or doubling, even if the sender is
+//!    killed too. Sinks in memory are lost with their process; the next receiver begins at the first unacknowledged message.
 //! 5. **Backpressure.** At most [`window_bytes`](Options::window_bytes) are sent and not in the sink. A full sink stops the sender, then
-//!    the producer. Each side holds at most twice the window, whatever peers send.
+//!    the producer. Each side holds at most twice the window.
 //! 6. **Types.** The handshake compares kind of ring, size, kind and ABI hash of the messages. If they differ, the sender ends with
 //!    [`Error::Mismatch`].
 //! 7. **Invalid messages** at the keys are ignored and counted.
@@ -48,16 +47,16 @@
 //! - Power loss and system crashes: ring files are not synchronised to disk.
 //! - Copied or restored ring files. A new file at an old path is a new ring.
 //! - Two receivers at one key: an unspecified one gets messages. Two senders at one key take turns, slowly.
-//! - Authentication. Any peer that may publish at the key can insert messages, or acknowledge messages, which are then lost. Use zenoh's TLS and
+//! - Authentication. Any peer that may publish at the key can insert messages, or lose them by acknowledging them. Use zenoh's TLS and
 //!   access control.
 //! - Byte order: both hosts must have the same one; the ABI hash does not show it.
 //!
-//! With the feature `shared-memory`, zenoh passes large batches between processes of one host in place. CI does not test this feature.
+//! With the feature `shared-memory` (not tested in CI), zenoh passes large batches between processes of one host in place.
 //!
 //! # Protocol
 //!
-//! `KEY/hello` is a query for the sequence number to continue at, sent at the start and after each [`silence`](Options::silence).
-//! `KEY/data` carries batches with the sequence number of their first message, `KEY/ack` cumulative acknowledgements.
+//! `KEY/hello` queries the sequence number to continue at, at the start and after each [`silence`](Options::silence). `KEY/data` carries batches,
+//! `KEY/ack` cumulative acknowledgements.
 
 mod envelope;
 mod error;

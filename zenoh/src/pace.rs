@@ -1,11 +1,9 @@
 use std::time::{Duration, Instant};
 
-/// Yields for this long before it sleeps.
 const YIELDING: Duration = Duration::from_micros(100);
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Yields at first, then sleeps for times that double.
 #[derive(Default)]
 pub struct Pace {
     idle: Option<Instant>,
@@ -17,7 +15,7 @@ impl Pace {
         *self = Self::default();
     }
 
-    /// Returns how long to sleep now; zero means to yield.
+    /// Returns how long to sleep; zero means to yield.
     pub fn next(&mut self) -> Duration {
         if self.idle.get_or_insert_with(Instant::now).elapsed() >= YIELDING {
             self.sleep = (2 * self.sleep).clamp(SHORTEST, LONGEST);

@@ -19,28 +19,27 @@ use crate::sender::MOST_BATCHES;
 use crate::streams::Streams;
 use crate::{Error, Sink, keys, random};
 
-/// How long the thread sleeps while nothing arrives.
+/// The thread's sleep while nothing arrives.
 const NAP: Duration = Duration::from_millis(20);
-/// The time between two reports of one gap.
+/// Between two reports of one gap.
 const BETWEEN_GAPS: Duration = Duration::from_millis(20);
-/// Bytes of the longest hello: a table, and numbers.
+/// Bytes of the longest hello: a table and numbers.
 const LONGEST_HELLO: usize = 20 << 10;
-/// Hellos that wait for the thread.
 const MOST_HELLOS: usize = 64;
 
 struct Batch {
     bytes: ZBytes,
-    /// Bytes that are pushed, and the header.
+    /// Bytes pushed, and the header.
     done: usize,
 }
 
-/// The state of the thread and zenoh's callbacks, under a lock.
+/// Shared by the thread and zenoh's callbacks.
 struct State<S> {
     sink: S,
     streams: Streams,
     /// The number after the last message received in order.
     received: u64,
-    /// Batches that arrived and did not fit the sink.
+    /// Batches that did not fit the sink.
     batches: VecDeque<Batch>,
     held: usize,
     hellos: Vec<Query>,
@@ -55,7 +54,6 @@ struct Shared<S> {
     window: usize,
     common: Arc<Common>,
     state: Mutex<Option<State<S>>>,
-    /// Signals pending acknowledgements, hellos or errors.
     alarm: Condvar,
 }
 
@@ -91,7 +89,7 @@ impl<S: Sink> Receiver<S> {
         let arrives = Arc::clone(&shared);
         let data = session.declare_subscriber(data).callback(move |sample| arrives.take(sample.payload())).wait();
         let data = data.map_err(of("declare_subscriber"))?;
-        // Last, because a sender that gets an answer sends data.
+        // Last: a sender that gets an answer sends data.
         let greeted = Arc::clone(&shared);
         let hello = session.declare_queryable(hello).callback(move |query| greeted.greet(query)).wait().map_err(of("declare_queryable"))?;
         Ok(Self { session: session.clone(), shared, publisher, _data: data, _hello: hello })
@@ -122,7 +120,6 @@ impl<S: Sink> Receiver<S> {
                 answers.extend(state.answer(&query, shared)?.map(|reply| (query, reply)));
             }
             if ack.is_none() && answers.is_empty() {
-                // Poll a full sink; otherwise sleep until a message arrives.
                 let most = if state.batches.is_empty() { NAP } else { pace.next() };
                 if most.is_zero() {
                     drop(guard);
@@ -135,7 +132,7 @@ impl<S: Sink> Receiver<S> {
             // zenoh's callbacks need the lock, and publications may wait for them.
             drop(guard);
             if let Some(ack) = ack {
-                // If it is lost, another acknowledgement or a handshake replaces it.
+                // If it is lost, a later acknowledgement or handshake replaces it.
                 let _ = self.publisher.put(ack.encode()).wait();
             }
             for (query, reply) in answers {
@@ -214,7 +211,6 @@ impl<S: Sink> State<S> {
         Some(HEADER + self.skip(&contents[HEADER..], known))
     }
 
-    /// Returns whether these are `count` whole messages that the sink accepts.
     fn is_whole(&self, count: u32, messages: &[u8]) -> bool {
         let ring = self.sink.ring();
         if !ring.framed {
@@ -242,7 +238,6 @@ impl<S: Sink> State<S> {
         messages.len() - rest.len()
     }
 
-    /// Pushes batches into the sink until it is full; returns whether anything was pushed.
     fn push(&mut self, common: &Common) -> Result<bool, Error> {
         let mut pushed = false;
         while let Some(batch) = self.batches.front_mut() {
@@ -262,7 +257,6 @@ impl<S: Sink> State<S> {
         Ok(pushed)
     }
 
-    /// Returns an acknowledgement if the sink advanced.
     fn acknowledgement(&mut self, receiver: u64) -> Option<Ack> {
         let stream = self.streams.current()?;
         let pushed = self.pushed();
@@ -296,13 +290,13 @@ impl<S: Sink> State<S> {
         Ok(Some(Reply::Welcome { receiver: shared.id, pushed, received, window }))
     }
 
-    /// Makes `stream` the current source; returns whether it changed. Stores the state before a message can be pushed.
+    /// Returns whether the current source changed. Stores the state before a message can be pushed.
     fn resume(&mut self, stream: u64, first: u64) -> Result<bool, Error> {
         if !self.streams.resume(stream, first, self.sink.tail()) {
             return Ok(false);
         }
         self.sink.save(&self.streams.encode())?;
-        // Of another source, which still has them.
+        // The other source still has them.
         self.batches.clear();
         self.held = 0;
         self.received = self.pushed();

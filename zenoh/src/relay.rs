@@ -43,11 +43,11 @@ pub struct Metrics {
     pub messages: u64,
     /// Bytes of these messages.
     pub bytes: u64,
-    /// Sender: messages pushed by the receiver and released from the source.
+    /// Sender: messages that the receiver pushed and the source released.
     pub acknowledged: u64,
     /// Sender: messages sent again.
     pub resent: u64,
-    /// Receiver: messages dropped as repeated.
+    /// Receiver: repeated messages dropped.
     pub duplicates: u64,
     /// Receiver: batches dropped after a gap, or beyond the window.
     pub gaps: u64,
@@ -91,16 +91,14 @@ impl Common {
     }
 }
 
-/// A sender or receiver on its own thread, with its end of the ring.
-///
-/// Dropping it stops the thread without waiting; [`stop`](Self::stop) waits and returns the end.
+/// A sender or receiver on its own thread. Dropping it stops the thread without waiting; [`stop`](Self::stop) returns the ring's end.
 pub struct Relay<E> {
     common: Arc<Common>,
     thread: Option<JoinHandle<(E, Result<(), Error>)>>,
 }
 
 impl<S: Source> Relay<S> {
-    /// Starts sending `source` to the receiver at `key`.
+    /// Sends `source` to the receiver at `key`.
     ///
     /// # Errors
     ///
@@ -122,7 +120,7 @@ impl<S: Source> Relay<S> {
 }
 
 impl<S: Sink> Relay<S> {
-    /// Starts receiving at `key` into `sink`.
+    /// Receives at `key` into `sink`.
     ///
     /// # Errors
     ///
@@ -157,19 +155,19 @@ impl<E> Relay<E> {
         self.common.counters.read()
     }
 
-    /// Returns whether the thread has ended: by an error or a closed session.
+    /// Returns whether the thread ended: by an error or a closed session.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the thread to end; returns the end of the ring and the thread's error.
+    /// Waits for the thread to end; returns the ring's end and the thread's error.
     ///
     /// A returned source still has its unacknowledged messages.
     ///
     /// # Panics
     ///
-    /// If the thread panicked, for example in a caller's closure.
+    /// If the thread panicked, for example in a closure.
     pub fn join(mut self) -> (E, Result<(), Error>) {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(ended)) => ended,

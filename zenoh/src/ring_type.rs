@@ -19,13 +19,13 @@ const LONGEST_TABLE: usize = 16 << 10;
 pub struct RingType {
     /// Whether messages have any length.
     pub framed: bool,
-    /// Bytes of a message; of the largest one in a framed ring.
+    /// Bytes of a message; of the largest one if framed.
     pub size: u64,
-    /// [`RingMessage::KIND`]; 0 in a framed ring.
+    /// [`RingMessage::KIND`]; 0 if framed.
     pub kind: u64,
     /// ABI hash of ring and message.
     pub abi: u64,
-    /// The fields of a message; empty if the program does not know its type.
+    /// The fields of a message; empty if unknown.
     pub table: String,
 }
 
@@ -52,13 +52,13 @@ impl RingType {
         Self { framed: true, size: largest, kind: 0, abi, table: String::new() }
     }
 
-    /// Returns the type of a ring whose messages the program does not know.
+    /// Returns the type of a ring of messages unknown to the program.
     #[must_use]
     pub const fn untyped(facts: MessageFacts) -> Self {
         Self { framed: false, size: facts.size as u64, kind: facts.kind, abi: facts.abi, table: String::new() }
     }
 
-    /// Returns whether a sink of this type takes every message of a source of type `source`.
+    /// Returns whether a sink of this type takes every message of a `source`.
     #[must_use]
     pub const fn accepts(&self, source: &Self) -> bool {
         let sizes = if self.framed { source.size <= self.size } else { source.size == self.size };
@@ -81,7 +81,7 @@ impl fmt::Display for RingType {
         }
         write!(f, "messages of {size} bytes, kind {kind}, ABI {abi:#018x}")?;
         for line in table.lines() {
-            // A peer's text: no control characters reach the terminal.
+            // A peer's text may hold control characters.
             write!(f, "\n    {}", line.escape_debug())?;
         }
         Ok(())

@@ -16,15 +16,14 @@ use crate::pace::Pace;
 use crate::relay::{Common, Options, add};
 use crate::{Error, Source, keys};
 
-/// Most unacknowledged batches; zenoh keeps a 64 KiB buffer for each.
+/// Zenoh keeps a 64 KiB buffer for each unacknowledged batch.
 pub const MOST_BATCHES: usize = 256;
-/// The time between handshakes while no receiver answers, and the limit of a wait for an answer.
+/// Between handshakes while no receiver answers, and the longest wait for an answer.
 const BETWEEN_HELLOS: Duration = Duration::from_millis(100);
 const LONGEST_HELLO: Duration = Duration::from_secs(1);
-/// The time between two handshakes because of gaps.
+/// Between two handshakes because of gaps.
 const BETWEEN_GAPS: Duration = Duration::from_millis(20);
 
-/// The last acknowledgement, and the thread's alarm.
 #[derive(Default)]
 struct Inbox {
     last: Mutex<Option<Ack>>,
@@ -48,9 +47,9 @@ pub struct Sender<S> {
     _acks: Subscriber<()>,
     bound: Option<Bound>,
     next: u64,
-    /// Sequence number after the last message that was ever sent.
+    /// The number after the last message ever sent.
     furthest: u64,
-    /// Batches not acknowledged: the sequence number after each, and its bytes.
+    /// Unacknowledged batches: the number after each, and its bytes.
     sent: VecDeque<(u64, usize)>,
     in_flight: usize,
     heard: Instant,
@@ -128,7 +127,7 @@ impl<S: Source> Sender<S> {
         }
     }
 
-    /// Releases messages newly pushed by the receiver; returns whether there were any.
+    /// Releases messages that the receiver pushed; returns whether there were any.
     fn acknowledge(&mut self) -> bool {
         let Some(ack) = self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner).take() else { return false };
         let first = self.source.first();
@@ -218,14 +217,14 @@ impl<S: Source> Sender<S> {
 
     fn bind(&mut self, receiver: u64, pushed: u64, received: u64, window: u64) -> Result<(), Error> {
         let first = self.source.first();
-        // More than the source has: the answer is wrong. `received` is not before `pushed`.
+        // The answer is wrong if it exceeds the source. `received` is not before `pushed`.
         let (done, there) = (pushed.wrapping_sub(first), received.wrapping_sub(first));
         if done > there || !self.source.seek(there)? {
             add(&self.common.counters.rejected, 1);
             self.lose();
             return Ok(());
         }
-        // Acknowledgements from before the handshake are older than its answer.
+        // They are older than the handshake's answer.
         *self.inbox.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.gap = false;
         self.heard = Instant::now();
@@ -253,7 +252,7 @@ impl<S: Source> Sender<S> {
         }
         let mut bytes = Vec::with_capacity(HEADER + self.options.batch_bytes);
         bytes.resize(HEADER, 0);
-        // Sends at least one message, even beyond the window.
+        // At least one message, even beyond the window.
         let most = self.options.batch_bytes.min(bound.window - self.in_flight);
         let count = self.source.take(most, &mut bytes)?;
         if count == 0 {
@@ -271,7 +270,7 @@ impl<S: Source> Sender<S> {
         self.count(count.into(), len as u64);
         match self.publisher.put(ZBytes::from(bytes)).wait() {
             Err(source) if self.session.is_closed() => Err(Error::Zenoh { call: "put", source }),
-            // A batch that zenoh rejected counts as lost on the way.
+            // Counts as lost on the way.
             _ => Ok(true),
         }
     }

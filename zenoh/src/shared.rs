@@ -17,9 +17,7 @@ fn identity(memory: &Memory) -> Result<u64, Error> {
     Ok(AbiHash::new().number(inode).number(created.as_secs()).number(created.subsec_nanos().into()).finish())
 }
 
-/// The consumer's end of a ring between processes.
-///
-/// Unacknowledged messages stay in the ring, so the next process continues there.
+/// The consumer's end of a ring between processes. Unacknowledged messages stay in the ring for the next process.
 pub struct SharedSource {
     end: UntypedConsumer,
     ring: RingType,
@@ -28,7 +26,7 @@ pub struct SharedSource {
 }
 
 impl SharedSource {
-    /// Opens the ring in the file at `path`, with messages of any type.
+    /// Opens the ring in the file at `path`, of any message type.
     ///
     /// # Errors
     ///
@@ -98,8 +96,8 @@ pub struct SharedSink {
 }
 
 impl SharedSink {
-    /// Opens the ring in the file at `path`, with messages of any type. The file `path` with `.relay` appended keeps the state: some hundred bytes,
-    /// written at a change of source.
+    /// Opens the ring in the file at `path`, of any message type. The file `path` with `.relay` appended keeps the state: some hundred bytes, written
+    /// when the source changes.
     ///
     /// # Errors
     ///

@@ -9,17 +9,17 @@ pub trait Sink: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
 
-    /// Pushes the first of `messages`, as many as fit; returns their number and bytes. A batch holds whole messages.
+    /// Pushes as many `messages` as fit; returns their number and bytes. A batch holds whole messages.
     ///
     /// # Errors
     ///
     /// An error that ends the relay.
     fn push(&mut self, messages: &[u8]) -> Result<(u64, usize), Error>;
 
-    /// Returns the number of messages pushed, wrapping; with those of an earlier process whose state [`load`](Self::load) returns.
+    /// Returns the number of messages pushed, wrapping, including those before the state that [`load`](Self::load) returns.
     fn tail(&self) -> u64;
 
-    /// Returns the state that [`save`](Self::save) stored for this ring, if any.
+    /// Returns the state that [`save`](Self::save) stored, if any.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ pub trait Sink: Send + 'static {
     }
 }
 
-/// Messages of fixed size to a ring of this process: any producer, or a closure.
+/// Messages of fixed size to a producer or closure of this process.
 pub struct MessageSink<T> {
     push: Box<dyn FnMut(T) -> Result<bool, Error> + Send>,
     ring: RingType,
@@ -56,7 +56,7 @@ impl<T: RingMessage> MessageSink<T> {
         })
     }
 
-    /// Calls `push` for each message; `false` means full. For `Waiting` ends and a `Channel`.
+    /// Calls `push` for each message; `false` means full.
     #[must_use]
     pub fn new(push: impl FnMut(T) -> Result<bool, Error> + Send + 'static) -> Self {
         Self { push: Box::new(push), ring: RingType::of::<T>(), pushed: 0 }
@@ -87,7 +87,6 @@ impl<T: RingMessage> Sink for MessageSink<T> {
     }
 }
 
-/// Pushes a frame; returns `false` if full.
 type PushFrame = dyn FnMut(&[u8]) -> Result<bool, Error> + Send;
 
 /// Messages of any length to a framed ring of this process.

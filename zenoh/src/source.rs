@@ -5,27 +5,25 @@ use ringmem::ring::{Pop, PopBytes, PopError, framed};
 
 use crate::{Error, RingType, random};
 
-/// The end of a ring that a sender reads.
-///
-/// It keeps each message until [`release`](Self::release), and counts messages by sequence numbers, which wrap.
+/// The end of a ring that a sender reads. It keeps each message until [`release`](Self::release); sequence numbers wrap.
 pub trait Source: Send + 'static {
     /// Returns the type of the ring.
     fn ring(&self) -> &RingType;
 
-    /// Returns the identity of the sequence, which a process that continues the sequence must return too.
+    /// Returns the identity of the sequence; a process that continues it returns the same one.
     fn stream(&self) -> u64;
 
-    /// Returns the sequence number of the first message that is not released.
+    /// Returns the sequence number of the first unreleased message.
     fn first(&self) -> u64;
 
-    /// Appends the next messages to `into`, about `most` bytes but at least one message if any waits; returns their number. Releases none.
+    /// Appends the next messages to `into`, about `most` bytes but at least one message if any waits; returns their number.
     ///
     /// # Errors
     ///
     /// An error that ends the relay.
     fn take(&mut self, most: usize, into: &mut Vec<u8>) -> Result<u32, Error>;
 
-    /// Lets the next [`take`](Self::take) begin `count` messages after the first; returns `false` without an effect if there are fewer.
+    /// Starts the next [`take`](Self::take) `count` messages after the first; returns `false` without effect if there are fewer.
     ///
     /// # Errors
     ///
@@ -69,9 +67,7 @@ impl<T> Kept<T> {
     }
 }
 
-/// Messages of fixed size from a ring of this process: any consumer, or a closure.
-///
-/// It keeps popped messages until they are acknowledged, at most the relay's window.
+/// Messages of fixed size from a consumer or closure of this process. It keeps unacknowledged messages, at most the relay's window.
 ///
 /// ```
 /// use ringmem::ring::spsc;
@@ -100,7 +96,7 @@ impl<T: RingMessage> Messages<T> {
         })
     }
 
-    /// Reads from `pop`, which returns `None` if no message waits. For `Waiting` ends and a `Channel`.
+    /// Reads from `pop`, which returns `None` if empty.
     #[must_use]
     pub fn new(pop: impl FnMut() -> Result<Option<T>, Error> + Send + 'static) -> Self {
         Self { pop: Box::new(pop), kept: Kept::new(RingType::of::<T>()) }
@@ -146,12 +142,9 @@ impl<T: RingMessage> Source for Messages<T> {
     }
 }
 
-/// Pops a frame; returns its length, or `None` if empty.
 type PopFrame = dyn FnMut(&mut [u8]) -> Result<Option<usize>, Error> + Send;
 
-/// Messages of any length from a framed ring of this process.
-///
-/// It keeps messages like [`Messages`].
+/// Messages of any length from a framed ring of this process, kept like [`Messages`].
 pub struct Frames {
     pop: Box<PopFrame>,
     buffer: Vec<u8>,

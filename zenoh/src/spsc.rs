@@ -3,7 +3,7 @@ use ringmem::ring::spsc::{OwnedConsumer, OwnedProducer, PopError};
 
 use crate::{Error, RingType, Sink, Source, random};
 
-/// The consumer's end of a `ring::spsc`. Unacknowledged messages stay in the ring, and it copies runs of messages instead of each: faster than
+/// The consumer's end of a `ring::spsc`. Unacknowledged messages stay in the ring. It copies runs of messages: faster than
 /// [`Messages`](crate::Messages).
 ///
 /// ```

@@ -2,12 +2,12 @@
 
 const REMEMBERED: usize = 8;
 
-/// The sequence number of the next message to push, of the current source and of earlier ones.
+/// The next sequence number to push, of the current source and earlier ones.
 ///
 /// The current source's number is the sink's tail plus a constant: a push needs no second store, and a killed process leaves both consistent.
 #[derive(Debug, Default, PartialEq)]
 pub struct Streams {
-    /// The current source, and its sequence number where the sink's tail was 0.
+    /// The current source, and its number where the sink's tail was 0.
     current: Option<(u64, u64)>,
     past: Vec<(u64, u64)>,
 }

@@ -1,4 +1,4 @@
-//! `ringmem-relay send|receive --ring PATH --key KEY`: carries a ring in a file to a ring in a file on another host.
+//! `ringmem-relay send|receive --ring PATH --key KEY`: relays a ring in a file to a ring in a file on another host.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ fn watch<E: Send + 'static>(relay: Relay<E>, report: bool) -> Result<()> {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    // The ring first: without it there is no need to connect.
+    // Without the ring there is no need to connect.
     if arguments.sends {
         let source = SharedSource::open(&arguments.ring)?;
         watch(Relay::sender(&session(arguments)?, &arguments.key, source)?, arguments.report)

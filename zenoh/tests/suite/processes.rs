@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::two_hosts::{Hosts, Link, Process, endpoint, session};
 
-/// Calls `act` each time that another `every` messages have arrived.
+/// Calls `act` after each `every` messages.
 fn each(every: u64, mut act: impl FnMut(u64)) -> impl FnMut(u64) {
     let mut next = every;
     move |arrived| {
@@ -152,7 +152,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Makes two namespaces that are connected by a pair of interfaces.
+/// Makes two network namespaces connected by a pair of interfaces.
 fn namespaces() -> Result<[Namespace; 2], String> {
     let names = ["a", "b"].map(|side| format!("rmz{}{side}", std::process::id()));
     let made = names.clone().map(|name| ip(&format!("netns add {name}")).map(|()| Namespace(name)));

@@ -192,7 +192,6 @@ fn messages_arrive_after_ring_files_are_recreated() -> Result {
     let (here, there) = pair();
     let directory = tempfile::tempdir_in("/dev/shm")?;
     let (from, to) = (directory.path().join("from"), directory.path().join("to"));
-    // The same files, a new source, a new sink, both new.
     for (new_source, new_sink) in [(true, true), (false, false), (true, false), (false, true), (true, true)] {
         for (is_new, path) in [(new_source, &from), (new_sink, &to)] {
             if is_new {
@@ -224,7 +223,6 @@ fn malformed_messages_are_counted_and_ignored() -> Result {
     let ((mut producer, source), (sink, mut consumer)) = (spsc::bounded::<Message>(64), spsc::bounded::<Message>(64));
     let receiver = Relay::receiver(&there, "bad", MessageSink::of(sink))?;
     let sender = Relay::sender(&here, "bad", Messages::of(source))?;
-    // The messages of a real peer, to send variations of them.
     let seen = Arc::new(Mutex::new(Vec::new()));
     let keep = Arc::clone(&seen);
     let watch = |sample: zenoh::sample::Sample| (sample.key_expr().to_string(), sample.payload().to_bytes().into_owned());
@@ -239,19 +237,19 @@ fn malformed_messages_are_counted_and_ignored() -> Result {
         for (key, len) in [("bad/data", 64), ("bad/ack", 37)] {
             let recorded =
                 seen.lock().unwrap().iter().rev().find(|(at, bytes)| at == key && bytes.len() == len).map(|(_, bytes)| bytes.clone());
-            // Stream and receiver stay; the rest of the header is random or incomplete.
+            // Keep stream and receiver; randomise or cut the rest of the header.
             let mut bytes = recorded.unwrap_or_else(|| vec![0; len]);
             match next() % 4 {
                 0 => bytes.truncate(next() as usize % bytes.len()),
                 1 => bytes.extend(vec![7; next() as usize % 100]),
                 2 if key == "bad/data" => bytes[4..8].copy_from_slice(&(next() as u32 | 2).to_le_bytes()),
-                // Too far ahead for a message or an acknowledgement of the sequence.
+                // Too far ahead.
                 _ if key == "bad/data" => bytes[24..32].copy_from_slice(&(1 << 40 | next()).to_le_bytes()),
                 _ => bytes[20..28].copy_from_slice(&(1 << 40 | next()).to_le_bytes()),
             }
             hostile.put(key, bytes).wait()?;
         }
-        // A repeated batch: one message, at an old number.
+        // A repeated batch of one message.
         let is_old = |bytes: &[u8]| bytes.len() == 64 && bytes[4..8] == [1, 0, 0, 0] && bytes[26..32] == [0; 6];
         let old = seen.lock().unwrap().iter().find(|(at, bytes)| at == "bad/data" && is_old(bytes)).map(|(_, bytes)| bytes.clone());
         if let Some(old) = old {

@@ -1,4 +1,4 @@
-//! Two hosts: sessions, processes, rings in files, and the link between them.
+//! Two hosts: sessions, processes, rings in files, and their link.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -17,7 +17,6 @@ use zenoh::{Config, Session, Wait};
 
 pub type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// No wait of a test takes longer, on any machine.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A message with words that differ if torn.
@@ -86,7 +85,7 @@ impl Drop for Process {
     }
 }
 
-/// The rings of two hosts, each in a file, and the programs that relay between them.
+/// The rings of two hosts in files, and the programs that relay between them.
 pub struct Hosts {
     _directory: TempDir,
     from: PathBuf,
@@ -119,8 +118,7 @@ impl Hosts {
         relay("receive", &self.to, arguments)
     }
 
-    /// Pushes `count` messages into the source and pops them from the sink; each must arrive once, in order. Calls `during` with the number of
-    /// arrived messages before each pop.
+    /// Pushes `count` messages into the source; each must arrive once, in order. Calls `during` with the number of arrived messages.
     pub fn carry(&self, count: u64, mut during: impl FnMut(u64)) {
         let mut producer = self.source.producer::<Message>().unwrap();
         let mut consumer = self.sink.consumer::<Message>().unwrap();
@@ -151,7 +149,7 @@ impl Hosts {
                 }
             }
         });
-        // Nothing is doubled after the end either.
+        // The end is not doubled.
         thread::sleep(Duration::from_millis(1500));
         assert_eq!(consumer.refresh(), Ok(0));
     }
