@@ -1,6 +1,6 @@
 //! `ringmem demo`.
 //!
-//! The round trip is measured last, when the scheduler has settled each thread on a core.
+//! The round trip is last, when the scheduler has settled the threads on cores.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ fn message(id: u64) -> Echo {
     Echo { words }
 }
 
-/// Sends messages up to `send_to`, and receives until `answer_to` answers are accounted for.
+/// Receives until `answer_to` answers are accounted for.
 fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64, bar: Option<&Bar>) -> Outcome {
     while tally.expected < answer_to {
         if let Some(bar) = bar {

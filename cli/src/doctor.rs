@@ -140,7 +140,7 @@ fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
 fn limits(pinned: Option<u64>) -> Vec<Limit> {
     use rustix::process::{Resource, getrlimit};
     const ENOUGH: u64 = 256 << 20;
-    // A process that may lock more than the limit is unlimited.
+    // With more locked than the limit, the process is unlimited.
     let locked = getrlimit(Resource::Memlock).current.filter(|&locked| !is_more_locked(locked));
     let budget = pinned.unwrap_or_else(|| pinned_budget(host_memory()));
     let short = locked.is_some_and(|locked| locked < ENOUGH);
@@ -166,7 +166,7 @@ fn is_more_locked(limit: u64) -> bool {
     };
     // SAFETY: locking does not change contents.
     let is_locked = unsafe { mlock_with(place, bytes, MlockFlags::ONFAULT) }.is_ok();
-    // SAFETY: mapped above, and unused. `munmap` also unlocks; it fails only for invalid ranges.
+    // SAFETY: mapped above, unused. `munmap` also unlocks; it fails only for invalid ranges.
     let unmapped = unsafe { munmap(place, bytes) };
     debug_assert!(unmapped.is_ok());
     is_locked

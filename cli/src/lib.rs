@@ -1,6 +1,6 @@
 //! The `ringmem` program as a function, so that a test can pass its own image.
 //!
-//! 1. Results are written to `out`. A failure, or a warning about the environment, is one line on `err` that begins with `ringmem:`.
+//! 1. Results go to `out`. A failure, or a warning about the environment, is one line on `err` that begins with `ringmem:`.
 //! 2. Exit codes: 0 success, 1 failure, 2 invalid arguments.
 //! 3. When [`run`] returns, no thread or kernel of the command is running.
 
@@ -142,9 +142,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name.
-///
-/// If `out` is a terminal, text fits its width.
+/// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name. Text fits the width
+/// of a terminal.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     image: &Image,
@@ -178,7 +177,7 @@ pub fn run(
         Ok(()) => 0,
         Err(Failure::Print(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(failure) => {
-            // If the error stream is closed too, the exit code reports the failure.
+            // If `err` is closed too, the exit code reports the failure.
             let _ = writeln!(err, "ringmem: {}", plain(&failure.to_string().replace('\n', " ")));
             if matches!(failure, Failure::Usage(_)) { 2 } else { 1 }
         }
@@ -214,7 +213,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Escapes control characters in foreign text such as a file name.
+/// Escapes control characters.
 fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -231,7 +230,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Attributes an impossible or unavailable size to the option that set it.
+/// Attributes an impossible size to its option.
 fn absurd(option: &str, error: ringmem::Error) -> Failure {
     match error {
         ringmem::Error::Size { .. } => Failure::Usage(format!("{option}: {error}")),
@@ -264,7 +263,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the percentile `numerator / denominator` of sorted values; `None` without values.
+/// Returns the percentile `numerator / denominator`; `None` without values.
 fn percentile(sorted: &[u64], numerator: usize, denominator: usize) -> Option<u64> {
     let rank = (sorted.len() * numerator).div_ceil(denominator);
     sorted.get(rank.saturating_sub(1)).copied()

@@ -3,14 +3,13 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Hardware queues, read when the driver is loaded. With fewer queues than streams, an operation may wait for
-/// a persistent kernel on another stream.
+/// Hardware queues, read when the driver is loaded. With fewer queues than streams, an operation may wait for a persistent kernel on another stream.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 fn main() -> ExitCode {
     #[cfg(unix)]
-    // SAFETY: installs no handler, and no other code uses this signal. Ignored, a write beyond the file size
-    // limit returns an error instead of ending the process, and the incomplete file is removed.
+    // SAFETY: installs no handler, and no other code uses this signal. Ignored, a write beyond the file size limit returns an error, and the
+    // incomplete file is removed.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN)
     };
@@ -39,7 +38,7 @@ fn signals() {
         said == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     };
     let wanted: Vec<i32> = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal)).collect();
-    // Before any file is created. If it fails, the next run removes the files.
+    // Before any file exists. If it fails, the next run removes files.
     let Ok(mut signals) = signal_hook::iterator::Signals::new(&wanted) else { return };
     let ends = move || {
         for signal in signals.forever() {

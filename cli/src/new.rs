@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     path: Option<PathBuf>,
 }
 
-/// `NAME` is the package's name, `CRATE` its name in Rust, `CHECKOUT` the path to ringmem.
+/// `NAME` is the package, `CRATE` its Rust name, `CHECKOUT` the path to ringmem.
 const FILES: [(&str, &str); 6] = [
     ("Cargo.toml", include_str!("new/manifest.txt")),
     ("README.md", include_str!("new/readme.txt")),
@@ -61,7 +61,7 @@ fn escaped(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// The crates that the package uses, and what cargo refuses as the name of a program.
+/// The package's dependencies, and names that cargo refuses.
 const RESERVED: [&str; 12] = [
     "alloc",
     "build",
@@ -77,7 +77,7 @@ const RESERVED: [&str; 12] = [
     "test",
 ];
 
-/// Those in lower case, of edition 2024.
+/// In lower case, of edition 2024.
 const KEYWORDS: [&str; 51] = [
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else", "enum", "extern",
     "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override", "priv",
@@ -85,7 +85,6 @@ const KEYWORDS: [&str; 51] = [
     "virtual", "where", "while", "yield",
 ];
 
-/// Why a package cannot have this name.
 fn refusal(name: &str) -> Option<&'static str> {
     let is_spelled = name.starts_with(|first: char| first.is_ascii_lowercase())
         && name.chars().all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-' || letter == '_');

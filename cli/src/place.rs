@@ -37,7 +37,7 @@ pub(super) struct Place {
 }
 
 pub(super) trait Calls {
-    /// Also makes the device's default pool keep freed memory, as the library's pool does.
+    /// Also lets the device's default pool keep freed memory, as ours does.
     fn bind(&self) -> Result<()>;
 
     /// Waits for the copy.

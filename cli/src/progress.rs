@@ -4,12 +4,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::size;
 
-/// A progress bar, cleared when it is dropped. Without a terminal it does nothing.
+/// Cleared when it is dropped. Without a terminal it does nothing.
 pub(super) struct Bar(Option<ProgressBar>);
 
 impl Bar {
-    /// Returns a bar for `length` steps; `None` if the number is unknown. `template` is indicatif's, with the keys `size`, `sizes` and `rate` for
-    /// steps that are bytes.
+    /// `length` is `None` if unknown. `template` is indicatif's, with the keys `size`, `sizes` and `rate` for steps of bytes.
     pub fn new(is_wanted: bool, length: Option<u64>, template: &str) -> Self {
         Self((is_wanted && io::stderr().is_terminal()).then(|| {
             let bar = length.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
@@ -44,7 +43,7 @@ impl Bar {
         }
     }
 
-    /// Prints to a terminal that may be the bar's.
+    /// The terminal may be the bar's.
     pub fn around<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.0 {
             Some(bar) => bar.suspend(print),

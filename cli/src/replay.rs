@@ -1,11 +1,10 @@
 //! `ringmem replay`: replays a trace of allocations on a configurable pool.
 //!
-//! 1. The trace runs twice, each time on a new backend: once for the time, and once for the figures, which are read at the peak and at the
-//!    end.
+//! 1. The trace runs twice, each time on a new backend: for the time, and for the figures, which are read at the peak and at the end.
 //! 2. Nothing is queued on the streams, so no use is ever pending.
-//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address; `--csv` has the same events.
-//!    Times are those of the replay; names and source lines are not in a trace.
-//! 4. A request that runs out of memory is counted, and its free is skipped and not counted as invalid. The replay still succeeds.
+//! 3. A snapshot has the pool at the peak and at the end, samples between events, and each event with its address; `--csv` has the events.
+//!    Times are the replay's; a trace has no names and source lines.
+//! 4. A request that runs out of memory is counted and its free is skipped. The replay still succeeds.
 
 mod report;
 
@@ -67,7 +66,7 @@ pub(super) struct Arguments {
     pub json: bool,
 }
 
-/// Where the memory is. A replay uses the simulated device, because the backend counts its allocations.
+/// The simulated device, because the backend counts its allocations.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Backend {
     /// The host backend
@@ -76,12 +75,12 @@ enum Backend {
     Host,
 }
 
-/// Limits on the size of a trace in bytes and in events. Each event takes some hundred bytes during a replay.
+/// The largest trace in bytes and in events. Each event takes some hundred bytes during a replay.
 const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 24;
-/// Maximum number of samples in a snapshot: about as many as a page has columns of pixels.
+/// Most samples of a snapshot: about a page's columns of pixels.
 const SAMPLES: u64 = 2000;
-/// Maximum number of streams; each is a thread.
+/// Most streams; each is a thread.
 const STREAMS: u64 = 256;
 
 fn steps(text: &str) -> Result<u32, String> {
@@ -182,18 +181,18 @@ struct Tally {
     given: u64,
     refused: u64,
     freed: u64,
-    /// Frees of blocks that do not exist, other than refused ones.
+    /// Frees of unknown blocks, other than refused ones.
     not_live: u64,
     failed: u64,
-    /// The first refused request: its event number and the error.
+    /// The first refused request: event number and error.
     first_refusal: Option<(u64, String)>,
     events: u64,
     live: u64,
     peak: u64,
-    /// The number of the event that first reached the peak.
+    /// The event that first reached the peak.
     peak_after: u64,
     sizes: HashMap<u64, u64>,
-    /// Blocks that the trace allocated and this run was refused.
+    /// Allocated by the trace, refused to this run.
     missing: HashSet<u64>,
 }
 
@@ -203,7 +202,7 @@ impl Tally {
         match outcome {
             Outcome::Allocated => {
                 self.given += 1;
-                // A request that failed in the trace does not count: the replay frees it at once.
+                // A request that failed in the trace does not count: it is freed at once.
                 if let Event::Alloc { block, size, .. } = *event {
                     self.sizes.insert(block, size);
                     self.live += size;
@@ -236,7 +235,7 @@ struct Seen {
     peak: Statistics,
     end: Statistics,
     driver_allocations: u64,
-    /// Empty unless it was requested, like the calls.
+    /// Empty unless requested, like the calls.
     snapshot: Snapshot,
     calls: Vec<Call>,
 }

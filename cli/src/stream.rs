@@ -1,4 +1,4 @@
-//! `ringmem stream`: compares the answer with a pass of the same function on the host.
+//! `ringmem stream`: compares the answer with the same function on the host.
 
 pub(super) mod copy;
 mod count;

@@ -1,6 +1,4 @@
-//! [`Terminal`]: the terminal on standard output, and text that fits it.
-//!
-//! Only text for people is fitted.
+//! [`Terminal`]: the terminal on standard output. Only text for people is fitted to it.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -26,12 +24,12 @@ impl Terminal {
     }
 }
 
-/// Returns whether the user's terminal may get colours. Source: <https://no-color.org>.
+/// Source: <https://no-color.org>.
 pub(crate) fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Breaks long lines between words; the rest of a line begins below its second column.
+/// Breaks long lines between words; the rest begins below the second column.
 pub(crate) struct Fit<'a> {
     out: &'a mut dyn Write,
     columns: usize,
@@ -65,7 +63,7 @@ impl Write for Fit<'_> {
 pub(crate) fn fitted(line: &str, columns: usize) -> String {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map(|at| line.len() - line[indent + at..].trim_start().len());
-    // At least half of the width remains for the text.
+    // Leaves half of the width for the text.
     let hang = " ".repeat(second.filter(|&second| second <= columns / 2).unwrap_or(indent + 2).min(columns / 2));
     // Hyphens are parts of names and options.
     let options =

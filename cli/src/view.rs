@@ -1,6 +1,6 @@
 //! `ringmem view`.
 //!
-//! 1. The page is one offline file; text of the snapshot is never markup or code.
+//! 1. The page is one offline file; the snapshot's text is never markup or code.
 //! 2. A snapshot is checked before writing; the error names the place.
 
 mod document;
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether standard output gets a line about the file instead of the file.
+    /// Standard output gets a line about the file, not the file.
     pub(super) fn prints_text(&self) -> bool {
         self.output.is_some()
     }
@@ -52,7 +52,7 @@ enum Format {
     Perfetto,
 }
 
-/// Limits on the size of a snapshot in bytes, in events and in parts of one kind. Each event takes some hundred bytes here and in a browser.
+/// The largest snapshot in bytes, in events and in parts of one kind. Each event takes some hundred bytes here and in a browser.
 const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 22;
 const PARTS: usize = 1000;

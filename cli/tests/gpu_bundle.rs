@@ -61,7 +61,7 @@ impl Bundle {
     fn command(&self, arguments: &[&str], out: &Path) -> Command {
         let mut path = vec![self.tools.path().to_owned()];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        // The test runner may ignore the signals that the tests send.
+        // The test runner may ignore signals that the tests send.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,HUP,TERM", "sh"]).arg(self.folder.path().join("run.sh")).args(arguments).arg(out);
         command.env("PATH", std::env::join_paths(path).expect("a path")).env("LD_LIBRARY_PATH", self.libraries.path());

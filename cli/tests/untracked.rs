@@ -1,4 +1,4 @@
-//! A program that does not name the tracker links nothing of it.
+//! A program without the tracker links nothing of it.
 #![cfg(unix)]
 
 #[path = "../../tests/suite/rights.rs"]

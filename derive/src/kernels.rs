@@ -12,11 +12,9 @@ use syn::{Attribute, Expr, LitStr, Result, Type, Visibility};
 mod parse;
 
 struct Kernels {
-    /// Besides those of the messages.
     layouts: Vec<Type>,
     /// An existing `Abi` with all layouts.
     abi: Option<Expr>,
-    /// The PTX file; by default the build script's.
     ptx: Option<LitStr>,
     list: Vec<Kernel>,
 }
@@ -92,13 +90,13 @@ pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
         #table
         #items
 
-        // Last, so that the last error of a second use in a module names it.
+        // Last, so that the last error of a second use names it.
         #[doc(hidden)]
         mod __use_kernels_once_per_crate {}
     })
 }
 
-/// The distinct types of messages, each at its first place.
+/// Each type once, in order.
 struct Messages<'a>(Vec<&'a Type>);
 
 impl<'a> Messages<'a> {
@@ -116,7 +114,7 @@ impl<'a> Messages<'a> {
         self.0.iter().find(|first| is_same(first, ty)).unwrap_or(&ty)
     }
 
-    /// The kinds and layouts of the messages, and the host's functions, in one body: there, another type is one error.
+    /// The messages' kinds and layouts and the host's functions in one body: there, another type is one error.
     fn table(&self, path: &TokenStream, hosts: &[TokenStream]) -> TokenStream {
         let messages: Vec<_> = self
             .0
@@ -143,7 +141,6 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// The layouts of the ABI.
     fn set(&self, layouts: &[Type], path: &TokenStream) -> TokenStream {
         let more = (0..self.0.len()).filter(|&index| !layouts.iter().any(|listed| is_same(listed, self.0[index])));
         quote!(&[#(<#layouts as #path::__layouts::Layout>::DESCRIPTOR,)* #(__RINGMEM.0[#more].1),*])
@@ -246,7 +243,6 @@ impl Kernel {
             #[unsafe(export_name = #text)]
             unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
                 let (#machine, #lanes) = (&#path::device::Device, &#path::device::Warp);
-                // The promise of the launch.
                 unsafe { #call }
             }
         });
@@ -263,7 +259,6 @@ impl Kernel {
 }
 
 impl ToTokens for Rings {
-    /// Whether they are flagged.
     fn to_tokens(&self, tokens: &mut TokenStream) {
         (*self == Self::Flagged).to_tokens(tokens);
     }
@@ -272,7 +267,7 @@ impl ToTokens for Rings {
 impl Rings {
     fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
         let ty = quote!(#kernel::Persistent<#input, #output>);
-        // Safe: the image is of this list, in which the kernel of this name accesses only its rings.
+        // Safe: the image is of this list, in which this kernel accesses only its rings.
         (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #self) }))
     }
 }

@@ -1,9 +1,9 @@
 //! `#[derive(SharedLayout)]`.
 //!
 //! 1. The expansion is an `impl Layout` and constant checks: the compiler computes sizes, offsets and the ABI hash.
-//! 2. Each check has the span of its field.
+//! 2. Each check has its field's span.
 //! 3. Some types are refused here by name, the others by the trait `Layout`.
-//! 4. A refused struct still implements its traits, so that each fault has one error.
+//! 4. A refused struct still implements its traits, so each fault has one error.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,7 +13,6 @@ use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Ident, Lit, 
 
 use crate::stub::stub;
 
-/// `#[layout(..)]` on the struct.
 #[derive(Default)]
 pub(crate) struct OfStruct {
     size: Option<LitInt>,
@@ -23,7 +22,6 @@ pub(crate) struct OfStruct {
     path: Option<Path>,
 }
 
-/// `#[layout(..)]` on a field.
 #[derive(Default)]
 struct OfField {
     at: Option<LitInt>,
@@ -98,7 +96,7 @@ fn expand(input: &DeriveInput, options: &OfStruct, path: &TokenStream) -> Result
     Ok(quote! {
         const _: () = { #checks #whole };
 
-        // Safe: every field has a layout, and the checks leave no padding between them or after the last.
+        // Safe: every field has a layout, and the checks leave no padding.
         #[diagnostic::do_not_recommend]
         unsafe impl #path::Layout for #name {
             const DESCRIPTOR: #path::LayoutDescriptor = #path::LayoutDescriptor::of::<#name>(#text, &[#described]);

@@ -1,4 +1,4 @@
-//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them through its crates, to which the expansions refer.
+//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them through its crates, to which expansions refer.
 #![deny(missing_docs, unsafe_code)]
 
 mod kernels;
@@ -35,7 +35,7 @@ pub fn kernels(input: TokenStream) -> TokenStream {
     kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// The compiler's error points at the span of the path's first token.
+/// The compiler's error points at the path's first token.
 fn spanned(path: &proc_macro2::TokenStream, span: Span) -> proc_macro2::TokenStream {
     let spanned = |mut token: TokenTree| {
         token.set_span(span);

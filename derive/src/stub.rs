@@ -1,4 +1,4 @@
-//! The traits of a struct that `SharedLayout` refuses, so that code that uses it has no further errors.
+//! The traits of a struct that `SharedLayout` refuses, so that its users have no further errors.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -6,7 +6,7 @@ use syn::{Data, DeriveInput, Type};
 
 use crate::layout::OfStruct;
 
-/// `options` is `None` if they are wrong too: then the struct may be a message.
+/// `options` is `None` if they are wrong too: then it may be a message.
 pub(crate) fn stub(input: &DeriveInput, options: Option<&OfStruct>, path: &TokenStream) -> TokenStream {
     let (name, text) = (&input.ident, input.ident.to_string());
     let (parameters, arguments, conditions) = input.generics.split_for_impl();
@@ -35,7 +35,7 @@ pub(crate) fn stub(input: &DeriveInput, options: Option<&OfStruct>, path: &Token
         }
     });
     quote! {
-        // Never used: the program does not compile.
+        // Never used: compilation fails.
         unsafe impl #parameters #path::Layout for #name #arguments #conditions {
             const DESCRIPTOR: #path::LayoutDescriptor = #path::LayoutDescriptor::of::<Self>(#text, &[]);
         }

@@ -1,6 +1,6 @@
-//! Links against iceoryx2's own publisher and subscriber: messages and bytes per second.
+//! Links against iceoryx2's publisher and subscriber: messages and bytes per second.
 //!
-//! `cargo bench --bench link -- [--quick] [--json]`: a thread at each end, each with a node of its own; medians of rounds in turns.
+//! `cargo bench --bench link -- [--quick] [--json]`: a thread with its own node at each end; medians of rounds in turns.
 
 use std::mem::MaybeUninit;
 use std::sync::Barrier;
@@ -15,9 +15,9 @@ use ringmem::ring::spsc;
 use ringmem_iceoryx2::{Feed, Link, Message, Options, Publish};
 
 const ROUNDS: usize = 11;
-/// Samples of the subscriber's queue; most slots of each ring.
+/// Samples of the queue; most slots of each ring.
 const QUEUE: usize = 64;
-/// Bytes of each ring: a second copy costs less where the ring stays in a core's cache.
+/// Bytes of each ring: a second copy costs less in a core's cache.
 const RING: usize = 512 << 10;
 
 fn ring<T: Words>() -> Ends<T> {
@@ -49,7 +49,7 @@ fn link<T: Words>(config: &Config) -> Link<ipc::Service, Message<T>> {
     Link::messages_with(&node, &format!("bench/{}", std::process::id()), Options { queue: QUEUE, publishers: 1 }).unwrap()
 }
 
-/// Sends by a publisher of iceoryx2, filled in place, which blocks while the queue is full.
+/// Fills samples in place; blocks while the queue is full.
 fn send<T: Words>(publisher: &Publisher<ipc::Service, Message<T>, ()>, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let mut sample = publisher.loan_uninit().unwrap();
@@ -61,7 +61,6 @@ fn send<T: Words>(publisher: &Publisher<ipc::Service, Message<T>, ()>, numbers: 
     }
 }
 
-/// Receives by a subscriber of iceoryx2.
 fn receive<T: Words>(subscriber: &Subscriber<ipc::Service, Message<T>, ()>, numbers: std::ops::Range<u64>) {
     for number in numbers {
         loop {
@@ -74,7 +73,6 @@ fn receive<T: Words>(subscriber: &Subscriber<ipc::Service, Message<T>, ()>, numb
     }
 }
 
-/// Fills a ring in place, and publishes it.
 fn publish<T: Words>(publish: &mut Publish<ipc::Service, Message<T>>, ring: &mut Ends<T>, numbers: std::ops::Range<u64>) {
     let (mut next, mut sent) = (numbers.start, numbers.start);
     while sent < numbers.end {
@@ -85,7 +83,7 @@ fn publish<T: Words>(publish: &mut Publish<ipc::Service, Message<T>>, ring: &mut
                 T::fill(place, next);
                 next += 1;
             }
-            // SAFETY: all slots are filled.
+            // SAFETY: all are filled.
             unsafe { grant.assume_written(count) };
         });
         let moved = publish.pump(&mut ring.1).unwrap().messages;
@@ -96,7 +94,6 @@ fn publish<T: Words>(publish: &mut Publish<ipc::Service, Message<T>>, ring: &mut
     }
 }
 
-/// Feeds a ring, and reads it in place.
 fn feed<T: Words>(feed: &mut Feed<ipc::Service, Message<T>>, ring: &mut Ends<T>, numbers: std::ops::Range<u64>) {
     let mut next = numbers.start;
     while next < numbers.end {
@@ -118,14 +115,12 @@ fn feed<T: Words>(feed: &mut Feed<ipc::Service, Message<T>>, ring: &mut Ends<T>,
 
 type Ends<T> = (spsc::OwnedProducer<T>, spsc::OwnedConsumer<T>);
 
-/// Moves `count` messages; returns the seconds.
 fn carry<T: Words>(config: &Config, count: u64, rings: [bool; 2]) -> f64 {
     let barrier = Barrier::new(2);
     thread::scope(|scope| {
         scope.spawn(|| {
             let link = link::<T>(config);
             barrier.wait();
-            // The subscriber exists.
             barrier.wait();
             if rings[0] {
                 let (mut end, mut ring) = (Publish::messages(&link).unwrap(), ring());
@@ -138,7 +133,6 @@ fn carry<T: Words>(config: &Config, count: u64, rings: [bool; 2]) -> f64 {
                 barrier.wait();
                 send(&publisher, 1..count);
             }
-            // The subscriber has received all.
             barrier.wait();
         });
         let link = link::<T>(config);

@@ -1,4 +1,4 @@
-//! [`Sink`] and [`Source`]: the ends of rings that a link fills and empties, in place.
+//! [`Sink`] and [`Source`]: the ends of rings that a link fills and empties.
 
 use core::slice;
 
@@ -30,11 +30,11 @@ pub trait Sink<M: ?Sized> {
 
 /// An end that a [`Publish`](crate::Publish) empties.
 pub trait Source<M: ?Sized> {
-    /// Calls `send` with the first message in place, if any, and releases it if `send` returns true. Returns whether it was released.
+    /// Calls `send` with the first message in place, if any, and releases it if `send` returns true. Returns whether it did.
     ///
     /// # Errors
     ///
-    /// The ring's error, or that of `send`; the message remains.
+    /// The ring's error or `send`'s; the message remains.
     fn pop(&mut self, send: impl FnOnce(&M) -> Result<bool, Error>) -> Result<bool, Error>;
 
     /// Brings messages, before each [`Publish::pump`](crate::Publish::pump).

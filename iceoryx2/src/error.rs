@@ -1,4 +1,3 @@
-//! [`Error`]: the reasons why a call fails.
 
 use iceoryx2::port::publisher::PublisherCreateError;
 use iceoryx2::port::subscriber::SubscriberCreateError;
@@ -9,7 +8,7 @@ use ringmem::ring::framed;
 
 use crate::ServiceType;
 
-/// An error of a link or its ports. Absent, killed and restarted peers are not errors.
+/// An error of a link or its ports. Absent and killed peers cause none.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,18 +17,18 @@ pub enum Error {
     Mismatch {
         /// The service.
         name: String,
-        /// The type with which the service was created.
+        /// The service's own type.
         service: Box<ServiceType>,
         /// The type that the ring needs.
         ring: Box<ServiceType>,
     },
-    /// The name is no service name: iceoryx2 allows 1 to 255 ASCII characters.
+    /// The name is not 1 to 255 ASCII characters.
     #[error("invalid service name `{0}`: 1 to 255 ASCII characters are allowed")]
     Name(String),
-    /// The name of the message type is no type name of iceoryx2.
+    /// iceoryx2 does not accept the name of the message type.
     #[error("the type name `{0}` has more than 255 characters or others than ASCII: rename the message type")]
     TypeName(&'static str),
-    /// A limit is 0, or larger than iceoryx2 can hold.
+    /// A limit is 0 or too large.
     #[error("invalid limit: {what} must be 1 to {most}, got {value}")]
     Limit {
         /// The limit.
@@ -39,7 +38,7 @@ pub enum Error {
         /// The largest allowed value.
         most: usize,
     },
-    /// The service could not be opened or created.
+    /// The service was not opened or created.
     #[error("cannot open the service `{name}`: {source:?}")]
     Open {
         /// The service.
@@ -47,22 +46,22 @@ pub enum Error {
         /// iceoryx2's error.
         source: PublishSubscribeOpenOrCreateError,
     },
-    /// The publisher could not be created.
+    /// The publisher was not created.
     #[error("cannot create a publisher: {0}")]
     Publisher(#[source] PublisherCreateError),
-    /// The subscriber could not be created: a link has one.
+    /// The subscriber was not created: a link has one.
     #[error("cannot create a subscriber: {0}")]
     Subscriber(#[source] SubscriberCreateError),
-    /// A sample could not be received.
+    /// A sample was not received.
     #[error("cannot receive: {0}")]
     Receive(#[source] ReceiveError),
-    /// A sample could not be loaned.
+    /// A sample was not loaned.
     #[error("cannot loan a sample: {0}")]
     Loan(#[source] LoanError),
-    /// A sample could not be sent; its message remains in the ring.
+    /// A sample was not sent; its message remains in the ring.
     #[error("cannot send: {0}")]
     Send(#[source] SendError),
-    /// A message that the link or the ring can never hold. It remains the next one: see [`Feed::skip`](crate::Feed::skip).
+    /// The link or the ring can never hold the message. It remains the next one: see [`Feed::skip`](crate::Feed::skip).
     #[error("a message of {bytes} bytes, where at most {largest} are possible")]
     TooLarge {
         /// Bytes of the message.
@@ -73,10 +72,10 @@ pub enum Error {
     /// The ring's other end wrote an index out of range.
     #[error("{0}")]
     Corrupt(Corrupt),
-    /// The ring's other end wrote an invalid frame, or one that is too large.
+    /// The ring's other end wrote an invalid or too large frame.
     #[error("{0}")]
     Frame(#[source] framed::PopError),
-    /// The channel failed to move its messages; the next call repeats it.
+    /// The channel did not move its messages; the next call repeats it.
     #[error(transparent)]
     Channel(#[from] ringmem::Error),
 }

@@ -8,7 +8,7 @@ use iceoryx2::sample::Sample;
 
 use crate::{Error, Link, Moved, Payload, Sink};
 
-/// The subscriber of a link, whose samples feed a ring.
+/// A link's subscriber, whose samples feed a ring.
 ///
 /// ```
 /// use iceoryx2::prelude::*;
@@ -42,19 +42,19 @@ impl<S: Service, P: Payload + ?Sized> Feed<S, P> {
     ///
     /// # Errors
     ///
-    /// [`Error::Subscriber`], also if there is another one. One of a killed process is removed when a node is made or a link is opened.
+    /// [`Error::Subscriber`], also if there is another one. A killed one is removed when a node is made or a link is opened.
     pub fn new(link: &Link<S, P>) -> Result<Self, Error> {
         let subscriber = link.service().subscriber_builder().create().map_err(Error::Subscriber)?;
         Ok(Self { subscriber, held: None, largest: link.largest, most: link.queue(), total: Moved::default() })
     }
 
-    /// Copies waiting samples into `ring`, at most as many as the [queue](Link::queue) holds; returns how many. Never waits.
+    /// Copies waiting samples into `ring`, at most as many as the [queue](Link::queue) holds. Never waits.
     ///
-    /// If the ring is full, the others stay in the subscriber's queue, which stops the publishers when it is full too.
+    /// If the ring is full, samples stay in the queue; a full queue stops the publishers.
     ///
     /// # Errors
     ///
-    /// [`Error::Receive`], [`Error::TooLarge`] and the ring's. [`total`](Self::total) includes the messages moved before the error.
+    /// [`Error::Receive`], [`Error::TooLarge`] and the ring's. [`total`](Self::total) includes what was moved before.
     pub fn pump(&mut self, ring: &mut impl Sink<P::Ring>) -> Result<Moved, Error> {
         let before = self.total;
         let pushed = self.push_all(ring);
@@ -72,13 +72,12 @@ impl<S: Service, P: Payload + ?Sized> Feed<S, P> {
         Ok(())
     }
 
-    /// Returns whether there was a sample, and room for it.
     fn push_one(&mut self, ring: &mut impl Sink<P::Ring>) -> Result<bool, Error> {
         if self.held.is_none() {
             self.held = P::receive(&self.subscriber).map_err(Error::Receive)?;
         }
         let Some(sample) = &self.held else { return Ok(false) };
-        // Before the slice is made, whose length another process wrote.
+        // First: another process wrote the slice's length.
         let bytes = P::size(sample);
         if bytes > self.largest {
             return Err(Error::TooLarge { bytes, largest: self.largest });
@@ -91,12 +90,12 @@ impl<S: Service, P: Payload + ?Sized> Feed<S, P> {
         Ok(is_pushed)
     }
 
-    /// Drops the sample that did not fit into the ring; returns whether there was one.
+    /// Drops the sample that did not fit; returns whether there was one.
     pub fn skip(&mut self) -> bool {
         self.held.take().is_some()
     }
 
-    /// Returns the number of messages and bytes moved so far.
+    /// Returns what was moved so far.
     #[must_use]
     pub const fn total(&self) -> Moved {
         self.total

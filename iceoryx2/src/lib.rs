@@ -1,7 +1,7 @@
-//! Connects a ring to [iceoryx2](https://docs.rs/iceoryx2) services on one host: the samples of a subscriber feed a ring, for example a kernel's,
-//! and the messages of a ring are published.
+//! Connects a ring to [iceoryx2](https://docs.rs/iceoryx2) services on one host: a subscriber's samples feed a ring, for example a kernel's, and a
+//! ring's messages are published.
 //!
-//! A [`Link`] is a service whose type was compared with the ring's. A [`Feed`] is its subscriber, a [`Publish`] one of its publishers.
+//! A [`Link`] is a service with the ring's type. A [`Feed`] is its subscriber, a [`Publish`] one of its publishers.
 //!
 //! | ring | filled by [`Feed::pump`] | emptied by [`Publish::pump`] |
 //! |---|---|---|
@@ -40,31 +40,29 @@
 //!
 //! # Guarantees
 //!
-//! 1. **Order.** The messages of a publisher stay in their order.
-//! 2. **No loss, no doubling while both processes live.** A sample stays in the subscriber's queue until there is room in the ring. A message stays
-//!    in the ring until it is in the subscriber's queue.
-//! 3. **Backpressure.** A service of a link has no overflow and one subscriber. A full ring fills the queue, which stops the publishers: a
-//!    [`Publish`] leaves messages in its ring; for a publisher of your
-//!    own, see [`Link::service`].
-//! 4. **Types.** Opening a link compares iceoryx2's type name and size, and the ABI hash, kind and fields in the service's attributes. If they
-//!    differ, [`Error::Mismatch`] shows both.
+//! 1. **Order.** A publisher's messages stay in order.
+//! 2. **No loss, no doubling while both processes live.** A sample stays in the subscriber's queue until the ring has room, a message
+//!    in the ring until it is in the queue.
+//! 3. **Backpressure.** A link's service has no overflow and one subscriber. A full ring fills the queue, which stops the publishers: a
+//!    [`Publish`] leaves messages in its ring; for your own publisher, see [`Link::service`].
+//! 4. **Types.** Opening a link compares iceoryx2's type name and size, and the ABI hash, kind and fields in the service's attributes.
+//!    [`Error::Mismatch`] shows both.
 //! 5. **A killed publisher.** Samples that it sent arrive.
-//! 6. **A killed subscriber.** The samples in its queue and one more are lost. A [`Publish`] continues when the next subscriber starts.
+//! 6. **A killed subscriber.** The samples in its queue and one more are lost. [`Publish`] continues with the next subscriber.
 //!
 //! # Not guaranteed
 //!
 //! - The order between several publishers.
-//! - A killed process with a ring in a file: its [`Publish`] may have sent the last message, which the next one sends again.
-//! - Protection from hostile processes. iceoryx2 trusts every process that may open its shared memory: those of the same user. Such a process can
-//!   change a sample while it is copied, which yields other bytes, or corrupt iceoryx2's own state: in 12 runs of 12, random writes to it ended the
-//!   process of the [`Feed`], and in 11 that of the [`Publish`], by a panic of iceoryx2 or a segmentation fault. A link only bounds the length of frames.
-//! - Memory. iceoryx2 reserves addresses for the queue: if `/dev/shm` is full when a sample is written, the operating system ends the process
-//!   (SIGBUS).
+//! - A killed process with a ring in a file: the next [`Publish`] may repeat the last message.
+//! - Protection from hostile processes. iceoryx2 trusts every process of the same user. Such a process can change a sample while it is copied,
+//!   which yields other bytes, or corrupt iceoryx2's state: in 12 runs of 12, random writes to it ended the [`Feed`]'s process, and in 11 the
+//!   [`Publish`]'s, by a panic of iceoryx2 or a segmentation fault. A link only bounds the length of frames.
+//! - Memory. iceoryx2 reserves only addresses for the queue: if `/dev/shm` is full, writing a sample ends the process (SIGBUS).
 //!
 //! # Copies
 //!
-//! One in each direction: from the sample into the ring's slot, and from the slot into a loaned sample. With shared rings, which is
-//! how most channels are opened, the kernel reads and writes those slots.
+//! One in each direction: from the sample into the ring's slot, and from the slot into a loaned sample. With shared rings, the usual kind, the kernel
+//! accesses those slots.
 
 mod ends;
 mod error;

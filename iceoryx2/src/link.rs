@@ -11,9 +11,9 @@ use crate::{Error, Message, Payload, ServiceType};
 /// Limits of a link. An existing service must have at least these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Samples that a subscriber's queue holds, at most 65,536. By default 64.
+    /// Samples in a subscriber's queue, at most 65,536. By default 64.
     pub queue: usize,
-    /// Most publishers, at most 256. By default 2, for a restarted one while a killed one is not cleaned up.
+    /// Most publishers, at most 256. By default 2: a killed one counts until it is cleaned up.
     pub publishers: usize,
 }
 
@@ -28,7 +28,7 @@ fn check(what: &'static str, value: usize, most: usize) -> Result<(), Error> {
 }
 
 impl Options {
-    /// iceoryx2 panics, or reserves terabytes, beyond some limits.
+    /// Beyond some limits iceoryx2 panics or reserves terabytes.
     fn check(self) -> Result<(), Error> {
         check("queue", self.queue, 1 << 16)?;
         check("publishers", self.publishers, 256)
@@ -40,7 +40,7 @@ impl Options {
     }
 }
 
-/// A service of one subscriber without overflow, whose messages are those of a ring.
+/// A service for the messages of a ring, with one subscriber and without overflow.
 ///
 /// ```
 /// use iceoryx2::prelude::*;
@@ -59,7 +59,6 @@ impl Options {
 #[derive(Debug)]
 pub struct Link<S: Service, P: Payload + ?Sized> {
     service: PortFactory<S, P, ()>,
-    /// Most bytes of a message.
     pub(crate) largest: usize,
 }
 
@@ -105,7 +104,7 @@ impl<S: Service> Link<S, [u8]> {
         const { assert!(size_of::<T>() > 0, "a message has at least one byte") };
         options.check()?;
         let type_name = T::DESCRIPTOR.name;
-        // iceoryx2 ends the process if it cannot store the name.
+        // iceoryx2 ends the process for other names.
         if type_name.is_empty() || type_name.len() > 255 || !type_name.is_ascii() {
             return Err(Error::TypeName(type_name));
         }
@@ -142,14 +141,14 @@ impl<S: Service, P: Payload + ?Sized> Link<S, P> {
 
     /// Returns the service, for ports of your own.
     ///
-    /// A publisher with iceoryx2's default strategy loses nothing if it repeats each `send` that returns 0: `send` blocks while the queue of a
-    /// connected subscriber is full, but discards the sample while there is no subscriber, or it has not connected yet and its queue is full.
+    /// A publisher with iceoryx2's default strategy loses nothing if it repeats each `send` that returns 0: `send` blocks while a connected
+    /// subscriber's queue is full, but discards the sample if there is no subscriber, or the queue of an unconnected one is full.
     #[must_use]
     pub const fn service(&self) -> &PortFactory<S, P, ()> {
         &self.service
     }
 
-    /// Returns the samples that the subscriber's queue holds.
+    /// Returns how many samples the queue holds.
     #[must_use]
     pub fn queue(&self) -> usize {
         self.service.static_config().subscriber_max_buffer_size()

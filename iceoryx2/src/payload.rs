@@ -1,4 +1,4 @@
-//! [`Message`]: a [`RingMessage`] as the payload of a service; [`Payload`], which bytes implement too.
+//! [`Message`]: a [`RingMessage`] as a service's payload; [`Payload`], for bytes too.
 
 use core::fmt::{self, Debug};
 use core::mem::MaybeUninit;
@@ -12,10 +12,9 @@ use iceoryx2::sample::Sample;
 use iceoryx2::sample_mut::SampleMut;
 use ringmem::RingMessage;
 
-/// A message of a ring as the payload of a service.
+/// A ring's message as a service's payload, because a foreign `T` cannot implement iceoryx2's `ZeroCopySend`.
 ///
-/// It has the layout of `T`, and `T`'s name without its module as iceoryx2's type name. iceoryx2 requires its own trait `ZeroCopySend` of a
-/// payload, which a foreign `T` cannot implement.
+/// It has the layout of `T`, and `T`'s name without its module as iceoryx2's type name.
 ///
 /// ```
 /// use ringmem_iceoryx2::Message;
@@ -32,8 +31,8 @@ impl<T: RingMessage> Debug for Message<T> {
     }
 }
 
-// SAFETY: by `Layout`, `T` is made of numbers without pointers or padding, with a C layout; `repr(transparent)` adds nothing. Equal names do not
-// mean equal layouts, so a link compares the ABI hashes too, before it makes a port.
+// SAFETY: by `Layout`, `T` is made of numbers without pointers or padding, with a C layout; `repr(transparent)` adds nothing. Equal names do not mean
+// equal layouts, so a link compares ABI hashes before it makes a port.
 unsafe impl<T: RingMessage> ZeroCopySend for Message<T> {
     unsafe fn type_name() -> &'static str {
         T::DESCRIPTOR.name
@@ -54,7 +53,6 @@ pub trait Payload: IceoryxSend + Debug + sealed::Sealed + 'static {
     #[doc(hidden)]
     fn size<S: Service>(sample: &Sample<S, Self, ()>) -> usize;
 
-    /// Copies a message into a loaned sample.
     #[doc(hidden)]
     fn loan<S: Service>(from: &Publisher<S, Self, ()>, message: &Self::Ring) -> Result<SampleMut<S, Self, ()>, LoanError>;
 }
@@ -77,7 +75,7 @@ impl<T: RingMessage> Payload for Message<T> {
     fn loan<S: Service>(from: &Publisher<S, Self, ()>, message: &T) -> Result<SampleMut<S, Self, ()>, LoanError> {
         let mut sample = from.loan_uninit()?;
         let place: *mut MaybeUninit<Self> = sample.payload_mut();
-        // SAFETY: the sample's payload, borrowed exclusively; `Message<T>` is `repr(transparent)` over `T`.
+        // SAFETY: the sample's payload, borrowed exclusively; `Message<T>` is `repr(transparent)`.
         let place = unsafe { &mut *place.cast::<MaybeUninit<T>>() };
         slice::from_mut(place).write_copy_of_slice(slice::from_ref(message));
         // SAFETY: just written.

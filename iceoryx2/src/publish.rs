@@ -8,9 +8,7 @@ use ringmem::RingMessage;
 
 use crate::{Error, Link, Message, Moved, Payload, Source};
 
-/// A publisher of a link, which empties a ring.
-///
-/// A message stays in the ring until it is in the subscriber's queue.
+/// A link's publisher, which empties a ring. A message stays in the ring until it is in the subscriber's queue.
 ///
 /// ```
 /// use iceoryx2::prelude::*;
@@ -43,7 +41,7 @@ impl<S: Service, T: RingMessage> Publish<S, Message<T>> {
     ///
     /// # Errors
     ///
-    /// [`Error::Publisher`], for example if there are as many as [`Options::publishers`](crate::Options::publishers).
+    /// [`Error::Publisher`], for example if there are [`Options::publishers`](crate::Options::publishers) already.
     pub fn messages(link: &Link<S, Message<T>>) -> Result<Self, Error> {
         let builder = link.service().publisher_builder().backpressure_strategy(BackpressureStrategy::DiscardData);
         Ok(Self::over(link, builder.max_loaned_samples(1).create().map_err(Error::Publisher)?))
@@ -68,14 +66,14 @@ impl<S: Service, P: Payload + ?Sized> Publish<S, P> {
         Self { publisher, largest: link.largest, most: link.queue(), total: Moved::default() }
     }
 
-    /// Publishes messages of `ring`, at most as many as the [queue](Link::queue) holds; returns how many. Never waits.
+    /// Publishes messages of `ring`, at most as many as the [queue](Link::queue) holds. Never waits.
     ///
-    /// Messages stay in the ring while the subscriber's queue is full, or there is no subscriber.
+    /// Messages stay in the ring while the queue is full or there is no subscriber.
     ///
     /// # Errors
     ///
-    /// [`Error::Loan`], [`Error::Send`], [`Error::TooLarge`] and the ring's. The message stays in the ring; [`total`](Self::total) includes what
-    /// was moved before.
+    /// [`Error::Loan`], [`Error::Send`], [`Error::TooLarge`] and the ring's. The message stays in the ring; [`total`](Self::total) includes earlier
+    /// ones.
     pub fn pump(&mut self, ring: &mut impl Source<P::Ring>) -> Result<Moved, Error> {
         let before = self.total;
         ring.flush()?;
@@ -87,7 +85,6 @@ impl<S: Service, P: Payload + ?Sized> Publish<S, P> {
         Ok(self.total.since(before))
     }
 
-    /// Returns whether there was a message, and room for it.
     fn send_one(&mut self, ring: &mut impl Source<P::Ring>) -> Result<bool, Error> {
         let (publisher, largest, total) = (&self.publisher, self.largest, &mut self.total);
         ring.pop(|message| {
@@ -105,7 +102,7 @@ impl<S: Service, P: Payload + ?Sized> Publish<S, P> {
         })
     }
 
-    /// Returns the number of messages and bytes moved so far.
+    /// Returns what was moved so far.
     #[must_use]
     pub const fn total(&self) -> Moved {
         self.total

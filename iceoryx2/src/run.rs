@@ -1,4 +1,3 @@
-//! [`run`]: calls of `pump` until a stop; [`Moved`], what they moved.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -6,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// Messages that were moved, and their bytes.
+/// Moved messages and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Messages.
@@ -34,14 +33,13 @@ impl core::ops::Add for Moved {
     }
 }
 
-/// How long an idle thread yields before it sleeps.
 const YIELDING: Duration = Duration::from_micros(100);
 const SHORTEST: Duration = Duration::from_micros(50);
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// Calls `pump` until `stop` is true and a call moves nothing; returns the sum.
 ///
-/// While nothing moves, the thread yields for 100 us, then sleeps between calls, up to 1 ms each.
+/// An idle thread yields for 100 us, then sleeps up to 1 ms between calls.
 ///
 /// ```
 /// use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! [`ServiceType`]: the message type of a service, compared when it is opened.
+//! [`ServiceType`]: the message type of a service.
 
 use core::fmt::{self, Write};
 
@@ -8,7 +8,7 @@ use iceoryx2::service::static_config::messaging_pattern;
 use iceoryx2::service::static_config::publish_subscribe::StaticConfig;
 use ringmem::RingMessage;
 
-/// Most characters of an attribute.
+/// The longest attribute.
 const LONGEST: usize = 256;
 
 /// The type of messages of a service.
@@ -22,9 +22,9 @@ pub struct ServiceType {
     pub size: usize,
     /// Alignment of the payload in bytes.
     pub align: usize,
-    /// The attributes that begin with `ringmem.`, by which the two sides compare their messages.
+    /// The attributes `ringmem.`, by which the two sides compare their messages.
     pub attributes: Vec<(String, String)>,
-    /// Whether a full subscriber overwrites its oldest sample; a link needs `false`.
+    /// Whether a full subscriber loses its oldest sample; a link needs `false`.
     pub overflow: bool,
     /// Most subscribers; a link needs 1.
     pub subscribers: usize,
@@ -57,7 +57,6 @@ impl ServiceType {
         Self::link("u8", true, 1, 1, [("largest", largest.to_string())])
     }
 
-    /// Returns the type of an existing service.
     pub(crate) fn of(attributes: &AttributeSet, settings: &StaticConfig) -> Self {
         let payload = &settings.message_type_details().payload;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -73,7 +72,6 @@ impl ServiceType {
         }
     }
 
-    /// Returns the type of the service `name`, if it exists.
     pub(crate) fn find<S: Service>(node: &Node<S>, name: &ServiceName) -> Option<Self> {
         let found = S::details(name, node.config(), MessagingPattern::PublishSubscribe).ok()??.static_details;
         match found.messaging_pattern() {
@@ -82,14 +80,14 @@ impl ServiceType {
         }
     }
 
-    /// Returns the attributes as a requirement; `None` if one is no attribute of iceoryx2.
+    /// Returns the attributes as a requirement; `None` if iceoryx2 rejects one.
     pub(crate) fn verifier(&self) -> Option<AttributeVerifier> {
         self.attributes.iter().try_fold(AttributeVerifier::new(), |verifier, (key, value)| {
             verifier.require(&key.as_str().try_into().ok()?, &value.as_str().try_into().ok()?).ok()
         })
     }
 
-    /// Returns whether a service of this type carries what `ring` needs.
+    /// Returns whether such a service carries what `ring` needs.
     pub(crate) fn serves(&self, ring: &Self) -> bool {
         let Self { name, slice, size, align, attributes, overflow, subscribers } = ring;
         (name, slice, size) == (&self.name, &self.slice, &self.size)
@@ -104,7 +102,7 @@ impl fmt::Display for ServiceType {
         let Self { name, slice, size, align, attributes, overflow, subscribers } = self;
         let what = if *slice { "slices of " } else { "" };
         let overflow = if *overflow { "with" } else { "without" };
-        // A peer's text: no control characters reach the terminal.
+        // A peer's text may hold control characters.
         write!(f, "{what}`{}`, size {size}, align {align}, {overflow} overflow, subscribers {subscribers}", name.escape_debug())?;
         if attributes.is_empty() {
             write!(f, ", no attributes of ringmem")?;

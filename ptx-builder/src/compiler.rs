@@ -1,4 +1,4 @@
-//! [`Compiler`]: a Rust compiler for PTX, with the source of `core`.
+//! [`Compiler`]: a Rust compiler for PTX.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Finds the first usable compiler: that in `RINGMEM_RUSTC` (with `RINGMEM_CARGO`, or the cargo in its directory), rustup's nightly,
-    /// Debian's.
+    /// Finds the first usable compiler: `RINGMEM_RUSTC` (with `RINGMEM_CARGO`, or the cargo in its directory), rustup's nightly, Debian's.
     ///
     /// # Errors
     ///

@@ -3,15 +3,13 @@ use std::{env, fs};
 
 use crate::{Builder, Compiler, Error};
 
-/// Compiles the package of the calling build script for the device, and writes the PTX to `name` in `OUT_DIR`. Cargo calls it again when a
-/// source file has changed.
+/// Compiles the build script's package for the device, and writes the PTX to `name` in `OUT_DIR`; again when a source file changes.
 ///
-/// Without a compiler the file is empty, and a warning states what to install: drivers refuse an empty image. Does nothing in the device
-/// build.
+/// Without a compiler the file is empty, which drivers refuse, and a warning states what to install. Does nothing in the device build.
 ///
 /// # Errors
 ///
-/// The compiler's error, or a file that cannot be written.
+/// The compiler's error, or that of a file.
 pub fn embed(name: &str) -> Result<(), Error> {
     if env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "cuda") {
         return Ok(());

@@ -8,7 +8,7 @@ pub enum Error {
     /// No compiler with the source of `core`: the places searched, and what each lacks.
     #[error("no compiler with the source of core:{}\n{}", Lines(.0), crate::INSTALL)]
     NoCompiler(Vec<(&'static str, String)>),
-    /// A program could not be run.
+    /// A program did not run.
     #[error("{program}: {source}", program = .program.display())]
     Run {
         /// The program.
@@ -24,7 +24,7 @@ pub enum Error {
         /// Its standard error.
         said: String,
     },
-    /// The PTX is not where expected.
+    /// The PTX is missing.
     #[error("no {name} in {directory}: remove that folder", directory = .directory.display())]
     Nothing {
         /// The file name.
@@ -32,7 +32,7 @@ pub enum Error {
         /// The directory searched.
         directory: PathBuf,
     },
-    /// A file or folder could not be accessed.
+    /// A file or folder is not accessible.
     #[error("{path}: {source}", path = .path.display())]
     File {
         /// The file or folder.
@@ -40,7 +40,7 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// Not called by a build script: this variable is not set.
+    /// Not in a build script: this variable is not set.
     #[error("{0} is not set: only a build script of cargo's can embed")]
     NoBuildScript(&'static str),
 }

@@ -3,7 +3,7 @@
 //! 1. It needs no linker, LLVM tools or CUDA.
 //! 2. It uses a target directory per compiler, so it does not wait for an outer build's lock.
 //!
-//! A build script that compiles a crate's own kernels, for its source to include:
+//! In a build script, for the crate's source to include:
 //!
 //! ```no_run
 //! // build.rs; in lib.rs: include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx"))
@@ -48,7 +48,7 @@ install one of
   rustup toolchain install nightly --component rust-src
 or name one in RINGMEM_RUSTC";
 
-/// A crate to compile, and the target.
+/// A crate to compile for a target.
 #[derive(Clone, Debug)]
 pub struct Builder {
     manifest: PathBuf,
@@ -65,14 +65,14 @@ pub struct Ptx {
     pub path: PathBuf,
     /// Its contents.
     pub text: String,
-    /// Every source file of the crate, and of its workspace and path dependencies.
+    /// The source files of the crate, its workspace and path dependencies.
     pub sources: Vec<PathBuf>,
 }
 
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 impl Builder {
-    /// Builds a package of the manifest or its workspace. Defaults: sm_70, PTX 6.3, the directory `target/ptx` next to the manifest.
+    /// Builds a package of the manifest or its workspace. Defaults: sm_70, PTX 6.3, `target/ptx` next to the manifest.
     #[must_use]
     pub fn new(manifest: impl Into<PathBuf>, package: impl Into<String>) -> Self {
         let manifest = manifest.into();
@@ -144,7 +144,7 @@ fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
     found.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
 }
 
-/// Parses cargo's make rule: one rule, spaces in names escaped.
+/// Parses cargo's make rule: one rule, spaces escaped.
 fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
     let text = fs::read_to_string(rule).map_err(Error::file(rule))?;
     let Some((_, names)) = text.lines().next().and_then(|line| line.split_once(": ")) else { return Ok(Vec::new()) };

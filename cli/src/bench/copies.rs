@@ -40,8 +40,7 @@ fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, r
     };
     let mut subjects = vec![
         Subject { name: "ringmem Stream", turn: Box::new(ours) },
-        // SAFETY: both buffers have equal length; `ours` completes its copy before it returns, so turns do
-        // not overlap.
+        // SAFETY: both buffers have equal length; `ours` completes its copy first, so turns do not overlap.
         Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
     ];
     // SAFETY: as above.
@@ -180,7 +179,7 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
     };
     let longer = || {
         let fill = fill_alone()?;
-        // SAFETY: the pair is idle between turns; live buffers.
+        // SAFETY: the pair is idle; live buffers.
         let copy = unsafe { bare.run(rig) }?;
         Ok(fill.max(copy))
     };
@@ -273,7 +272,7 @@ impl<'a> Flush<'a> {
         let took = begun.elapsed();
         self.all([pushed as u64, moved])?;
         self.publish()?;
-        // Refreshes the host's view of the free slots, so that the next flush does not poll.
+        // Refreshes the host's view, so that the next flush does not poll.
         if let Some((_, looked)) = self.opened.bridge.untaken() {
             looked?;
         }
@@ -296,7 +295,7 @@ impl<'a> Flush<'a> {
 
     fn publish(&mut self) -> Outcome {
         self.written += self.lines.len() as u64;
-        // SAFETY: a word of a live ring's header, accessed as one word by all sides.
+        // SAFETY: a word of a live ring's header, accessed as one word by all.
         Ok(unsafe { self.rig.backend.publish_now(self.index, self.written) }?)
     }
 

@@ -62,7 +62,7 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
     run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
 }
 
-/// Unlinked before it is filled, so that an interrupted run leaves nothing behind.
+/// Unlinked before it is filled: an interrupted run leaves nothing behind.
 fn written(path: &Path, bytes: usize) -> Result<FileSource, Failure> {
     let cannot = |action: &'static str| move |error| Failure::Fact(format!("cannot {action} {}: {error}", path.display()));
     let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(cannot("create"))?;

@@ -88,7 +88,7 @@ struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// All up front: creating streams or pinned memory may wait for a running kernel.
+    /// All first: creating streams or pinned memory may wait for a running kernel.
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
         let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
         let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at a device address" })?.get();
@@ -100,12 +100,12 @@ impl<'a> Probe<'a> {
     }
 
     fn word(&self, line: u64) -> &HostWord {
-        // SAFETY: within the words, which live as long as `self`, accessed as words on both sides.
+        // SAFETY: within the words, which live as long as `self`, accessed as words.
         unsafe { self.first.byte_add(line as usize + 8).cast().as_ref() }
     }
 
     fn start(&mut self, kernel: &str, arguments: &[u64]) -> Result<Pending<()>, Failure> {
-        // SAFETY: the buffer records the launch, so the words outlive it; accessed as words on both sides.
+        // SAFETY: the buffer records the launch, so the words outlive it; accessed as words.
         let kernel = unsafe { self.stream.launch(&self.rig.module, kernel, arguments) }?;
         self.buffer.used_by(&self.stream)?;
         Ok(kernel)
@@ -178,7 +178,7 @@ pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outc
 }
 
 pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    // One kernel at a time: an idle one would take processor time from the other.
+    // One kernel at a time: an idle one takes processor time.
     let turn = |kernel: &'static str| {
         move || {
             let mut channel = open(rig, &Options::new(kernel))?;

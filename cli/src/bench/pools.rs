@@ -19,7 +19,7 @@ pub(super) fn warm(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>)
     let device = Device::new(&rig.backend, rig.device);
     let pool = Pool::builder(device.clone()).build()?;
     let stream = Stream::new(&rig.backend, rig.device)?;
-    // The host backend zeroes blocks, which takes half a second for the largest.
+    // The host backend zeroes blocks: half a second for the largest.
     let few = if bytes > 1 << 20 { 1 } else { 10 };
     let mut subjects = vec![
         Subject { name: "ringmem Pool", turn: Box::new(move || each(&pool, layout, 10_000)) },

@@ -8,7 +8,7 @@ use crate::progress::Bar;
 
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// Names of ours begin with `ringmem`, those of partial baselines with `alone:`.
+/// Ours begin with `ringmem`, partial baselines with `alone:`.
 pub(super) struct Subject<'a> {
     pub name: &'static str,
     pub turn: Turn<'a>,
@@ -66,7 +66,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Whether each row names its workload, unit and aim. A narrow table names them above the rows and omits the minimum.
+    /// A narrow table names workload, unit and aim above the rows, and omits the minimum.
     fn is_wide(&self) -> bool {
         self.columns.is_none_or(|columns| columns >= WIDE)
     }

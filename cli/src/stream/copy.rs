@@ -162,10 +162,10 @@ impl Drop for Partial {
 pub(crate) fn remove_partial() {
     let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(path) = partial.take() {
-        // If this fails, the next copy to the directory removes the file.
+        // If this fails, the next copy removes the file.
         let _ = fs::remove_file(path);
     }
-    // Stays locked: no other file is created before the process ends.
+    // Stays locked: no other file is created.
     mem::forget(partial);
 }
 

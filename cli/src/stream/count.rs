@@ -77,8 +77,7 @@ pub(super) fn run(
     options.input_capacity = ring_capacity;
     options.output_capacity = ring_capacity;
     let count = Count { asked: VecDeque::new(), last: None, round_trips: Vec::new() };
-    // SAFETY: the arguments are the work, which is kept, and the streamer's memory; the kernel only reads
-    // announced chunks.
+    // SAFETY: the arguments are the kept work and the streamer's memory; the kernel only reads announced chunks.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
     stage.keep_alive(arena);
     let begun = Instant::now();

@@ -7,7 +7,7 @@ use crate::{Failure, failed};
 
 const STANDARD: &str = "-";
 
-/// A file is read again for the comparison. Standard input is compared as it is read.
+/// A file is read again for the comparison, standard input is not.
 pub(super) enum Input {
     File(FileSource),
     Standard(Sequential<Stdin>),

@@ -1,6 +1,6 @@
 //! [`Keys`]: the keys of the live view.
 //!
-//! Crossterm's reader is not used: if a key and a resize signal arrive together, it waits for the next key.
+//! Not by Crossterm's reader: if a key and a resize signal arrive together, it waits for the next key.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
@@ -19,7 +19,7 @@ pub(super) enum Key {
 /// The terminal, in raw mode.
 pub(super) struct Keys(File);
 
-/// How long the rest of a key's sequence may take after its escape.
+/// The longest rest of a key's sequence after its escape.
 const SEQUENCE: Duration = Duration::from_millis(50);
 
 impl Keys {
@@ -29,7 +29,7 @@ impl Keys {
         Ok(Self(terminal))
     }
 
-    /// Returns the keys that arrive within `limit`; quits when the terminal hangs up.
+    /// Returns the keys within `limit`; quits when the terminal hangs up.
     pub fn wait(&mut self, limit: Duration) -> io::Result<Vec<Key>> {
         let mut bytes = Vec::new();
         let mut limit = limit;
@@ -57,7 +57,7 @@ impl Keys {
     }
 }
 
-/// Returns the keys in the bytes of a terminal (ECMA-48): `q`, Escape, Ctrl-C and the arrows up and down.
+/// Parses a terminal's bytes (ECMA-48): `q`, Escape, Ctrl-C and the arrows up and down.
 fn parse(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((&first, rest)) = bytes.split_first() {

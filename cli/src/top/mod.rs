@@ -1,7 +1,7 @@
 //! `ringmem top`: published channels and shared rings, live or once.
 //!
 //! 1. Only regions of this user alone are mapped, read-only. Words are untrusted: impossible figures are marked.
-//! 2. A rate is the difference of two readings, so the first output follows a short wait.
+//! 2. A rate needs two readings, so the first output follows a short wait.
 //! 3. Without a terminal the output is that of `--once`, or a JSON object for each reading.
 
 mod keys;

@@ -14,7 +14,7 @@ pub(super) struct Region {
     view: Option<View>,
     /// The last reading, or why there is none.
     pub reading: Result<Reading, String>,
-    /// Messages per second between the last two readings; `None` if the counts make no sense.
+    /// Messages per second between the last two readings; `None` if impossible.
     pub rate: Option<f64>,
     before: Option<(u64, Instant)>,
 }
@@ -30,12 +30,10 @@ pub(super) enum Reading {
 }
 
 impl Region {
-    /// Returns the region of a published channel, checked when read.
     pub fn listed(Published { pid, name, path, .. }: Published) -> Self {
         Self { path, published: Some((pid, name)), view: None, reading: Err("not read yet".to_owned()), rate: None, before: None }
     }
 
-    /// Opens the region of a file that the user named.
     pub fn named(path: &Path) -> Result<Self, Failure> {
         let view = open(path).map_err(|error| match error {
             error @ Error::Attach(_) => no_region(path, &error),
@@ -71,7 +69,7 @@ fn rate(more: u64, seconds: f64) -> Option<f64> {
     (more < 1 << 62 && seconds > 0.0).then(|| more as f64 / seconds)
 }
 
-/// Opens a page or a shared ring. The error is for the kind of file whose magic was found.
+/// The error is for the kind of file whose magic was found.
 fn open(path: &Path) -> ringmem::Result<View> {
     match monitor::View::open(path) {
         Ok(view) => Ok(View::Channel(view)),

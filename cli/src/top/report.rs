@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::reading::{Reading, Region};
 use crate::{counted, plain, shown, size};
 
-/// Returns the name of a region: that of the channel, or the file.
 pub(super) fn name(region: &Region) -> String {
     region.published.as_ref().map_or_else(|| shown(&region.path), |(_, name)| plain(name))
 }
@@ -88,7 +87,7 @@ pub(super) fn per_second(rate: Option<f64>) -> String {
     rate.map_or_else(|| "?".to_owned(), |rate| format!("{rate:.0}"))
 }
 
-/// Formats nanoseconds in the unit that fits; `?` for a time in the future.
+/// In the unit that fits; `?` for a time in the future.
 pub(super) fn time(ns: Option<u64>) -> String {
     match ns {
         None => "?".to_owned(),
@@ -112,7 +111,7 @@ const fn owned(state: OwnerState) -> &'static str {
     }
 }
 
-/// Returns the figures as a JSON object. Where figures make no sense it has null.
+/// Impossible figures are null.
 pub(super) fn json(region: &Region) -> Value {
     let path = region.path.to_string_lossy();
     match &region.reading {

@@ -26,17 +26,17 @@ use crate::{Failure, Outcome};
 
 const RESIZED: Duration = Duration::from_millis(100);
 
-/// The terminal shows the live view: it has to be restored.
+/// The terminal has to be restored.
 static IS_SHOWN: AtomicBool = AtomicBool::new(false);
 
-/// Restores the terminal's modes and screen, if the live view is shown; also from panics and signal threads.
+/// Restores the terminal; also from panics and signal threads.
 pub(in super::super) fn restore() {
     if IS_SHOWN.swap(false, SeqCst) {
         let mut leave = String::new();
         let _ = EndSynchronizedUpdate.write_ansi(&mut leave);
         let _ = LeaveAlternateScreen.write_ansi(&mut leave);
         let _ = Show.write_ansi(&mut leave);
-        // Not by `io::stdout`, which the panicking thread may have borrowed.
+        // The panicking thread may have borrowed `io::stdout`.
         let _ = rustix::io::write(rustix::stdio::stdout(), leave.as_bytes());
         let _ = disable_raw_mode();
     }
@@ -50,7 +50,7 @@ impl Shown {
         HOOK.call_once(|| {
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
-                // First, so that the message stays visible.
+                // First: the message stays visible.
                 restore();
                 previous(panic);
             }));
@@ -93,7 +93,7 @@ pub(super) fn show(watched: &mut Watched<'_>, on: crate::Terminal, out: &mut dyn
                     Key::Up => selected.select_previous(),
                 }
             }
-            // Keys do not change the time between readings.
+            // Keys do not change the times of readings.
             if Instant::now() >= due {
                 watched.read()?;
                 due = Instant::now() + INTERVAL;

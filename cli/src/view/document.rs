@@ -1,4 +1,4 @@
-//! [`Document`]: a parsed and checked snapshot. The format is that of `ringmem::snapshot`.
+//! [`Document`]: a parsed and checked snapshot of `ringmem::snapshot`.
 
 use std::collections::HashMap;
 
@@ -156,16 +156,16 @@ pub(super) enum Kind {
     Free,
 }
 
-/// A block of a trace, from the event that allocated it to the event that freed it.
+/// A traced block, from its allocation to its free.
 pub(super) struct Allocation<'a> {
     pub begin: usize,
-    /// `None` if the trace does not free it.
+    /// `None` if never freed.
     pub end: Option<usize>,
     pub bytes: u64,
     pub event: &'a Event,
 }
 
-/// Formats an address for the page: JavaScript's numbers have 53 bits, addresses of simulated devices more.
+/// JavaScript's numbers have 53 bits, addresses of simulated devices more.
 pub(super) fn hex(address: Option<u64>) -> Option<String> {
     address.map(|address| format!("{address:#x}"))
 }
@@ -180,16 +180,13 @@ struct Head {
 }
 
 impl Document {
-    /// Parses and checks a snapshot with at most `events` events, and at most `parts` pools, trackers, managers, registries and traces each.
-    ///
-    /// # Errors
-    ///
-    /// A description of the first mistake and its place.
+    /// Accepts at most `events` events, and at most `parts` pools, trackers, managers, registries and traces each. The error is the first mistake and
+    /// its place.
     pub fn parse(bytes: &[u8], events: usize, parts: usize) -> Result<Self, String> {
         let not_one = |error: serde_json::Error| format!("not a snapshot of memory: {error}");
         let head: Head = serde_json::from_slice(bytes).map_err(not_one)?;
         match head.version {
-            // An array is a struct too, by the order of its fields.
+            // An array is a struct too, in field order.
             _ if bytes.trim_ascii_start().first() != Some(&b'{') => return Err("not a snapshot of memory: not an object".to_owned()),
             None => return Err("not a snapshot of memory: no field `version`".to_owned()),
             Some(version) if version != VERSION => return Err(format!("snapshot version {version}; this program reads version {VERSION}")),
@@ -281,7 +278,7 @@ impl Trace {
         blocks
     }
 
-    /// Returns the time of each event; `None` unless each has one.
+    /// Returns the time of each event, if all have one.
     pub fn times(&self) -> Option<Vec<u64>> {
         self.events.iter().map(|event| event.time_ns).collect()
     }

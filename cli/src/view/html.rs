@@ -8,7 +8,7 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The data of the page. Blocks are columns of numbers, for fast parsing.
+/// Blocks are columns of numbers, for fast parsing.
 #[derive(Serialize)]
 struct Data<'a> {
     source: &'a str,
@@ -21,7 +21,7 @@ struct Data<'a> {
     traces: Vec<Columns<'a>>,
 }
 
-/// The blocks of a trace, in order of allocation. Texts are indices into `texts`, -1 for none; events are indices too.
+/// Blocks in order of allocation. Texts and events are indices, -1 for none.
 #[derive(Default, Serialize)]
 struct Columns<'a> {
     name: &'a str,
@@ -44,7 +44,7 @@ pub(super) fn page(document: &Document, source: &str) -> Result<Vec<u8>, serde_j
     let Document { taken_ns, pools, samples, trackers, managers, registries, traces } = document;
     let traces = traces.iter().map(Columns::of).collect();
     let data = Data { source, taken_ns: *taken_ns, pools, samples, trackers, managers, registries, traces };
-    // In JSON `<` occurs only within strings; escaped, it cannot end the script element or begin a comment.
+    // In JSON `<` occurs only in strings; escaped, it cannot end the script or begin a comment.
     let data = serde_json::to_string(&data)?.replace('<', "\\u003c");
     let page = PAGE.replace("/* STYLE */", STYLE).replace("/* SCRIPT */", SCRIPT);
     let (before, after) = page.split_once("DATA").unwrap_or((&page, ""));

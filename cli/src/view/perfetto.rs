@@ -1,4 +1,4 @@
-//! Trace events in JSON, as Chrome and Perfetto read them: a slice for each block, and counters. Source: "Trace Event Format", Google.
+//! Trace events in JSON for Chrome and Perfetto: a slice for each block, and counters. Source: "Trace Event Format", Google.
 //!
 //! Each trace is a process. Slices of one thread must nest, so each block is on the first free thread. Event `n` without a time is at `n`
 //! microseconds.

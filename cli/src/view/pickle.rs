@@ -1,13 +1,13 @@
-//! [`Pickle`]: a writer of Python's pickle format, protocol 2, for dicts, lists, text and numbers.
+//! [`Pickle`]: a writer of Python's pickle format, protocol 2, for dicts, lists, text and numbers. Source: Python's module `pickletools`.
 //!
-//! It uses only operations that memory_viz's JavaScript reader supports. Lists are written element by element: that reader passes an `APPENDS` as the
-//! arguments of one call. Source: Python's module `pickletools`.
+//! It uses only operations of memory_viz's JavaScript reader, which passes an `APPENDS` as the arguments of one call: lists are written element by
+//! element.
 
 use std::collections::HashMap;
 
 pub(super) struct Pickle {
     bytes: Vec<u8>,
-    /// Written texts by number in the memo; keys repeat in every event.
+    /// Written texts by number; keys repeat in every event.
     memo: HashMap<String, u8>,
 }
 
@@ -29,7 +29,7 @@ impl Pickle {
                 self.bytes.extend(word.to_le_bytes());
             }
             _ => {
-                // Two's complement of 8 bytes, or of 9 if the top bit would be a sign.
+                // Two's complement of 8 bytes, or 9 if the top bit would be a sign.
                 let length = if number >> 63 == 0 { 8 } else { 9 };
                 self.bytes.extend([0x8a, length]);
                 self.bytes.extend(number.to_le_bytes());
@@ -42,7 +42,7 @@ impl Pickle {
         if let Some(&number) = self.memo.get(text) {
             return self.bytes.extend([b'h', number]);
         }
-        // A text of 4 GiB does not occur: the snapshot is shorter.
+        // No text has 4 GiB: the snapshot is shorter.
         self.bytes.push(b'X');
         self.bytes.extend((text.len() as u32).to_le_bytes());
         self.bytes.extend(text.as_bytes());
@@ -60,7 +60,7 @@ impl Pickle {
         }
     }
 
-    /// Writes a dict; `fields` calls [`field`](Fields::field) for each entry.
+    /// `fields` calls [`field`](Fields::field) for each entry.
     pub fn dict(&mut self, fields: impl FnOnce(&mut Fields<'_>)) {
         self.bytes.extend(b"}(");
         fields(&mut Fields(self));

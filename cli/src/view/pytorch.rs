@@ -1,16 +1,16 @@
 //! The form of `torch.cuda.memory._dump_snapshot`, which memory_viz shows.
 //!
-//! Each trace is a device, together with the pool of the same name; each other pool is a further device. A block outside all slabs is its own
-//! segment, because memory_viz requires one. Streams are numbered from 1; 0 means none.
+//! Each trace is a device, together with the pool of its name; each other pool is a further device. A block outside all slabs is its own segment, as
+//! memory_viz requires. Streams are numbered from 1; 0 means none.
 
 use std::collections::BTreeMap;
 
 use super::document::{Allocation, Document, Event, Kind, Pool, State, Trace};
 use super::pickle::{Fields, Pickle};
 
-/// Addresses of blocks without one: above those of devices, and exact in JavaScript.
+/// For blocks without an address: above devices' addresses, and exact in JavaScript.
 const UNKNOWN: u64 = 1 << 50;
-/// The bits kept of longer addresses: simulated devices use 64, memory_viz 53.
+/// The bits kept of addresses: simulated devices use 64, memory_viz 53.
 const KEPT: u64 = (1 << 48) - 1;
 
 struct Device<'a> {
@@ -87,7 +87,7 @@ impl<'a> Device<'a> {
             let mut blocks = Vec::new();
             let mut end = 0;
             for part in &slab.parts {
-                // memory_viz adds sizes: a gap would move every block after it.
+                // memory_viz adds sizes: a gap would move the blocks after it.
                 if part.offset > end {
                     blocks.push((part.offset - end, State::Free, None));
                 }
@@ -146,7 +146,7 @@ impl<'a> Device<'a> {
                 let time = times.as_ref().and_then(|times| times.get(index)).map_or(index as u64, |time| time / 1000);
                 fields.field("time_us").number(time);
                 if action == "oom" {
-                    // Not in the snapshot; memory_viz formats it as a number.
+                    // Unknown; memory_viz formats it as a number.
                     fields.field("device_free").number(0);
                 }
                 frames(fields, Some(&Owner::of(event, bytes)));
@@ -194,7 +194,7 @@ impl<'a> Owner<'a> {
     }
 }
 
-/// Writes the frames of a block: its place with its name as the function, then its backtrace.
+/// The frames of a block: its place with its name, then its backtrace.
 fn frames(fields: &mut Fields<'_>, owner: Option<&Owner<'_>>) {
     let mut all: Vec<(&str, &str, u64)> = Vec::new();
     if let Some(Owner { name, place, backtrace, .. }) = owner {
@@ -223,7 +223,7 @@ fn frames(fields: &mut Fields<'_>, owner: Option<&Owner<'_>>) {
     });
 }
 
-/// Splits `FILE:LINE:COLUMN`; the line is 0 if there is none.
+/// Splits `FILE:LINE:COLUMN`; the line is 0 if missing.
 fn file_line(place: &str) -> (&str, u64) {
     let mut parts = place.rsplitn(3, ':');
     match (parts.next(), parts.next().map(str::parse), parts.next()) {

@@ -54,7 +54,7 @@ fn planted(run: Run) -> Ran {
     call(&image("echo", run), ["demo", "--messages", MESSAGES, "--json"])
 }
 
-/// An `echo` that answers one message with these instead.
+/// Answers one message with these instead.
 ///
 /// # Safety
 ///

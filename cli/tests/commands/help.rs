@@ -44,7 +44,7 @@ fn completion_scripts_complete_commands_and_options() {
         return;
     }
     let program = env!("CARGO_BIN_EXE_ringmem");
-    // The function that bash calls: for the second word of `ringmem do`, and for the third of `ringmem doctor --back`.
+    // Bash calls it for the second word of `ringmem do`, and the third of `ringmem doctor --back`.
     let script = r#"
         source <("$0" completions bash) || exit 1
         COMP_WORDS=(ringmem do) COMP_CWORD=1
@@ -79,7 +79,7 @@ fn man_pages_cover_each_command() {
 fn shown(arguments: &[&str]) -> Vec<String> {
     let lines = Pty::start(60, arguments.iter().copied()).lines();
     for line in &lines {
-        // What a bar has drawn is before the last carriage return.
+        // What a bar drew is before the last carriage return.
         let line = line.rsplit('\r').next().unwrap_or_default();
         assert!(line.chars().count() <= 60, "{arguments:?}: {} columns: {line}\n{lines:#?}", line.chars().count());
     }

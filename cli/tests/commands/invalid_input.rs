@@ -1,4 +1,4 @@
-//! Invalid inputs and arguments: one line with facts, exit code 2 for arguments, otherwise 1.
+//! Invalid inputs: one line with facts; exit code 2 for arguments, otherwise 1.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};

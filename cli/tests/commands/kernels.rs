@@ -25,7 +25,7 @@ pub struct Count {
 impl Count {
     /// # Safety
     ///
-    /// Arguments as `histogram` takes them; their memory is live and otherwise unused.
+    /// `histogram`'s arguments; their memory is live and otherwise unused.
     unsafe fn new(host: &dyn KernelHost, arguments: &[u64]) -> Self {
         let data = host.translate(arguments[4], arguments[5]).expect("the data");
         let work = host.translate(arguments[6], size_of::<Work>() as u64).expect("the work").cast();
@@ -33,7 +33,7 @@ impl Count {
     }
 
     fn place(&self, chunk: Chunk) -> NonNull<u8> {
-        // SAFETY: the program's chunks are within the data.
+        // SAFETY: chunks are within the data.
         unsafe { self.data.add(chunk.offset as usize) }
     }
 
@@ -111,11 +111,11 @@ pub enum Reply<O> {
     Fault(Fault),
 }
 
-/// A manual kernel: any number of answers to a message, and more when drained.
+/// Any number of answers to a message, and more when drained.
 ///
 /// # Safety
 ///
-/// As [`Entry::run`], for a kernel whose first arguments are control block and epoch.
+/// As [`Entry::run`]; the first arguments are control block and epoch.
 pub unsafe fn serve<I: RingMessage, O: RingMessage>(
     host: &dyn KernelHost,
     arguments: &[u64],

@@ -136,7 +136,7 @@ fn a_full_disk_is_an_error_and_keeps_the_old_file() {
     assert_eq!((place.others(), fs::read_to_string(&place.to).expect("it is there")), (vec!["to".to_owned()], "old".to_owned()));
 }
 
-// A kernel changes the files, so that the change happens at a known moment.
+// A kernel changes the files, at a known moment.
 
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 64;
@@ -165,7 +165,7 @@ impl Change {
             }
             let wrong = u8::from(!self.works && message.id == 5);
             for offset in message.offset..message.offset + message.length {
-                // SAFETY: the program's chunks are within the data.
+                // SAFETY: chunks are within the data.
                 let byte = unsafe { data.add(offset as usize) };
                 // SAFETY: the host leaves unanswered chunks alone.
                 unsafe { byte.write(byte.read().wrapping_add(7 + wrong)) };
@@ -320,7 +320,7 @@ fn a_kill_leaves_the_old_or_the_new_file() {
 fn stalled(place: &Place) -> std::process::Child {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["stream", "-", "--chunk-size", "4096", "--out", text(&place.to)]);
-    // Inherited ignored signals stay ignored, and `nohup` ignores one.
+    // Ignored signals are inherited, and `nohup` ignores one.
     // SAFETY: `signal` is async-signal-safe.
     unsafe {
         std::os::unix::process::CommandExt::pre_exec(&mut program, || {

@@ -1,4 +1,4 @@
-//! Kernels with a planted fault, each of which `stream` must detect.
+//! Kernels with planted faults, which `stream` must detect.
 
 use ringmem::control::Fault;
 use ringmem::image::KernelHost;
@@ -121,7 +121,7 @@ unsafe fn sends_one_answer_twice(host: &dyn KernelHost, arguments: &[u64]) {
 #[test]
 fn a_duplicate_answer_is_detected() {
     planted(repeats_an_answer).refuses(1, &["chunk 4", "twice", "chunk 5"]);
-    // No answer is awaited until the next chunk is sent, so the duplicate is reported against chunk 5.
+    // No answer is awaited before the next chunk is sent: the duplicate is reported against chunk 5.
     let ran = planted(sends_one_answer_twice);
     ran.refuses(1, &["answer for chunk 5"]);
 }

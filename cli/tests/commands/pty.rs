@@ -10,10 +10,10 @@ use std::thread;
 
 use crate::program::until;
 
-/// A pseudo-terminal with a program on it, which is killed when this is dropped.
+/// Kills its program when dropped.
 pub struct Pty {
     terminal: File,
-    /// Keeps the terminal open after the program has ended.
+    /// Keeps the terminal open after the program's end.
     slave: File,
     child: Child,
     modes: Modes,
@@ -27,20 +27,20 @@ impl Pty {
         Self::run(columns, program)
     }
 
-    /// Starts a program; its streams are the terminal unless they are set.
+    /// Unset streams are the terminal.
     pub fn run(columns: u16, mut program: Command) -> Self {
         let (mut terminal, mut slave) = (-1, -1);
         let size = winsize(columns);
         // SAFETY: writes two descriptors; no name and no modes are given.
         let said = unsafe { libc::openpty(&raw mut terminal, &raw mut slave, ptr::null_mut(), ptr::null(), &raw const size) };
         assert_eq!(said, 0, "openpty: {}", std::io::Error::last_os_error());
-        // SAFETY: both were just opened, and nothing else owns them.
+        // SAFETY: just opened; nothing else owns them.
         let (terminal, slave) = unsafe { (OwnedFd::from_raw_fd(terminal), OwnedFd::from_raw_fd(slave)) };
         let (terminal, slave) = (File::from(terminal), File::from(slave));
         let modes = modes(&slave);
         let stream = || Stdio::from(slave.try_clone().expect("a descriptor"));
         program.stdin(stream()).stdout(stream()).stderr(stream());
-        // SAFETY: both calls may be made between fork and exec. The session's terminal is standard input.
+        // SAFETY: both may be called between fork and exec. The session's terminal is standard input.
         unsafe {
             program.pre_exec(|| match libc::setsid() == -1 || libc::ioctl(0, libc::TIOCSCTTY, 0) == -1 {
                 true => Err(std::io::Error::last_os_error()),
@@ -95,10 +95,10 @@ impl Pty {
         status.expect("it has ended")
     }
 
-    /// Returns the lines of a successful program, without control sequences.
+    /// Returns a successful program's lines, without control sequences.
     pub fn lines(mut self) -> Vec<String> {
         let status = self.wait();
-        // Written after the program's output, so it is read after it.
+        // Follows the program's output.
         self.slave.write_all(b"\nend of output").expect("a terminal");
         self.until("end of output");
         let text = plain(&self.shown().replace("\r\n", "\n"));

@@ -92,7 +92,7 @@ fn json_has_an_object_per_reading() {
     assert!(0 < p50 && p50 <= p99 && region["round_trip_ns"]["count"].as_u64() >= Some(20), "{region}");
     assert!(region["age_ns"].as_u64() < region["open_for_ns"].as_u64(), "{region}");
 
-    // One object a reading, until the reader has gone; the rate is that between two of them.
+    // One object a reading, until the reader ends; the rate is between two.
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["top", "--json", text(&path("json"))]).stdout(std::process::Stdio::piped());
     let mut child = program.spawn().expect("the program starts");
@@ -115,7 +115,7 @@ fn json_has_an_object_per_reading() {
 fn a_channel_of_a_dead_process_is_marked() {
     let channel = channel("alive");
     let stale = path("alive").with_file_name("4194302-dead");
-    // Another test may publish a channel, which removes it.
+    // Another test may remove it by publishing a channel.
     until("the copy is listed", || {
         fs::copy(path("alive"), &stale).expect("a copy");
         let ran = call(&IMAGE, ["top", "--once", "--pid", "4194302"]);
@@ -253,7 +253,7 @@ fn a_resize_redraws_and_new_figures_appear() {
         channel.send(Echo { words: [id; 8] }).expect("room");
         channel.recv().expect("an answer");
     }
-    // Cells that are unchanged are drawn again only after a resize.
+    // Unchanged cells are drawn again only after a resize.
     let mut columns = 80;
     until("1000 messages are shown", || {
         columns = 170 - columns;

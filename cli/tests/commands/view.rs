@@ -46,7 +46,7 @@ fn data(page: &str) -> Value {
     serde_json::from_str(data).expect("JSON")
 }
 
-/// The operations that the reader of memory_viz knows, as `pickletools` of Python names them.
+/// The operations that memory_viz reads, by the names of Python's `pickletools`.
 const OPERATIONS: &str = "APPEND BINGET BININT BININT1 BINPUT BINUNICODE EMPTY_DICT EMPTY_LIST LONG1 MARK PROTO SETITEMS STOP";
 
 fn unpickled(pickle: &[u8]) -> Value {
@@ -100,7 +100,7 @@ fn a_snapshot_of_a_replay_becomes_one_html_page() {
 #[test]
 fn a_page_loads_nothing_and_escapes_snapshot_text() {
     let page = String::from_utf8(view(&snapshot().to_json(), "html")).expect("text");
-    // `data` asserts that no `<` is within the element.
+    // `data` asserts that the element has no `<`.
     let names = data(&page)["traces"][0]["texts"].clone();
     assert!(names.as_array().expect("texts").contains(&json!("</script><!--<b>")), "{names}");
     assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (2, 2));
@@ -182,7 +182,7 @@ fn a_pickle_has_the_structure_that_memory_viz_reads() {
     assert_eq!(dump["allocator_settings"], json!({}));
     let [segment] = &dump["segments"].as_array().expect("segments")[..] else { panic!("one slab is one segment: {dump}") };
     let slab = &known["pools"][0]["slabs"][0];
-    // The simulated device's address, in the bits that are exact in JavaScript.
+    // The simulated device's address, in bits exact in JavaScript.
     let kept = slab["address"].as_u64().map(|address| address & ((1 << 48) - 1));
     assert_eq!((segment["address"].as_u64(), &segment["total_size"], &segment["device"]), (kept, &json!(1 << 20), &json!(0)));
     assert_eq!((&segment["segment_type"], &segment["stream"]), (&json!("small"), &json!(0)));
@@ -255,7 +255,7 @@ fn trace_events_have_slices_per_block_and_bytes_in_use() {
         (&json!(70_000), &json!(true), &json!(false))
     );
     assert!(slices[2]["args"]["backtrace"].as_str().is_some_and(|text| text.contains("tests/commands/view.rs")));
-    // The third block may use the thread of the second, which was freed.
+    // The third block may use the freed second's thread.
     assert_eq!([0, 1, 2].map(|at| slices[at]["tid"].as_u64()), [Some(1), Some(2), Some(2)]);
     let times: Value = serde_json::from_str::<Value>(&json).expect("JSON")["traces"][0]["events"].take();
     let nanos = |at: usize| times[at]["time_ns"].as_u64().expect("a time");

@@ -1,4 +1,4 @@
-//! The syntax of `kernels!`, and the errors of other input.
+//! The syntax of `kernels!`, and its errors.
 
 use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::ToTokens;
@@ -95,12 +95,12 @@ impl Parse for Kernel {
     }
 }
 
-/// Whether `data: ..` follows, but not `path::To`.
+/// `data: ..`, not `path::To`.
 fn is_named(content: ParseStream<'_>) -> bool {
     content.peek2(Token![:]) && !content.peek2(Token![::])
 }
 
-/// The error of `fn step(now: Particle, ..) { .. }`.
+/// The error of `step(now: Particle, ..) { .. }`.
 fn by_value(content: ParseStream<'_>) -> Error {
     match content.parse::<Ident>().and_then(|_| content.parse::<Token![:]>()) {
         Ok(_) => of_message(content),

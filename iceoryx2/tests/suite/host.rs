@@ -1,4 +1,4 @@
-//! [`Host`]: nodes that see only each other; [`Process`]: a peer, which is this program in a role.
+//! [`Host`]: nodes that see only each other; [`Process`]: this program in a role.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,15 +9,14 @@ use std::time::{Duration, Instant};
 use iceoryx2::prelude::*;
 use tempfile::TempDir;
 
-/// The longest that a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A folder and a prefix of iceoryx2's own, removed at the end.
+/// iceoryx2's own folder and prefix, removed at the end.
 pub struct Host {
     folder: TempDir,
 }
 
-/// The prefix of the names of iceoryx2's shared memory.
+/// Of the names in iceoryx2's shared memory.
 fn prefix(folder: &str) -> String {
     format!("{}_", folder.rsplit('/').next().unwrap())
 }
@@ -43,7 +42,6 @@ impl Host {
         node_in(self.path())
     }
 
-    /// Starts a process that calls the role `name`, with an argument.
     pub fn start(&self, name: &str, argument: u64) -> Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "--nocapture", &format!("processes::{name}")]);
@@ -68,14 +66,13 @@ impl Drop for Host {
     }
 }
 
-/// The node, folder and argument of a role; `None` if the tests call it.
+/// The node, folder and argument of a role; `None` if called as a test.
 pub fn role() -> Option<(Node<ipc::Service>, std::path::PathBuf, u64)> {
     let folder = std::env::var("RINGMEM_ICEORYX2_HOST").ok()?;
     let argument = std::env::var("RINGMEM_ICEORYX2_ARGUMENT").unwrap().parse().unwrap();
     Some((node_in(&folder), folder.into(), argument))
 }
 
-/// Tells the parent.
 pub fn say(word: &str) {
     println!("\nrole: {word}");
 }
@@ -87,7 +84,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// Waits until the role says `word`.
     pub fn wait_for(&mut self, word: &str) {
         let mut line = String::new();
         while line.trim() != format!("role: {word}") {
@@ -96,7 +92,7 @@ impl Process {
         }
     }
 
-    /// As SIGKILL does: without any clean-up.
+    /// Without any clean-up.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -109,7 +105,6 @@ impl Drop for Process {
     }
 }
 
-/// Calls `step` until it returns true.
 pub fn until(what: &str, mut step: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !step() {

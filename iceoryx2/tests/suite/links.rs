@@ -124,7 +124,7 @@ fn a_frame_that_is_too_large_is_an_error_and_stays_until_skipped() {
     assert!(!feed.skip());
     assert_eq!(to.pop(&mut [0; 100]), Ok(90));
 
-    // On the way out, the frame stays in its ring.
+    // The frame stays in its ring.
     let (mut from, mut consumer) = framed::bounded(512);
     from.push(&[1; 101]).unwrap();
     let mut publish = Publish::frames(&link).unwrap();
@@ -132,7 +132,7 @@ fn a_frame_that_is_too_large_is_an_error_and_stays_until_skipped() {
     assert_eq!(consumer.pop(&mut [0; 200]), Ok(101));
 }
 
-/// A ring that fails at every second message.
+/// Fails at every second message.
 struct Failing(Vec<u64>, bool);
 
 impl Sink<u64> for Failing {
@@ -163,7 +163,7 @@ fn a_failing_ring_loses_and_doubles_nothing() {
     assert_eq!(ring.0, (0..10).collect::<Vec<_>>());
 }
 
-/// A ring during whose pushes one more sample is sent, and that cannot be flushed.
+/// Sends one more sample during each push, and cannot be flushed.
 struct Busy<F>(F, u64);
 
 impl<F: FnMut(u64)> Sink<u64> for Busy<F> {
@@ -197,7 +197,7 @@ fn a_pump_ends_while_samples_keep_arriving_and_counts_what_a_failed_flush_left_i
 
 #[test]
 fn a_kernel_gets_samples_and_its_answers_wait_for_a_subscriber() {
-    // Rings that kernel and host share, and rings that are copied.
+    // Shared rings and copied rings.
     for strategy in [TransferStrategy::Unified, TransferStrategy::Sync] {
         let host = Host::new();
         let node = host.node();
@@ -251,7 +251,7 @@ fn run_ends_when_it_is_stopped_and_nothing_moves() {
     assert!(run(&stop, || Err(Error::Name(String::new()))).is_err());
 }
 
-/// Moves `count` messages through ring, service and ring, with both ends in this process.
+/// Moves `count` messages through ring, service and ring in this process.
 fn carry<T: RingMessage + PartialEq + core::fmt::Debug>(count: u64, message: impl Fn(u64) -> T) {
     let host = Host::new();
     let node = host.node();

@@ -1,4 +1,4 @@
-//! Links between rings and iceoryx2 services, in one process and between processes: one program, which is also the peer that it kills.
+//! Links between rings and iceoryx2 services. This program is also the peer that the tests kill.
 
 mod host;
 mod links;

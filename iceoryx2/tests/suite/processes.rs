@@ -1,4 +1,4 @@
-//! Two processes, of which one is killed.
+//! Two processes; one is killed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,7 +19,7 @@ use crate::host::{Host, role, say, until};
 const MILLION: u64 = 1_000_000;
 const SMALL: Options = Options { queue: 4, publishers: 2 };
 
-/// Publishes the numbers from `argument` on, for ever, from a ring.
+/// Publishes all numbers from `argument` on, from a ring.
 #[test]
 fn publishing_role() {
     let Some((node, _, first)) = role() else { return };
@@ -78,7 +78,7 @@ fn a_publisher_killed_while_it_sends_leaves_no_gap() {
     }
 }
 
-/// Sends as many numbers from `argument` on as the queue holds, with a publisher of iceoryx2.
+/// Fills the queue with numbers from `argument` on, by a publisher of iceoryx2.
 #[test]
 fn filling_role() {
     let Some((node, _, first)) = role() else { return };
@@ -115,7 +115,6 @@ fn what_a_killed_publisher_sent_arrives_and_its_successor_continues() {
     }
 }
 
-/// Writes the received numbers into the file `argument`.
 #[test]
 fn recording_role() {
     let Some((node, folder, number)) = role() else { return };
@@ -157,7 +156,7 @@ fn a_killed_subscriber_loses_at_most_its_queue_and_its_successor_continues() {
             recorded(&host, round).len() >= 500
         });
         peer.kill();
-        // The dead subscriber's queue fills; then the messages wait in the ring.
+        // The dead subscriber's queue fills; then messages wait in the ring.
         until("a full queue", || {
             while producer.push(next).is_ok() {
                 next += 1;
@@ -168,7 +167,7 @@ fn a_killed_subscriber_loses_at_most_its_queue_and_its_successor_continues() {
         let got = recorded(&host, round);
         assert!(got.windows(2).all(|pair| pair[1] == pair[0] + 1), "in order and without gaps");
         if let Some(last) = last {
-            // The queue, one held sample, and the two of the peer's ring.
+            // The queue, one held sample, and two in the peer's ring.
             let lost = got[0] - last - 1;
             assert!(got[0] > last && lost <= 4 + 1 + 2, "{lost} lost");
         }
@@ -180,14 +179,14 @@ fn a_killed_subscriber_loses_at_most_its_queue_and_its_successor_continues() {
     Feed::new(&Link::messages_with::<u64>(&node, "numbers", SMALL).unwrap()).unwrap();
 }
 
-/// Sends `argument` numbers with a publisher of iceoryx2, which blocks while the queue is full.
+/// Sends `argument` numbers by a publisher of iceoryx2 that blocks while the queue is full.
 #[test]
 fn blocking_role() {
     let Some((node, _, count)) = role() else { return };
     let link = Link::messages_with::<u64>(&node, "numbers", SMALL).unwrap();
     let publisher = link.service().publisher_builder().create().unwrap();
     for value in 0..count {
-        // 0 while the subscriber has not connected and the queue is full: iceoryx2 blocks only for a connected one.
+        // 0 while the subscriber is unconnected and the queue full: iceoryx2 blocks only for a connected one.
         until("a connected subscriber", || publisher.send_copy(Message(value)).unwrap() == 1);
     }
     say("sent");
@@ -218,7 +217,7 @@ fn a_slow_reader_blocks_a_publisher_of_iceoryx2_without_loss() {
     assert_eq!(feed.total().messages, 500);
 }
 
-/// Publishes `argument` questions and reads as many answers, with ports of iceoryx2.
+/// Publishes `argument` questions and reads the answers, with ports of iceoryx2.
 #[test]
 fn asking_role() {
     let Some((node, _, count)) = role() else { return };

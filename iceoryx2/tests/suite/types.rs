@@ -1,4 +1,3 @@
-//! What a link accepts and refuses.
 
 use iceoryx2::prelude::*;
 use ringmem::{RingMessage, SharedLayout};
@@ -31,7 +30,6 @@ struct Größe {
     value: u64,
 }
 
-/// Returns both types of the mismatch.
 #[track_caller]
 fn mismatch<T>(result: Result<T, Error>) -> (ServiceType, ServiceType, String) {
     match result {
@@ -128,7 +126,7 @@ fn attributes() -> AttributeSpecifier {
     attributes
 }
 
-/// A service that another program made, with the attributes of a link.
+/// Another program's service, with the attributes of a link.
 fn foreign(overflow: bool, subscribers: usize) -> (ServiceType, String) {
     let host = Host::new();
     let node = host.node();
