@@ -1,10 +1,10 @@
-//! A struct defined once for host and device, and the layout derived from it.
+//! A struct defined once for host and device, and its layout.
 //!
 //! `cargo run --example 01_share_a_struct`
 
 use ringmem::{DeviceBytes, Layout, RingLayout, SharedLayout};
 
-// A moved field, padding, or a type that cannot be shared with a device is a compile error at that field, on every target.
+// A moved field, padding, or a type that devices cannot share is a compile error at that field.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(16))]
 #[layout(message = 42, size = 16, writer = "the trader")]
@@ -15,7 +15,7 @@ struct Order {
     quantity: u32,
 }
 
-// The size of a ring is a constant, known before its memory exists.
+// The size of a ring is a constant.
 const RING: RingLayout = match RingLayout::of::<Order>(1024) {
     Ok(layout) => layout,
     Err(_) => panic!("1024 is a power of two"),

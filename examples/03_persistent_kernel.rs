@@ -1,4 +1,4 @@
-//! A persistent kernel on the host backend: launched once, it answers messages until the channel is closed.
+//! A persistent kernel on the host backend answers messages until the channel is closed.
 //!
 //! `cargo run --release --features std --example 03_persistent_kernel`
 

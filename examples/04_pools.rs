@@ -1,4 +1,4 @@
-//! The pools of a device, configured once, and their memory: used, available and total.
+//! A device's pools, configured once, and their memory: used, available and total.
 //!
 //! `cargo run --release --features std --example 04_pools`
 
@@ -23,7 +23,7 @@ fn show(when: &str, pools: &Pools) -> Result<(), Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let backend = HostBackend::builder().device_memory(256 << 20).build()?;
-    // Once per program; afterwards `pool::global()` returns the same pools.
+    // Once per program; `pool::global()` returns the same pools.
     let pools = configure(&backend, 0, &Config::host().with_pool_bytes(128 << 20))?;
     show("at first", pools)?;
 

@@ -51,8 +51,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory. `transform` accesses only announced, unanswered
-    // chunks.
+    // SAFETY: the arguments are the streamer's memory. `transform` accesses only announced, unanswered chunks.
     let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
 
     // Stops after five chunks, as an error would, and resumes there.
@@ -74,7 +73,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     kernel.close()?;
     println!("then {} KiB in {} chunks, at most {} under way", streamed.bytes >> 10, streamed.chunks, streamed.most_under_way);
 
-    // The file gets its name only on `commit`, complete.
+    // `commit` gives the complete file its name.
     assert!(!to.exists());
     sink.commit()?;
     let written = std::fs::read(&to)?;

@@ -1,4 +1,4 @@
-//! A user-defined kernel: a message type, a function and a channel. For a GPU the kernel is a package of its own: see `examples/workspace`.
+//! A user-defined kernel: a message type, a function and a channel. For a GPU it is a package of its own: see `examples/workspace`.
 //!
 //! `cargo run --release --features std --example 07_own_kernel`
 
@@ -6,7 +6,6 @@ use ringmem::backend::host::HostBackend;
 use ringmem::channel::Channel;
 use ringmem_kernels::{SharedLayout, kernels};
 
-/// Answered with its total.
 #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
 #[layout(message = 7)]

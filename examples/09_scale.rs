@@ -1,4 +1,4 @@
-//! Rings, bytes and limits of hosts whose GPUs all send to each other. Every rate is from the link model or an assumption below.
+//! Rings, bytes and limits of hosts whose GPUs all send to each other. Rates are from the link model or an assumption below.
 //!
 //! `cargo run --release --features std --example 09_scale`
 
@@ -11,10 +11,10 @@ use ringmem::{ControlBlock, Result, TelemetryBuffer};
 const HOSTS: u64 = 1000;
 const GPUS: u64 = 8;
 const CAPACITY: u64 = 1024;
-/// One NIC of 100 Gbit/s in each host, in bytes per ns.
+/// Each host's NIC of 100 Gbit/s, in bytes per ns.
 const NIC: f64 = 12.5;
 
-/// Returns the rate in bytes per ns of copies of `bytes` from one device to its host, one after another.
+/// Returns the rate in bytes per ns of successive copies of `bytes` from a device to its host.
 fn rate(link: &Link, bytes: usize) -> Result<f64> {
     const COPIES: u64 = 4;
     let backend = HostBackend::builder().link(link.clone()).build()?;

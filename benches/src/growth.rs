@@ -1,8 +1,8 @@
 //! Cost per operation at growing sizes: nanoseconds, and instructions where the work is deterministic.
 //!
 //! 1. All sizes of a line exist at once, and their turns alternate.
-//! 2. The counts show the growth of the algorithm, without cache misses.
-//! 3. [`grow`] fails if the instructions of a line grow faster than the logarithm of the size, unless [declared](Line::above_log).
+//! 2. Counts show the algorithm's growth, without cache misses.
+//! 3. [`grow`] fails if a line's instructions grow faster than the logarithm of the size, unless [declared](Line::above_log).
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::instructions::{COUNTED, under_callgrind};
 use crate::table::Row;
 use crate::{Wanted, messages_for, pin};
 
-/// Performs about this many operations at one size; returns the time per operation in nanoseconds.
+/// Performs about this many operations at one size; returns nanoseconds per operation.
 pub type Work = Box<dyn FnMut(u64) -> f64>;
 
 /// One operation at growing sizes.
@@ -25,9 +25,9 @@ pub struct Line {
     pub sizes: Vec<u64>,
     /// Builds the state of a size.
     pub work: fn(size: u64) -> Work,
-    /// Whether its instructions are counted, in sizes of at most [`MOST_COUNTED`].
+    /// Whether instructions are counted, in sizes of at most [`MOST_COUNTED`].
     pub is_counted: bool,
-    /// Why its cost grows faster than the logarithm of the size, if it does.
+    /// Why the cost grows faster than the size's logarithm, if it does.
     pub reason: Option<&'static str>,
 }
 
@@ -52,13 +52,13 @@ impl Line {
         Self { subject, sizes: (0..=last).map(|power| 1 << power).collect(), work, is_counted: false, reason: None }
     }
 
-    /// Declares that the cost grows faster than the logarithm of the size, and why.
+    /// Declares why the cost grows faster than the size's logarithm.
     #[must_use]
     pub fn above_log(self, reason: &'static str) -> Self {
         Self { reason: Some(reason), ..self }
     }
 
-    /// Omits the counts, of work that uses threads or excludes a part of its time.
+    /// Omits counts, for work that uses threads or excludes some of its time.
     #[must_use]
     pub fn timed_only(self) -> Self {
         Self { is_counted: false, ..self }

@@ -1,5 +1,4 @@
-//! Instructions per message, counted by valgrind's callgrind: the difference between two runs of a subject
-//! over that in messages, so start-up cancels.
+//! Instructions per message, counted by callgrind: two runs of a subject differ in messages, so start-up cancels.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,7 +10,7 @@ const MESSAGES: [u64; 2] = [2048, 20 * 1024];
 
 pub(crate) const COUNTED: &str = "--counted";
 
-/// Makes glibc choose the copies of the x86-64 baseline: otherwise counts depend on the processor.
+/// Makes glibc choose x86-64 baseline copies: otherwise counts depend on the processor.
 const SAME_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-SSSE3,-SSE4_1,-ERMS";
 
 /// Counts the wanted workloads and prints their rows; in the counted process, does the work.
@@ -70,7 +69,7 @@ fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u6
     under_callgrind(within, &arguments).expect("valgrind was there a moment ago")
 }
 
-/// Runs this program counted with `arguments`; `None` without valgrind.
+/// `None` without valgrind.
 pub(crate) fn under_callgrind(within: Option<&str>, arguments: &[String]) -> Option<u64> {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")

@@ -1,8 +1,7 @@
 //! Measuring and reporting for all benches.
 //!
-//! 1. The subjects of a workload run in turns of equal duration; a row is the median.
-//! 2. A row of two cores is classed `near` or `far` before and after each turn. A turn during which the class
-//!    changed is discarded.
+//! 1. A workload's subjects run in turns of equal duration; a row is the median.
+//! 2. A row of two cores is classed `near` or `far` before and after each turn. A turn during which the class changed is discarded.
 //! 3. `ratio` is the row's time over the best competitor's; within 1.15 either way is level.
 //! 4. `limit` is the cost without the measured code.
 
@@ -18,15 +17,15 @@ pub use instructions::count;
 use table::Row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};
 
-/// The options of the command line.
+/// Command-line options.
 pub struct Wanted {
     /// Prints JSON objects instead of a table.
     pub json: bool,
     /// Few, short turns.
     pub quick: bool,
-    /// Set in the process of [`count`], which selects the turn by number: all workloads must be present.
+    /// Set in [`count`]'s process, which selects the turn by number: all workloads must be present.
     pub counted: bool,
-    /// Parts of names of the workloads to run; all if empty.
+    /// Parts of names of wanted workloads; all if empty.
     pub names: Vec<String>,
 }
 
@@ -57,8 +56,7 @@ impl Wanted {
 /// Runs about `messages` messages; returns nanoseconds per message.
 pub type Turn = fn(messages: u64) -> f64;
 
-/// A subject's name and turn. Names of ours begin with `ringmem`, of ours with a part omitted with `twin`, of
-/// others outside the aim's comparison with `beside`.
+/// A subject's name and turn. Our names begin with `ringmem`, ours without a part with `twin`, others outside the aim's comparison with `beside`.
 pub type Subject = (&'static str, Turn);
 
 /// A workload and its subjects.
@@ -73,15 +71,15 @@ pub struct Workload {
     pub aim: [f64; 2],
     /// Additional target in nanoseconds.
     pub aim_ns: Option<f64>,
-    /// Target for wrappers: nanoseconds added to the wrapped competitor.
+    /// Target for wrappers: nanoseconds added to the competitor.
     pub aim_added_ns: Option<f64>,
-    /// Limit of the machine.
+    /// The machine's limit.
     pub limit: Option<Turn>,
     /// Source of the times: `host`, or [`LINK_MODEL`].
     pub source: &'static str,
-    /// Part of the name of the function in which [`count`] counts; `None` for the whole process.
+    /// Part of the function's name in which [`count`] counts; `None` for the whole process.
     pub within: Option<&'static str>,
-    /// Subjects, in the order of their turns.
+    /// Subjects, in order of turns.
     pub subjects: Vec<Subject>,
 }
 
@@ -137,8 +135,7 @@ pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
-/// Prints the wanted workloads whose turns return counts instead of times: one turn of `messages` messages
-/// each.
+/// Prints the wanted workloads whose turns return counts: one turn of `messages` messages each.
 pub fn run_once(bench: &str, wanted: &Wanted, messages: u64, workloads: &[Workload]) {
     for workload in workloads.iter().filter(|workload| wanted.wants(workload.name)) {
         let rows: Vec<_> = workload.subjects.iter().map(|(_, turn)| Row::of(vec![turn(messages)])).collect();
@@ -173,7 +170,7 @@ fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
-/// Returns the number of messages that fills a turn; tries `first` and more.
+/// Returns the number of messages that fills a turn, at least `first`.
 fn messages_for(first: u64, turn: &mut dyn FnMut(u64) -> f64) -> u64 {
     let wanted = TURN.as_nanos() as f64;
     let mut messages = first;

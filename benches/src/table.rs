@@ -19,7 +19,6 @@ impl Row {
         self.median
     }
 
-    /// Median, lowest and highest.
     pub(crate) fn figures(&self) -> [f64; 3] {
         [self.median, self.low, self.high]
     }

@@ -1,4 +1,3 @@
-//! Threads pinned to cores and started together.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
@@ -30,7 +29,7 @@ impl Gate {
         Self { came: AtomicUsize::new(0), threads }
     }
 
-    /// Waits for the other threads by spinning: a wake-up would take longer than the measured work.
+    /// Waits for the other threads by spinning: a wake-up takes longer than the measured work.
     pub fn wait(&self) {
         let came = self.came.fetch_add(1, AcqRel) + 1;
         let all = came.next_multiple_of(self.threads);
@@ -61,8 +60,8 @@ pub fn job<'a>(work: impl FnOnce() + Send + 'a) -> Job<'a> {
     Box::new(move || apart.run())
 }
 
-/// Runs one turn of several threads, each on its core or, with `None`, on core 0 or 1. Returns nanoseconds
-/// per message, from the common start to the last thread's end.
+/// Runs one turn of several threads, each on its core or, with `None`, on core 0 or 1. Returns nanoseconds per message, from the common start to the
+/// last end.
 pub fn team(messages: u64, members: Vec<(Option<usize>, Job<'_>)>) -> f64 {
     let start = &Gate::new(members.len());
     let member = |core: Option<usize>, work: Job<'_>| {
@@ -87,8 +86,7 @@ pub fn two_threads(messages: u64, send: impl FnOnce() + Send, receive: impl FnOn
     team(messages, vec![(Some(0), job(send)), (Some(1), job(receive))])
 }
 
-/// Returns 0 for near, 1 for far: a compare-exchange round trip takes some 60 ns between cores that share a
-/// cache, otherwise 200 or more.
+/// Returns 0 for near, 1 for far: a compare-exchange round trip takes some 60 ns between cores that share a cache, otherwise 200 or more.
 pub(crate) fn class() -> usize {
     const BLOCKS: usize = 15;
     const ROUNDS: u64 = 100;
@@ -96,7 +94,7 @@ pub(crate) fn class() -> usize {
     TURN.store(0, Release);
     let swing = |mine: u64, rounds: u64| {
         for _ in 0..rounds {
-            // Only the thread whose turn it is tries: each failure would take the line from the other.
+            // Each failed try would take the line from the other thread.
             while TURN.load(Acquire) != mine || TURN.compare_exchange(mine, 1 - mine, AcqRel, Acquire).is_err() {
                 spin_loop();
             }

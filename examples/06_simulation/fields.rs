@@ -78,7 +78,7 @@ fn checksum<T: DeviceBytes>(elements: &[T]) -> u64 {
     hasher.finish()
 }
 
-/// A buffer leased for a kernel: not moved during the lease, nor until the recorded launch has completed.
+/// A buffer leased for a kernel: not moved until the recorded launch has completed.
 pub trait Leased {
     fn address(&self) -> u64;
     fn used_by(&mut self, stream: &Stream) -> Result<()>;

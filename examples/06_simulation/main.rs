@@ -1,8 +1,8 @@
-//! A simulation that grows from a thousand nodes to a million: thirteen buffers grown together, over a pool
-//! with a memory limit, and compared with a reference on the host.
+//! A simulation that grows from a thousand nodes to a million: thirteen buffers grow together, over a pool with a memory limit. A host reference
+//! checks it.
 //!
-//! `cargo run --release --features std --example 06_simulation`, and `-- --nodes N` for another final size. `-- --snapshot FILE` writes a
-//! snapshot of the memory for `ringmem view`.
+//! `cargo run --release --features std --example 06_simulation`; `-- --nodes N` sets the final size, `-- --snapshot FILE` writes a memory snapshot
+//! for `ringmem view`.
 
 mod fields;
 mod simulation;

@@ -34,7 +34,7 @@ pub struct Memory {
 
 impl Simulation {
     pub fn new(backend: &Arc<HostBackend>, limit: u64) -> Result<Self> {
-        // Small slabs: nearly every block has its own, so the pool can free a grown buffer's old block.
+        // Small slabs: most blocks have their own, so the pool can free a grown buffer's old one.
         let device = Logged::new(Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?);
         let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
         let (writer, reader) = double_buffer::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
@@ -84,8 +84,7 @@ impl Simulation {
         let mut leases = leases.into_iter().collect::<Result<Vec<Box<dyn Leased + '_>>>>()?;
         let mut arguments: Vec<u64> = leases.iter().map(|lease| lease.address()).collect();
         arguments.push(self.nodes as u64);
-        // SAFETY: thirteen exclusively leased buffers of `nodes` nodes, in the kernel's order. The leases
-        // record the launch, or it is waited for.
+        // SAFETY: thirteen exclusively leased buffers of `nodes` nodes, in the kernel's order. The leases record the launch, or it is waited for.
         let launched = unsafe { self.steps.launch(&self.module, "step", &arguments) }?;
         match leases.iter_mut().try_for_each(|lease| lease.used_by(&self.steps)) {
             Ok(()) => Ok(launched),

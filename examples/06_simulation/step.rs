@@ -97,16 +97,16 @@ pub fn step(nodes: &mut Nodes<'_>) {
     }
 }
 
-/// Arguments: the buffers' addresses in the order of [`Nodes`], then the number of nodes.
+/// Arguments: the buffers' addresses in the order of [`Nodes`], then their length.
 pub const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "step", arguments: BUFFERS + 1, run: kernel }], abi: Abi::of(LAYOUTS) };
 
 /// # Safety
 ///
-/// Each address refers to that many elements, otherwise unused until this returns.
+/// Each address has that many elements, otherwise unused until this returns.
 unsafe fn kernel(host: &dyn KernelHost, arguments: &[u64]) {
     let len = arguments[BUFFERS];
     let mut addresses = Addresses { host, rest: arguments, len };
-    // SAFETY: the caller's promise for all thirteen buffers, in order.
+    // SAFETY: the caller's promise for all buffers, in order.
     step(&mut unsafe {
         Nodes {
             positions: addresses.elements(),

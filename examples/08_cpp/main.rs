@@ -1,4 +1,4 @@
-//! Two rings between a Rust process and a C++ process, each in a file.
+//! Two rings in files between a Rust process and a C++ process.
 //!
 //! ```sh
 //! cargo run --example 08_cpp --features std -- header > target/layouts.h
@@ -6,7 +6,7 @@
 //! cargo run --example 08_cpp --features std -- target/peer
 //! ```
 //!
-//! The header is the output of `ringmem layout --format c`, with the messages of this example.
+//! The header is that of `ringmem layout --format c`, with this example's messages.
 
 mod messages;
 
@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     exchanged
 }
 
-/// Sends orders to the peer and receives their fills.
+/// Sends orders and receives their fills.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn exchange(peer: &std::ffi::OsStr, folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
     use std::process::Command;
@@ -48,7 +48,7 @@ fn exchange(peer: &std::ffi::OsStr, folder: &std::path::Path) -> Result<(), Box<
     let mut peer = Command::new(peer).args(&paths).spawn()?;
 
     let sending = thread::spawn(move || {
-        // The peer ends when this end is dropped and the ring is empty.
+        // The peer ends when this end is dropped and the ring empty.
         (0..ORDERS).try_for_each(|id| sender.send_timeout(Order { id, price: 0.5, quantity: id % 10 }, LIMIT))
     });
     let mut total = 0.0;

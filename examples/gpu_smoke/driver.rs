@@ -42,7 +42,7 @@ impl Gpu {
 
     pub fn abi(&self) -> Result<u64> {
         let (mut address, mut bytes, mut hash) = (0, 0, 0_u64);
-        // SAFETY: the symbol's name ends with 0; 8 bytes are read into 8 bytes.
+        // SAFETY: a zero-terminated name; 8 bytes are read into 8 bytes.
         unsafe {
             check(
                 "cuModuleGetGlobal_v2",
@@ -70,7 +70,7 @@ impl Gpu {
     pub fn kernel(&self, name: &str) -> Result<CUfunction> {
         let mut function = std::ptr::null_mut();
         let name = CString::new(name).unwrap_or_default();
-        // SAFETY: the name ends with 0; writes one handle.
+        // SAFETY: a zero-terminated name; writes one handle.
         check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&raw mut function, self.module, name.as_ptr()) })?;
         Ok(function)
     }
@@ -86,7 +86,7 @@ impl Gpu {
 
     pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
         let (mut host, mut device) = (std::ptr::null_mut::<c_void>(), 0);
-        // SAFETY: writes one pointer and one address; the allocation is `bytes` long.
+        // SAFETY: writes one pointer and one address of an allocation of `bytes`.
         unsafe {
             let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
             check("cuMemHostAlloc", sys::cuMemHostAlloc(&raw mut host, bytes, flags))?;
@@ -132,17 +132,17 @@ impl Drop for Stream {
     }
 }
 
-// SAFETY: a handle that any thread with the context bound may use.
+// SAFETY: any thread with the context bound may use it.
 unsafe impl Send for Stream {}
 
 impl Stream {
     /// # Safety
     ///
-    /// The kernel takes these arguments; their memory is live until it has exited.
+    /// The kernel takes these arguments; their memory is live until it exits.
     pub unsafe fn launch(&self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
         let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
         let list = places.as_mut_ptr();
-        // SAFETY: one pointer per argument, each to 8 bytes that the driver copies; the caller's promise.
+        // SAFETY: a pointer per argument, to 8 bytes that the driver copies; the caller's promise.
         let said = unsafe { sys::cuLaunchKernel(kernel, groups, 1, 1, 32, 1, 1, 0, self.0, list, std::ptr::null_mut()) };
         check("cuLaunchKernel", said)
     }
@@ -154,7 +154,7 @@ impl Stream {
 
     /// # Safety
     ///
-    /// Both ranges are live and `bytes` long until the stream has been synchronised.
+    /// Both ranges are live and `bytes` long until the stream is synchronised.
     pub unsafe fn copy_to_device(&self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: caller's promise.
         check("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.0) })
@@ -162,7 +162,7 @@ impl Stream {
 
     /// # Safety
     ///
-    /// Both ranges are live and `bytes` long until the stream has been synchronised.
+    /// As [`copy_to_device`](Self::copy_to_device).
     pub unsafe fn copy_to_host(&self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
         // SAFETY: caller's promise.
         check("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.0) })
@@ -170,7 +170,7 @@ impl Stream {
 
     /// # Safety
     ///
-    /// The word is live until the stream has been synchronised.
+    /// The word is live until the stream is synchronised.
     pub unsafe fn write_word(&self, address: u64, value: u64) -> Result<()> {
         // SAFETY: caller's promise.
         check("cuStreamWriteValue64_v2", unsafe { sys::cuStreamWriteValue64_v2(self.0, address, value, 0) })

@@ -1,7 +1,7 @@
-//! First tests on a GPU: the cost of the link, memory ordering, and the best placement of headers.
+//! First tests on a GPU: cost of the link, memory ordering, and the best placement of headers.
 //!
-//! `cargo xtask gpu-smoke` builds it. Arguments: `[--json FILE] [--rows FILE] [--scale N]`; N divides the
-//! amount of work. Exit codes: 0 all facts hold, 1 a fact or a call failed, 3 no driver or no device.
+//! `cargo xtask gpu-smoke` builds it. Arguments: `[--json FILE] [--rows FILE] [--scale N]`; N divides the work. Exit codes: 0 all facts hold, 1 a
+//! fact or a call failed, 3 no driver or no device.
 
 mod driver;
 mod paired;
@@ -30,8 +30,7 @@ const MODES: [(&str, u64); 4] =
 
 fn main() -> ExitCode {
     if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
-        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on
-        // another.
+        // With fewer hardware queues than streams, an operation may wait for another stream's kernel.
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
     }
@@ -48,12 +47,12 @@ fn main() -> ExitCode {
             }
         }
     }
-    // SAFETY: no other thread runs yet. Lazy loading would wait for a running kernel.
+    // SAFETY: no other thread runs yet. Lazy loading waits for running kernels.
     unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
     std::thread::spawn(|| {
         std::thread::sleep(WHOLE);
         eprintln!("gpu_smoke: not done after {} s: ended, and its kernels with it", WHOLE.as_secs());
-        // Not `exit`: the driver's destructors would wait for the locks of the hanging call.
+        // Not `exit`: the driver's destructors wait for the hanging call's locks.
         std::process::abort();
     });
     let mut table = Table::default();
@@ -179,7 +178,7 @@ fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
             let mut rates = Vec::new();
             for turn in 0..9 {
                 let begun = Instant::now();
-                // SAFETY: both sides are live and `bytes` long; waited for at once.
+                // SAFETY: both sides are live and `bytes` long; waited for.
                 unsafe { if up { stream.copy_to_device(device, host, bytes)? } else { stream.copy_to_host(host, device, bytes)? } }
                 stream.synchronize()?;
                 if turn > 0 {
@@ -200,7 +199,7 @@ fn launches(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<(
     let mut times = Vec::new();
     for _ in 0..(1000 / scale).max(10) {
         let begun = Instant::now();
-        // SAFETY: its three arguments; the words are live.
+        // SAFETY: its three arguments; live words.
         unsafe { stream.launch(kernel, 1, &[words.device, 0, 0])? };
         stream.synchronize()?;
         times.push(begun.elapsed().as_nanos() as f64);
@@ -210,7 +209,7 @@ fn launches(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<(
 }
 
 fn word(words: Pinned, line: u64, place: u64) -> &'static AtomicU64 {
-    // SAFETY: within `BYTES`, aligned, zeroed, accessed only as words until freed after the last probe.
+    // SAFETY: within `BYTES`, aligned, zeroed, accessed as words; freed after the last probe.
     unsafe { words.host.add((line + 8 * place) as usize).cast::<AtomicU64>().as_ref() }
 }
 
@@ -248,7 +247,7 @@ fn ping_pong(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64,
     table.row(format!("ping-pong, {name}"), "ns", &mut times, compared);
     table.fact(
         format!("ping-pong, {name}, across the wrap"),
-        // No memory model guarantees untorn pairs: only reported.
+        // No memory model guarantees untorn pairs.
         Some(!silent),
         format!("{rounds} rounds, {torn} with a payload that did not fit its flag{wrong}"),
     );
@@ -260,7 +259,7 @@ fn publishes(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64,
     let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
     let mut times = Vec::new();
     for _ in 0..9 {
-        // SAFETY: its three arguments; the words are live.
+        // SAFETY: its three arguments; live words.
         unsafe { stream.launch(kernel, 1, &[words.device, count, mode])? };
         stream.synchronize()?;
         times.push(word(words, HOST_LINE, 0).load(Acquire) as f64 / count as f64);
@@ -350,7 +349,7 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
     for _ in 0..TURNS {
         let begun = Instant::now();
         let mut shares = rig.pairs.chunks_mut(share);
-        // On this thread: the driver's calls need its context.
+        // The driver's calls need this thread's context.
         let own = shares.next().unwrap_or_default();
         std::thread::scope(|scope| {
             let others: Vec<_> = shares.map(|pairs| scope.spawn(|| rig::pump(pairs, each, 128))).collect();
@@ -392,7 +391,7 @@ fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Re
     while rig.pairs[0].control.snapshot().processed != 1000 && idle.elapsed() < IDLE / 4 {
         std::thread::yield_now();
     }
-    // No command from here on: only the end of its epoch makes the kernel exit early.
+    // No command from here on: only its epoch's end makes the kernel exit early.
     let begun = Instant::now();
     rig.pairs[0].control.abandon();
     rig.wait()?;

@@ -1,4 +1,4 @@
-//! The round trip through rings with a flag in each word, which decides whether they are worth their memory.
+//! The round trip of rings with a flag in each word: are they worth their memory?
 
 use std::time::Instant;
 
@@ -40,7 +40,7 @@ pub fn round_trips(table: &mut Table, gpu: &Gpu, shape: &Shape, scale: u64) -> R
         )
     };
     let idle_ns = u64::try_from(shape.idle.as_nanos()).unwrap_or(u64::MAX);
-    // SAFETY: the kernel's arguments, in order; the memory is freed only after it has exited.
+    // SAFETY: the kernel's arguments, in order; memory is freed only after it exits.
     unsafe { stream.launch(gpu.kernel("echo_paired")?, 1, &[memory.device, u64::from(shape.epoch), idle_ns, shape.batch])? };
     control.command(Command::ACTIVATE);
     let rounds = (10_000 / scale).max(400);

@@ -121,13 +121,13 @@ impl Rig {
             };
             pairs.push(pair);
             if let Some(near) = &near {
-                // SAFETY: two headers are within the pair's part.
+                // SAFETY: the pair's part has two headers.
                 let spare = unsafe { memory.host.add(spare_at as usize).as_ptr() };
                 match near {
                     // SAFETY: two headers long on both sides, unused.
                     Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(spare, bytes) },
                     Near::Device(address) => {
-                        // SAFETY: two headers long on both sides; waited for at once.
+                        // SAFETY: as above; waited for.
                         unsafe { stream.copy_to_device(*address, spare, bytes)? };
                         stream.synchronize()?;
                     }
@@ -149,7 +149,7 @@ impl Rig {
         let mut arguments = vec![memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
         arguments.extend(extra);
         let kernel = gpu.kernel(if near.is_some() { "echo_split" } else { "echo" })?;
-        // SAFETY: the kernel's arguments, in order; freed only after it has exited.
+        // SAFETY: the kernel's arguments, in order; freed after it exits.
         unsafe { stream.launch(kernel, shape.groups, &arguments)? };
         let mut rig = Self { pairs, memory, near, stream };
         for pair in &mut rig.pairs {
@@ -219,8 +219,7 @@ pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
                 .find(|(pair, last)| pair.received < **last)
                 .map_or(ringmem::Error::Closed { what: "stream" }, |(pair, _)| pair.stuck(moved)));
         } else {
-            // With fewer cores than threads, spinning would delay the thread that carries the kernel's
-            // answers.
+            // With fewer cores than threads, spinning delays the thread that carries answers.
             idle = idle.saturating_add(1);
             if idle < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
@@ -302,7 +301,7 @@ impl Pair {
 
     fn carry(&self, tail: bool, head: bool) -> Result<()> {
         let Some(carrier) = &self.carrier else { return Ok(()) };
-        // SAFETY: header words in device memory, freed after the carrier's stream is synchronised.
+        // SAFETY: header words in device memory, freed after the stream is synchronised.
         unsafe {
             if tail {
                 carrier.stream.write_word(carrier.input_tail, self.producer.tail())?;

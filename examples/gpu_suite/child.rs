@@ -108,11 +108,10 @@ pub fn loses_its_context() -> ExitCode {
         let backend = CudaBackend::open()?;
         let mut channel = open(&backend, &Options { idle: Duration::from_secs(2), ..options("echo") })?;
         exchange(&mut channel, 0, 100)?;
-        // The context owns its memory: nothing may access it from here on, not even a destructor.
+        // The context owns its memory: not even a destructor may access it now.
         std::mem::forget(channel);
         let begun = Instant::now();
-        // SAFETY: takes a device's ordinal. It releases the backend's only reference, to observe how later
-        // calls fail.
+        // SAFETY: takes a device's ordinal. Releases the backend's only reference, to observe how later calls fail.
         let released = unsafe { cuDevicePrimaryCtxRelease_v2(0) };
         let took = begun.elapsed();
         let next = backend.memory_info(0).map_or_else(|error| error.to_string(), |info| format!("{info:?}"));

@@ -8,7 +8,7 @@ use ringmem_kernels::IMAGE;
 use crate::report::{Failure, Report};
 
 pub fn run(report: &mut Report, kept: &Arc<CudaBackend>) -> Result<(), Failure> {
-    // Otherwise each check would create and destroy the primary context.
+    // Otherwise each check creates and destroys the primary context.
     kept.raw_context(0)?;
     let hook = take_hook();
     set_hook(Box::new(|_| ()));

@@ -74,7 +74,7 @@ fn another_abi(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 
 fn arguments(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let (stream, module) = (Stream::new(backend, 0)?, Module::load(backend, &IMAGE, &ABI)?);
-    // SAFETY: refused, because the kernel takes two arguments.
+    // SAFETY: refused: the kernel takes two arguments.
     let error = error_of("one argument for two", unsafe { stream.launch(&module, "increment", &[0]) }.map(drop))?;
     demand(matches!(error, Error::Arguments { expected: 2, got: 1, .. }), || error.to_string())?;
     // SAFETY: refused: an unknown kernel.

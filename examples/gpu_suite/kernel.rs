@@ -58,7 +58,7 @@ pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Fail
         let mut buffer = Buffer::<u8, _>::new(Device::new(backend, 0), 5000)?;
         buffer.fill(6)?;
         let address = buffer.device_address().ok_or("device memory has no address")?.get();
-        // SAFETY: the buffer's bytes; it records the launch; no other use.
+        // SAFETY: the buffer's bytes, otherwise unused; it records the launch.
         let kernel = unsafe { stream.launch(&module, "increment", &[address, 5000]) }?;
         buffer.used_by(&stream)?;
         kernel.wait().map_err(ringmem::Rejected::into_error)?;
@@ -98,7 +98,7 @@ fn several(backend: &Arc<CudaBackend>, messages: u64) -> Result<String, Failure>
     Ok(format!("{count} kernels, {messages} messages twice each"))
 }
 
-/// With fewer queues than streams, a driver queues the work of some streams behind the kernel.
+/// With fewer queues than streams, a driver queues some streams' work behind the kernel.
 fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     const COUNT: usize = 24;
     let mut channel = open(backend, &options("echo"))?;
@@ -136,7 +136,7 @@ fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let [to, left, right] = [&sums, &a, &b].map(|buffer| buffer.device_address().map_or(0, |address| address.get()));
     let arguments = (DevicePointer::new(to), DevicePointer::new(left), DevicePointer::new(right), COUNT as u64);
     let begun = Instant::now();
-    // SAFETY: `COUNT` elements of each, which record the launch; no other use.
+    // SAFETY: `COUNT` elements of each, otherwise unused; they record the launch.
     let launch = |groups| unsafe { stream.start(&module, &VECTOR_ADD, arguments, groups) };
     let mut groups = WANTED;
     let kernel = loop {

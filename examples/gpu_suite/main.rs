@@ -4,7 +4,7 @@
 //! `probe`, `conformance`, `kernel`, `faults`, `short` (for a sanitizer), `soak`. Exit codes: 0 every fact
 //! holds, 1 one does not, 2 invalid arguments, 3 no driver or no device, 4 a fact was not tested.
 //!
-//! So far it has run only on a driver double, never on a GPU.
+//! It has run only on a driver double, never on a GPU.
 
 mod child;
 mod conformance;
@@ -35,8 +35,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 
 fn main() -> ExitCode {
     if std::env::var_os("CUDA_DEVICE_MAX_CONNECTIONS").is_none() {
-        // With fewer hardware queues than streams, an operation on one stream may wait for a kernel on
-        // another.
+        // With fewer hardware queues than streams, an operation may wait for another stream's kernel.
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var("CUDA_DEVICE_MAX_CONNECTIONS", "32") };
     }
@@ -57,7 +56,7 @@ fn main() -> ExitCode {
     std::thread::spawn(move || {
         std::thread::sleep(LIMIT + scale.soak);
         eprintln!("gpu_suite: not done after {} s: ended, and its kernels with it", (LIMIT + scale.soak).as_secs());
-        // Not `exit`: the driver's destructors would wait for the locks of the hanging call.
+        // Not `exit`: the driver's destructors wait for the hanging call's locks.
         std::process::abort();
     });
     match (part.as_str(), sense) {
@@ -79,7 +78,7 @@ fn main() -> ExitCode {
 
 fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) -> Result<(), Failure>) -> ExitCode {
     let mut report = Report::new(part);
-    // A machine with little memory would grant too little for the long rows.
+    // With little memory, the default is too small for the long rows.
     let settings = Settings { pinned_budget: 4 << 30, ..Settings::default() };
     let opened = CudaBackend::with(settings).and_then(|backend| Ok((backend.driver().gpus()?, backend)));
     match opened {

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a whole mapping, with arbitrary writes between operations.
+//! Arbitrary bytes as a mapping, with arbitrary writes between operations.
 
 #![no_main]
 
@@ -59,7 +59,7 @@ struct Memory {
 impl Memory {
     fn zeroed(size: usize) -> Self {
         let allocation = Layout::from_size_align(size, 128).unwrap();
-        // SAFETY: not empty: `run` ensures that.
+        // SAFETY: not empty, ensured by `run`.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
         Self { base, allocation }
     }
@@ -67,18 +67,18 @@ impl Memory {
         self.allocation.size()
     }
     fn words(&self) -> &[HostWord] {
-        // SAFETY: that many initialised words live there, accessed atomically.
+        // SAFETY: that many initialised words, accessed atomically.
         unsafe { std::slice::from_raw_parts(self.base.cast().as_ptr(), self.len() / 8) }
     }
     fn write(&self, from: u16, bytes: &[u8]) {
         for (place, byte) in bytes.iter().enumerate() {
-            // SAFETY: within the memory by the remainder; there is no reference to the bytes.
+            // SAFETY: within the memory by the remainder; no reference to the bytes.
             let place = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add((usize::from(from) + place) % self.len())) };
             place.store(*byte, Relaxed);
         }
     }
     fn producer<T: RingMessage>(&self) -> Option<Producer<'_, T>> {
-        // SAFETY: that many initialised bytes live there, accessed atomically.
+        // SAFETY: that many initialised bytes, accessed atomically.
         unsafe { Producer::attach(self.base, self.len() as u64) }.ok()
     }
     fn consumer<T: RingMessage>(&self) -> Option<Consumer<'_, T>> {
@@ -115,7 +115,7 @@ fn run<T: RingMessage>(input: &Input) {
     for (from, bytes) in &input.bytes {
         memory.write(*from, bytes);
     }
-    // SAFETY: that many initialised bytes live there; one thread.
+    // SAFETY: that many initialised bytes; one thread.
     if let Ok(entries) = unsafe { region::entries::<HostWord>(memory.base, memory.len() as u64, 0) } {
         for entry in &entries {
             assert!(entry.offset.checked_add(entry.size).is_some_and(|end| end <= memory.len() as u64) || entry.kind != kind::SHARED_RING);

@@ -58,12 +58,12 @@ impl Number {
 }
 
 fn words(block: &Shared<HostWord>) -> &[HostWord; 16] {
-    // SAFETY: a block is 16 words, as its table says.
+    // SAFETY: a block is 16 words.
     unsafe { NonNull::from(block).cast().as_ref() }
 }
 
 fn telemetry_words(buffer: &telemetry::Shared<HostWord>) -> &[HostWord; 8] {
-    // SAFETY: a buffer is 8 words, as its table says.
+    // SAFETY: a buffer is 8 words.
     unsafe { NonNull::from(buffer).cast().as_ref() }
 }
 
@@ -103,7 +103,7 @@ fuzz_target!(|input: Input| {
     let launch = Launch { abi, capabilities, epoch: input.epoch, input_ring, output_ring, telemetry };
 
     let mut host = None;
-    // SAFETY: one thread, whose peers write between operations.
+    // SAFETY: one thread; peers write between operations.
     let mut device = unsafe { DeviceSide::attach(&block, launch.epoch) };
     // SAFETY: as above.
     let mut recorder = unsafe { Recorder::new(&buffer) };

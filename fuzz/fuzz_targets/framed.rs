@@ -32,7 +32,7 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Peer {
     Honest,
-    /// Before anything attaches; and indices and slots at any time.
+    /// Writes before attaching; indices and slots at any time.
     Hostile(Vec<(u8, Number)>),
 }
 

@@ -53,7 +53,7 @@ impl Sent {
     }
 }
 
-/// In an allocation of exactly their size, so that the sanitizer detects an access outside.
+/// An allocation of exactly their size lets the sanitizer detect accesses outside.
 fn placed(before: u8, parts: &[&[u8]]) -> (usize, Vec<u8>) {
     let before = usize::from(before % 8);
     (before, [&[0xAA; 8][..before], &parts.concat()].concat())

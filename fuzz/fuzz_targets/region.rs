@@ -1,4 +1,4 @@
-//! A region's table: any bytes, and plans that are read back.
+//! A region's table: any bytes, and plans read back.
 
 #![no_main]
 
@@ -50,7 +50,7 @@ impl Memory {
         Self { base, allocation }
     }
     fn word(&self, place: usize) -> Option<&HostWord> {
-        // SAFETY: that many whole words live there, aligned and initialised.
+        // SAFETY: that many aligned, initialised words.
         (place < self.allocation.size() / 8).then(|| unsafe { self.base.cast::<HostWord>().add(place).as_ref() })
     }
 }
@@ -81,7 +81,7 @@ fuzz_target!(|input: Input| {
     }
     assert!(placed.len() <= MAX_ENTRIES);
 
-    // SAFETY: that many initialised bytes live there; one thread.
+    // SAFETY: that many initialised bytes; one thread.
     let written = unsafe { plan.write::<HostWord>(memory.base, len, input.abi) };
     assert_eq!(written.is_ok(), plan.size() <= len);
     if written.is_ok() {
@@ -107,7 +107,7 @@ fuzz_target!(|input: Input| {
     // SAFETY: within the allocation, or its end.
     let base = unsafe { memory.base.add(shift as usize) };
     let len = len - shift;
-    // SAFETY: the remaining initialised bytes live there; one thread.
+    // SAFETY: the rest of the initialised bytes; one thread.
     match unsafe { entries::<HostWord>(base, len, input.abi) } {
         Ok(read) => {
             let size = memory.word(usize::from(input.shift) + 2).map_or(0, Word::load);

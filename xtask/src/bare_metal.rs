@@ -1,4 +1,4 @@
-//! `cargo xtask bare-metal`: runs the rings on a Cortex-M4 under QEMU, and prints the size of their code.
+//! `cargo xtask bare-metal`: runs the rings on a Cortex-M4 under QEMU, and prints their code size.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,7 +16,7 @@ const LINKER: &str = "arm-none-eabi-ld";
 const SYMBOLS: &str = "arm-none-eabi-nm";
 const EMULATOR: &str = "qemu-system-arm";
 
-/// Time is counted in instructions, 32 ns each, so runs are identical.
+/// Time is counted in instructions of 32 ns: runs are identical.
 const MACHINE: &[&str] =
     &["-machine", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native", "-icount", "shift=5", "-kernel"];
 

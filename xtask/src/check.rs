@@ -3,7 +3,7 @@
 //! 1. Never allowed ([`rules`]): an ordered or atomic access without order or with a scope that excludes the
 //!    host; a read-modify-write whose scope includes the host, which is not atomic over the bus; a
 //!    non-coherent load; local memory; a missing `RINGMEM_ABI`.
-//! 2. Everything else is counted per function and compared with a checked-in table ([`against`]).
+//! 2. The rest is counted per function and compared with a checked-in table ([`against`]).
 //!
 //! Loom, not this check, shows that the orderings suffice.
 
@@ -33,7 +33,7 @@ type Counts = [u64; COLUMNS.len()];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An access that the host must see has no or a narrower scope, or an atomic has no order.
+    /// An access whose scope excludes the host, or an atomic without order.
     Scope,
     Shared,
     NonCoherent,
@@ -90,8 +90,7 @@ fn fault(function: &Function, operation: &Operation) -> Option<(What, &'static s
         "atom" | "red" if !has("sys") && !has("gpu") => Some((What::Scope, "scope `.gpu`, for a counter in device memory")),
         "atom" | "red" if !ordered => Some((What::Scope, "an order")),
         "atom" | "red" if has("sys") => Some((What::Shared, "loads and stores of what the host may write")),
-        // Opcodes begin with a letter: this is a directive. A panic's stack frame costs nothing until it
-        // panics.
+        // Opcodes begin with a letter: this is a directive. A panic's stack frame costs nothing until it panics.
         "" if opcode == ".local" && (function.entry || !is_panic(&function.name)) => Some((What::Local, "values in registers")),
         _ => None,
     }

@@ -1,7 +1,6 @@
 //! `cargo xtask compare [REVISION]`.
 //!
-//! Benches run alternately; a row's ratio is the median over the rounds, because a load that lasts longer
-//! than a run affects both sides.
+//! Benches run alternately. A row's ratio is the median over the rounds: a load longer than a run affects both sides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -28,7 +27,7 @@ pub fn run(revision: Option<&str>) -> Result<(), Failure> {
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
     let tree = built.join("compare");
     check_out(&tree, &commit)?;
-    // Separate directories: cargo would give the programs the same names.
+    // Cargo would give both programs the same name.
     let sides = [(&tree, build(&tree, &tree.join("target"))?), (&root(), build(&root(), &built)?)];
     let mut figures = [Figures::new(), Figures::new()];
     for round in 1..=ROUNDS {

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine that has a GPU and a driver.
+//! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine with a GPU and a driver.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `cargo xtask gpu-smoke`: builds the smoke test and its `run.sh`, for a machine that has only a driver.
+//! `cargo xtask gpu-smoke`: builds the smoke test and its `run.sh`, for a machine with only a driver.
 
 use std::fs;
 use std::path::PathBuf;

@@ -20,8 +20,7 @@ pub fn write() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compares byte by byte if the same compiler generated the file, otherwise by compiler-independent
-/// properties.
+/// Compares byte by byte if the same compiler generated the file, otherwise by compiler-independent properties.
 pub fn compare() -> Result<(), Failure> {
     let (new, version) = fresh()?;
     let old = crate::read(&path())?;
@@ -57,7 +56,7 @@ fn fresh() -> Result<(String, String), Failure> {
     println!("compiling {PACKAGE} with {}: {}", compiler.found, compiler.version);
     let raw = Builder::new(crate::root().join("Cargo.toml"), PACKAGE).target(crate::target()).build(&compiler)?.text;
     let text = format!("{MADE_BY}{}\n{}", compiler.version, normalised(&raw));
-    // Local paths would differ on the next machine.
+    // Local paths differ between machines.
     let home = std::env::var("HOME").unwrap_or_default();
     for place in [&*crate::root().to_string_lossy(), &home].into_iter().filter(|place| place.len() > 1) {
         if let Some(line) = text.lines().find(|line| line.contains(place)) {

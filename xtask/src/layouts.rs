@@ -1,4 +1,4 @@
-//! `docs/guide/layouts.md` and its pictures: generated from the descriptors, or compared with them.
+//! `docs/guide/layouts.md` and its pictures: generated from the descriptors, or compared.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -1,7 +1,6 @@
 //! Loops in a function's PTX that poll shared words.
 //!
-//! A loop is a strongly connected component, judged without its inner loops, which are found by removing its
-//! entry.
+//! A loop is a strongly connected component, without its inner loops; removing its entry finds those.
 
 use std::collections::{BTreeMap, BTreeSet};
 

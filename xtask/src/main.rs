@@ -111,7 +111,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Separate from cargo's own, so that neither waits for the other's lock.
+/// Separate from cargo's own: neither waits for the other's lock.
 fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
 }

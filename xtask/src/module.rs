@@ -1,4 +1,4 @@
-//! PTX text as functions and their operations, as far as the checks need it.
+//! PTX text as functions and their operations, as far as the checks need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -96,7 +96,7 @@ impl Module {
         kernels
     }
 
-    /// Functions that end in a trap or are named as panics: a call of one is a trap.
+    /// Functions that trap at the end or are named as panics: calling one is a trap.
     pub fn panics(&self) -> BTreeSet<&str> {
         let mut panics = BTreeSet::new();
         loop {

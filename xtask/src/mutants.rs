@@ -1,7 +1,6 @@
-//! Breaks the code on purpose: every break in `tests/breaks` must fail the test that it names.
+//! Breaks the code on purpose: every break in `tests/breaks` must fail its test.
 //!
-//! One build contains all breaks, each behind an environment switch. They are what cargo-mutants cannot make:
-//! weaker orderings, lost drops, wrong lock scopes.
+//! One build contains all breaks, each behind an environment switch. cargo-mutants cannot make them: weaker orderings, lost drops, wrong lock scopes.
 
 mod list;
 mod tree;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::list::{Break, Test};
 use crate::Failure;
 
-/// A longer test has failed: many breaks show as endless waits.
+/// Many breaks show as endless waits.
 const LIMIT: Duration = Duration::from_secs(60);
 
 const SWITCH: &str = "RINGMEM_BREAK";

@@ -1,8 +1,8 @@
 //! `cargo xtask report`: runs all benches, keeps their rows, and writes docs/performance.md, its charts and the README's table.
 //!
-//! 1. The rows of a run are one file under docs/internals/results, named by machine and date. The documents show the newest file.
-//! 2. Everything else is computed from that file: `report --check` compares, `report --render` writes without a run.
-//! 3. A bench that fails has no rows. The others are kept, and the documents and the command's error name it.
+//! 1. A run's rows are one file under docs/internals/results, named by machine and date. Documents show the newest file.
+//! 2. Everything else is computed from it: `report --check` compares, `report --render` writes without a run.
+//! 3. A failed bench has no rows; the documents and the error name it. The others are kept.
 
 mod chart;
 mod page;
@@ -19,7 +19,7 @@ use crate::{Failure, answer, read, root, write};
 
 const BENCHES: [&str; 7] = ["rings", "messages", "memory", "manager", "movement", "scale", "instructions"];
 
-/// The README's table stands between these lines.
+/// The README's table is between these lines.
 const MARKS: [&str; 2] = ["<!-- figures of `cargo xtask report` -->", "<!-- end of figures -->"];
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,14 +34,14 @@ pub struct Row {
     pub low: f64,
     pub high: f64,
     pub limit: Option<f64>,
-    /// The number of objects, of rows about growth.
+    /// The number of objects, for growth.
     pub size: Option<u64>,
-    /// Why the cost grows faster than the logarithm of the size.
+    /// Why the cost grows faster than the size's logarithm.
     pub reason: Option<String>,
 }
 
 impl Row {
-    /// Returns `None` for a row that was not observed.
+    /// `None` if it was not observed.
     fn of(value: &Value) -> Result<Option<Self>, Failure> {
         let text = |field: &str| value[field].as_str().map(str::to_owned).ok_or_else(|| format!("no {field} in {value}"));
         let Some(median) = value["median"].as_f64() else { return Ok(None) };
@@ -78,7 +78,7 @@ pub struct Results {
     pub compiler: String,
     pub revision: String,
     pub is_quick: bool,
-    /// The benches that failed, each with its exit status.
+    /// Failed benches with their exit status.
     pub failed: Vec<String>,
     pub rows: Vec<Row>,
 }
@@ -105,7 +105,7 @@ impl Results {
         self.rows.iter().filter(same).min_by(|a, b| a.median.total_cmp(&b.median))
     }
 
-    /// Returns the row of a subject on near cores, or on far ones if the machine has no near ones.
+    /// Prefers near cores to far ones.
     fn find(&self, bench: &str, workload: &str, subject: &str) -> Option<&Row> {
         let found = |class: &str| {
             self.rows.iter().find(|row| row.bench == bench && row.workload == workload && row.subject == subject && row.class == class)
@@ -114,7 +114,7 @@ impl Results {
     }
 }
 
-/// Runs the benches and writes everything; prints only the tables of `names`, if there are any.
+/// Runs the benches and writes everything; prints only the tables of `names`, if any.
 pub fn run(is_quick: bool, names: &[&str]) -> Result<(), Failure> {
     if let Some(unknown) = names.iter().find(|name| !BENCHES.contains(name)) {
         return Err(format!("no bench {unknown}: the benches are {}", BENCHES.join(", ")).into());
@@ -170,7 +170,6 @@ fn rows_of(bench: &str, is_quick: bool) -> Result<Vec<Value>, Failure> {
     rows(&String::from_utf8(output.stdout)?)
 }
 
-/// Parses the output of a bench.
 fn rows(output: &str) -> Result<Vec<Value>, Failure> {
     let row = |line: &str| {
         let row: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;

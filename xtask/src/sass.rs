@@ -1,7 +1,6 @@
-//! `cargo xtask ptxas`, second part: counts the instructions of one batch in machine code: the shortest path
-//! from the loop that moves payload, through the publishing fence and the next poll of the rings, back.
-//! Counters and clock are the additional instructions of [`TOGETHER`] batches over the kernel without
-//! counters.
+//! `cargo xtask ptxas`, second part: counts the machine instructions of one batch on the shortest path from the loop that moves payload, through the
+//! publishing fence and the next poll of the rings, back. Counters and clock are the additional instructions of [`TOGETHER`] batches over the kernel
+//! without counters.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -79,7 +78,7 @@ fn is_store_of(text: &str, place: &str) -> bool {
 fn looks(block: &Block) -> bool {
     let is_load = |text: &&String| text.starts_with("LD") && text.contains("STRONG.SYS");
     let loads = block.instructions.iter().position(|text| is_load(&text));
-    // Not the poll of the command, whose path bypasses the rings.
+    // The path of the command's poll bypasses the rings.
     let at_rings = !block.instructions.iter().any(|text| is_load(&text) && text.contains(COMMAND));
     at_rings && loads.is_some_and(|at| block.instructions[at..].iter().any(|text| text.starts_with("CCTL.IVALL")))
 }
@@ -122,7 +121,7 @@ impl Code {
             let opcode = text.split(' ').next().unwrap_or_default();
             // Only a diverged warp takes `BRA.DIV`: never after a barrier.
             let leaves = matches!(opcode, "EXIT" | "RET" | "BRX" | "KILL");
-            // A call of a label within the kernel that never returns is a far branch.
+            // A call of a label in the kernel that never returns is a far branch.
             let is_far = opcode == "CALL.REL.NOINC" && text.contains("`(.L_");
             if opcode == "BRA" || opcode == "BRA.U" || is_far || leaves {
                 if let Some(target) = text.split_once("`(").and_then(|(_, rest)| rest.split_once(')')).map(|(label, _)| label) {

@@ -1,5 +1,5 @@
-//! `cargo bench -p ringmem-benches --bench instructions -- [--json] [NAME]...`: instruction counts of
-//! operations too short for a clock. A compare-exchange counts as one.
+//! `cargo bench -p ringmem-benches --bench instructions -- [--json] [NAME]...`: instruction counts of short operations. A compare-exchange counts as
+//! one.
 //!
 //! A twin is a copy of the SPSC ring without one part, which costs `ringmem` less the twin.
 

@@ -1,5 +1,4 @@
-//! A copy of the SPSC ring without one part: the `CHECK` of a peer's index, the second pointer to a header,
-//! or the header's fields other than the indices.
+//! A copy of the SPSC ring without one part: the `CHECK` of a peer's index, the second header pointer, or the header's other fields.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -101,13 +100,13 @@ struct End<T, P> {
     seen: u64,
 }
 
-// SAFETY: one thread uses both ends; it may differ from their creator.
+// SAFETY: one thread uses both ends.
 unsafe impl<T: Send, P: Send> Send for End<T, P> {}
 
 impl<T: Copy, P: Headers> End<T, P> {
     #[inline(always)]
     fn slot(&self) -> *mut T {
-        // SAFETY: the masked index is below the capacity, and that many slots were leaked.
+        // SAFETY: the masked index is below the capacity; that many slots were leaked.
         unsafe { self.slots.add((self.index & self.mask) as usize).as_ref().get().cast() }
     }
 
@@ -124,7 +123,7 @@ impl<T: Copy, P: Headers> End<T, P> {
             }
             self.seen = head.wrapping_add(capacity);
         }
-        // SAFETY: the slot is free, so the producer owns it.
+        // SAFETY: the producer owns the free slot.
         unsafe { self.slot().write(value) };
         self.index = self.index.wrapping_add(1);
         self.headers.peer().tail().store(self.index, Release);
@@ -144,7 +143,7 @@ impl<T: Copy, P: Headers> End<T, P> {
             }
             self.seen = tail;
         }
-        // SAFETY: the slot is filled, so the consumer owns it.
+        // SAFETY: the consumer owns the filled slot.
         let value = unsafe { self.slot().read() };
         self.index = self.index.wrapping_add(1);
         self.headers.peer().head().store(self.index, Release);

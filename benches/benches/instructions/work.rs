@@ -9,7 +9,7 @@ pub struct Alone<const BURST: usize>(pub u64);
 impl<const BURST: usize> Alone<BURST> {
     #[inline(always)]
     fn run<T: Plain>(self, push: impl FnMut(T) -> bool, pop: impl FnMut() -> Option<T>) -> f64 {
-        // Opaque, or the compiler would know the capacity and that both ends share a header.
+        // Opaque: hides the capacity and that both ends share a header.
         let (mut push, mut pop) = black_box((push, pop));
         let value = T::default();
         for _ in 0..self.0 / BURST as u64 {
@@ -59,7 +59,7 @@ impl<T: Plain> Work<T> for Drained {
     }
 }
 
-/// Ends whose first indices the compiler may know.
+/// The compiler may know the first indices.
 pub struct Known(pub u64);
 
 impl<T: Plain> Work<T> for Known {

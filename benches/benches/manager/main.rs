@@ -1,5 +1,4 @@
-//! `cargo bench -p ringmem-benches --bench manager -- [--json] [--quick] [NAME]...`: named buffers on the
-//! host backend. `push-bytes` counts bytes moved.
+//! `cargo bench -p ringmem-benches --bench manager -- [--json] [--quick] [NAME]...`: named buffers on the host backend. `push-bytes` counts bytes.
 
 mod named;
 mod registry;

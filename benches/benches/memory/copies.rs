@@ -75,7 +75,7 @@ pub fn bare_fill(fills: u64) -> f64 {
     let to = Place::Device(buffer.device_address().expect("it has bytes"));
     let took = each(fills, || {
         for number in 0..fills {
-            // SAFETY: the buffer's own elements, which nothing else uses.
+            // SAFETY: the buffer's own elements, otherwise unused.
             unsafe { backend.fill_now(&Fill::of(to, black_box(number), 8)) }.expect("live");
         }
     });
@@ -84,7 +84,7 @@ pub fn bare_fill(fills: u64) -> f64 {
 }
 
 fn now(backend: &dyn Backend, to: Place, from: Place) {
-    // SAFETY: both callers pass their own line and a buffer of one line, both otherwise unused.
+    // SAFETY: callers pass their own line and a buffer of one line, otherwise unused.
     unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
 }
 

@@ -1,5 +1,4 @@
-//! `cargo bench -p ringmem-benches --bench memory -- [--json] [--quick] [NAME]...`: overhead of buffers and
-//! memories over the host backend.
+//! `cargo bench -p ringmem-benches --bench memory -- [--json] [--quick] [NAME]...`: overhead of buffers and memories over the host backend.
 //!
 //! `tracked-frames` adds 2 us per operation without waiting. `pool-cold-*` is a 97 % full heap;
 //! `pool-cold-refused` counts refusals per thousand requests.

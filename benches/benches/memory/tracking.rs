@@ -11,7 +11,7 @@ const BYTES: usize = 4096;
 const BUFFERS: usize = 4;
 const OPERATIONS: u64 = 128;
 
-/// Minimum time to queue an operation. Added, not waited for: waiting adds more noise than the effect.
+/// Minimum time to queue an operation. Added, because waiting adds more noise than the effect.
 const OPERATION_NS: f64 = 2000.0;
 
 const TIMES: u64 = 64;

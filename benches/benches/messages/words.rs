@@ -10,7 +10,7 @@ use crate::each;
 
 fn telemetry(messages: u64, publish: bool) -> f64 {
     let buffer = telemetry::Shared::<HostWord>::new_zeroed();
-    // SAFETY: there is no other writer.
+    // SAFETY: no other writer.
     let mut recorder = unsafe { Recorder::new(black_box(&buffer)) };
     let took = each(messages, |number| {
         recorder.count(1, 0, black_box(number & 1023));
@@ -43,9 +43,9 @@ fn snapshot(messages: u64) -> f64 {
 fn with_block(work: impl FnOnce(&mut HostSide<'_, HostWord>, &mut DeviceSide<'_, HostWord>) -> f64) -> f64 {
     let block = CacheLineAligned::new(Shared::<HostWord>::new_zeroed());
     let launch = Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
-    // SAFETY: no kernel runs on it, and there is no other writer.
+    // SAFETY: no kernel runs, and no other writer.
     let mut host = unsafe { HostSide::prepare(black_box(block.get()), &launch) };
-    // SAFETY: there is no other kernel.
+    // SAFETY: no other kernel.
     let mut device = unsafe { DeviceSide::attach(black_box(block.get()), 1) };
     work(&mut host, &mut device)
 }

@@ -45,7 +45,7 @@ fn request(location: MemoryLocation, bytes: usize) -> Request {
 impl Rig {
     fn open() -> Option<Self> {
         let path = ringmem_driver_double::library().inspect_err(|error| eprintln!("no driver double: {error}")).ok()?;
-        // Loaded by path first: later loads by its `SONAME` get it.
+        // Loaded first: later loads by its `SONAME` get it.
         // SAFETY: its initialisers do nothing.
         let library = unsafe { Library::new(path) }.ok()?;
         let backend = CudaBackend::open().ok()?;
@@ -62,7 +62,7 @@ impl Rig {
     }
 
     fn call<F: core::marker::Copy>(&self, name: &str) -> F {
-        // SAFETY: each caller names a function together with its signature.
+        // SAFETY: each caller names a function with its signature.
         *unsafe { self.library.get::<F>(name.as_bytes()) }.expect("the double has it")
     }
 
@@ -93,7 +93,7 @@ fn queued<T>(times: u64, call: impl FnMut(&'static Rig) -> T + Send, after: impl
     type Call = unsafe extern "C" fn(usize, unsafe extern "C" fn(*const Mutex<()>), *const Mutex<()>) -> u32;
     let hold = |rig: &'static Rig| {
         let gate = GATE.lock().expect("nobody panics with it");
-        // SAFETY: a live stream; the function takes what is passed with it.
+        // SAFETY: a live stream; the function takes the data passed.
         assert_eq!(unsafe { rig.call::<Call>("cuLaunchHostFunc")(rig.raw, held, &raw const GATE) }, 0);
         gate
     };
@@ -178,7 +178,7 @@ fn launch(times: u64) -> f64 {
     queued(times, call, over)
 }
 
-/// Without the event, waiting for earlier work would wait for the kernel.
+/// Without the event, a wait for earlier work would include the kernel.
 fn bare_launch(times: u64) -> f64 {
     bare_launch_after(times, true)
 }
@@ -197,7 +197,7 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
     let [kernel, before] = *HANDLES.get_or_init(|| {
         let (mut module, mut kernel, mut before) = (0, 0, 0);
         let text: Vec<u8> = IMAGE.ptx.iter().copied().chain([0]).collect();
-        // SAFETY: live context; a text and a name that end with 0; each writes one handle.
+        // SAFETY: live context; zero-terminated text and name; each writes one handle.
         unsafe {
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuCtxSetCurrent")(rig.context), 0);
             assert_eq!(rig.call::<Load>("cuModuleLoadData")(&raw mut module, text.as_ptr()), 0);
@@ -213,7 +213,7 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
         let mut arguments = [(&raw mut first).cast(), (&raw mut count).cast()];
         // SAFETY: a live event and stream.
         let recorded = if event { unsafe { record(before, rig.raw) } } else { 0 };
-        // SAFETY: a live function with two arguments; no byte is accessed.
+        // SAFETY: a live function with two arguments; accesses no byte.
         recorded + unsafe { function(kernel, 1, 1, 1, 32, 1, 1, 0, rig.raw, arguments.as_mut_ptr(), null_mut()) }
     };
     queued(times, call, nothing)

@@ -40,7 +40,7 @@ impl Rig {
     }
 
     fn take_all(&self) {
-        // SAFETY: an index of a live ring, accessed as a word on all sides.
+        // SAFETY: a live ring's index, accessed as a word on all sides.
         unsafe { self.backend.publish_now(self.head, self.sender.tail()) }.expect("live");
     }
 }
@@ -115,7 +115,7 @@ fn bare<const BATCH: u64>(messages: u64) -> f64 {
             for (to, from) in to.chunks_exact_mut(BATCH as usize).zip(from.chunks_exact_mut(BATCH as usize)) {
                 from.copy_from_slice(black_box(&batch[..BATCH as usize]));
                 let [to, from] = [&raw mut to[0], &raw mut from[0]].map(|line| Place::Host(NonNull::new(line).expect("a line").cast()));
-                // SAFETY: two blocks of equal length that belong to this turn.
+                // SAFETY: two blocks of equal length, of this turn.
                 unsafe { backend.copy_now(&Copy { to, from, bytes: BATCH * size_of::<Line>() as u64 }) }.expect("live");
             }
         }

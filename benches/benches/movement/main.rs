@@ -1,7 +1,6 @@
-//! `cargo bench -p ringmem-benches --bench movement -- [--json] [--quick] [NAME]...`: overhead of bridges and
-//! streams over the bytes that they move.
+//! `cargo bench -p ringmem-benches --bench movement -- [--json] [--quick] [NAME]...`: overhead of bridges and streams over their bytes.
 //!
-//! `cuda-*` run on the driver double, all others on the host backend, some in the link model's time.
+//! `cuda-*` run on the driver double, others on the host backend, some in the link model's time.
 
 mod devices;
 mod driver;

@@ -40,7 +40,7 @@ fn bare(copies: u64) -> f64 {
     each(rounds * UNDER_WAY, || {
         for _ in 0..rounds {
             for _ in 0..UNDER_WAY {
-                // SAFETY: two buffers of this turn, which waits before they are dropped.
+                // SAFETY: this turn's buffers; it waits before they are dropped.
                 unsafe { backend.copy(&Copy { to: to_at, from: from_at, bytes: 64 }, stream.id()) }.expect("live");
             }
             stream.synchronize().expect("no fault");

@@ -111,7 +111,7 @@ fn ringbuf_in_place(messages: u64) -> f64 {
         let split = count.min(head.len());
         write(&mut head[..split], first);
         write(&mut rest[..count - split], first + split as u64);
-        // SAFETY: `count` vacant slots have just been written.
+        // SAFETY: `count` vacant slots were just written.
         unsafe { producer.advance_write_index(count) };
         count
     };
@@ -141,7 +141,7 @@ fn gil_in_place(messages: u64) -> f64 {
         let slots = sender.write_buffer();
         let count = BATCH.min(slots.len());
         write(&mut slots[..count], first);
-        // SAFETY: `count` slots of the buffer have just been written.
+        // SAFETY: as above.
         unsafe { sender.commit(count) };
         count
     };
@@ -162,7 +162,7 @@ fn gil_copying(messages: u64) -> f64 {
         let slots = sender.write_buffer();
         let count = BATCH.min(slots.len());
         slots[..count].write_copy_of_slice(&block(first)[..count]);
-        // SAFETY: `count` slots of the buffer have just been written.
+        // SAFETY: as above.
         unsafe { sender.commit(count) };
         count
     };

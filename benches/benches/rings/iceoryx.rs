@@ -1,4 +1,4 @@
-//! iceoryx2's queues. Its overflowing queue is excluded: it drops the oldest message.
+//! iceoryx2's queues, except the overflowing one, which drops the oldest message.
 
 use std::fmt::Arguments;
 
@@ -22,7 +22,7 @@ impl<T: Plain> Spsc<T> for Iceoryx {
     }
 }
 
-/// Indices into a pool of samples: the only data that iceoryx2 sends between processes.
+/// Indices into a pool of samples: all that iceoryx2 sends between processes.
 pub struct IceoryxIndex;
 
 impl Spsc<[u64; 1]> for IceoryxIndex {
@@ -45,7 +45,7 @@ impl Log for Logger {
     }
 }
 
-// SAFETY: name and signature match the declaration, and there is no other definition.
+// SAFETY: name and signature match the declaration; no other definition.
 #[unsafe(no_mangle)]
 fn __internal_default_logger() -> &'static dyn Log {
     &Logger

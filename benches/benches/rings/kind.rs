@@ -1,4 +1,4 @@
-//! Kinds of rings. A kind passes the ends of a ring to the work as closures, and returns the work's figure.
+//! A kind of ring passes its ends to the work as closures, and returns the work's figure.
 
 use std::marker::PhantomData;
 

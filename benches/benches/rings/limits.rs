@@ -1,4 +1,4 @@
-//! Limits of the machine: lines moved between cores, and the round trip of a flag.
+//! The machine's limits: lines moved between cores, and a flag's round trip.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};

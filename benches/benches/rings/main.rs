@@ -1,6 +1,5 @@
-//! `cargo bench -p ringmem-benches --bench rings -- [--json] [--quick] [NAME]...`: our rings (`ringmem`)
-//! against the fastest calls of other crates. Capacity 1024; receivers check every message. `oneshot-*` uses
-//! one thread; its `-moved` boxed ends.
+//! `cargo bench -p ringmem-benches --bench rings -- [--json] [--quick] [NAME]...`: our rings (`ringmem`) against other crates' fastest calls.
+//! Capacity 1024; receivers check every message. `oneshot-*` uses one thread; `-moved` boxed ends.
 
 mod batch;
 mod counters;

@@ -158,7 +158,7 @@ fn pairs<K: Mpmc<u64>>(messages: u64) -> f64 {
 
 const DEEP: usize = 1 << 14;
 
-/// Only filling is timed, except for the first round, which touches new memory.
+/// Times filling, except in the first round, which touches new memory.
 struct Enqueue(u64);
 
 impl ManyToOne<u64> for Enqueue {

@@ -47,7 +47,7 @@ impl<T: Plain> Mpsc<T> for OursToOne {
     }
 }
 
-/// Many producers that claim 32 slots at a time; only for work that pushes 32 and has room.
+/// Many producers that claim 32 slots at a time, for work that pushes 32 and has room.
 pub struct Claiming;
 
 impl<T: Plain> Mpsc<T> for Claiming {

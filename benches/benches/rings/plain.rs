@@ -20,14 +20,14 @@ where
 
     #[inline(always)]
     fn check(&self, number: u64) {
-        // Not `memcmp`: it loads wider pieces than were stored, which defeats store forwarding.
+        // `memcmp` loads wider pieces than were stored, which defeats store forwarding.
         if self.iter().fold(0, |odd, word| odd | (word ^ number)) != 0 {
             another(number, self[0]);
         }
     }
 }
 
-/// By value: a reference would cost the loop a store per message.
+/// By value: a reference costs the loop a store per message.
 #[cold]
 fn another(number: u64, word: u64) -> ! {
     panic!("message {number} came as {word}")

@@ -73,7 +73,7 @@ fn wait(pop: &mut impl FnMut() -> Option<Word>, number: u64) {
 
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
-    // SAFETY: every x86-64 has this instruction.
+    // SAFETY: all x86-64 have it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

@@ -142,8 +142,7 @@ fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     thread::scope(|scope| scope.spawn(here).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// With boxed ends: the compiler knows nothing about the ring, and the fields of both ends compete for
-/// registers.
+/// Boxed: the compiler knows nothing about the ring, and both ends' fields compete for registers.
 struct Moved<T>(Alone<T>);
 
 impl<T: Message> Work<T> for Moved<T> {
@@ -190,7 +189,7 @@ fn each<T: Message>() -> Vec<Subject> {
     streams::<T>(&ours, "disruptor poll")
 }
 
-/// A poll takes all available messages, so it is a batch too and no baseline.
+/// A poll takes all available messages: it is a batch and no baseline.
 fn batched<T: Message>() -> Vec<Subject> {
     let ours = [
         ("ringmem batch 16", ours_batched::<T, 16> as Turn),

@@ -74,7 +74,7 @@ kind!(
     |T| {
         let queue = Arc::new(SpscQueue::new(CAPACITY));
         let full = queue.clone();
-        // Tested first, because a failed push does not return the envelope.
+        // A failed push does not return the envelope.
         (move |value| !full.is_full() && full.try_enqueue(envelope(&value)).is_ok(), move || queue.try_dequeue().ok().map(|envelope| payload(&envelope)))
     }
 );

@@ -20,7 +20,7 @@ impl Addresses {
     }
 }
 
-// SAFETY: no two blocks share addresses. The backend does not know them, so it refuses every copy.
+// SAFETY: blocks share no addresses. The backend does not know them, so it refuses copies.
 unsafe impl Memory for Addresses {
     type Visibility = DeviceOnly;
 

@@ -1,4 +1,4 @@
-//! `cargo bench -p ringmem-benches --bench scale -- [--json] [--quick] [NAME]...`: cost per operation as the number of live objects grows.
+//! `cargo bench -p ringmem-benches --bench scale -- [--json] [--quick] [NAME]...`: cost per operation as live objects grow.
 //!
 //! Device memory is a range of numbers here.
 

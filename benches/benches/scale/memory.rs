@@ -18,7 +18,7 @@ type Numbers = Arc<Addresses>;
 pub const KIB: usize = 1 << 10;
 const MIB: u64 = 1 << 20;
 const SLAB: u64 = 12 * MIB;
-/// More than a thread's cache holds, so that blocks pass through the shared heap.
+/// More than a thread's cache: blocks pass through the shared heap.
 const BATCH: usize = 256;
 
 fn layout(bytes: usize) -> Layout {
@@ -38,7 +38,7 @@ pub fn free(memory: &impl Memory, block: &Block) {
     unsafe { memory.free(block, &Uses::NONE) }.expect("ours");
 }
 
-/// Frees a batch of random blocks, then allocates as many; an operation is one of each.
+/// Replaces a batch of random blocks; an operation is one free and allocation.
 fn replaced(memory: impl Memory, live: u64, mut length: impl FnMut(&mut Random) -> usize + 'static) -> Work {
     let mut random = Random(7);
     let mut blocks: Vec<Block> = (0..live).map(|_| alloc(&memory, length(&mut random))).collect();
@@ -69,7 +69,7 @@ fn exact(live: u64) -> Work {
     replaced(pool(true, 32 * MIB), live, lengths)
 }
 
-/// The system's clock fails under valgrind.
+/// The system clock fails under valgrind.
 pub fn tracker() -> Tracked<Pool<Numbers>> {
     Tracked::with_clock(pool(false, 32 * MIB), || 0)
 }

@@ -35,7 +35,7 @@ fn selected(rings: u64) -> Work {
 
 macro_rules! at_index {
     ($name:ident: $kind:ident) => {
-        /// Messages from an index on; from before the wrap at `u64::MAX`.
+        /// From an index on, for the wrap at `u64::MAX`.
         fn $name(index: u64) -> Work {
             Box::new(move |times| {
                 let start = if index == u64::MAX { u64::MAX - times / 2 } else { index };
@@ -81,7 +81,7 @@ fn queued(count: u64) -> Work {
     })
 }
 
-/// As many devices as the host backend has at most.
+/// The host backend's most devices.
 fn devices(count: u64) -> std::sync::Arc<HostBackend> {
     HostBackend::builder().devices(count as u32).device_memory(4 << 20).build().expect("a backend")
 }
@@ -111,7 +111,7 @@ fn copied_between_devices(count: u64) -> Work {
     })
 }
 
-/// Operations of a thread, at least: starting more threads than cores takes milliseconds.
+/// A thread's least operations: starting more threads than cores takes milliseconds.
 const SHARE: u64 = 1 << 15;
 
 fn threads(count: u64, of_one: impl Fn(u64) + Sync + 'static) -> Work {
@@ -127,7 +127,7 @@ fn one_ring_of(count: u64) -> Work {
     threads(count, move |times| {
         let (mut producer, mut consumer) = ring.split();
         for number in 0..times {
-            // A preempted thread holds a claimed slot: the others yield to it.
+            // A preempted thread holds a claimed slot: the others yield.
             while producer.push(black_box(number)).is_err() {
                 std::thread::yield_now();
             }
@@ -148,7 +148,7 @@ fn threads_of(memory: impl Memory + 'static, count: u64) -> Work {
     })
 }
 
-/// More blocks at once than a thread's cache holds.
+/// More blocks than a thread's cache holds.
 fn threads_of_central_pool(count: u64) -> Work {
     const HELD: u64 = 128;
     let pool = pool(false, 32 << 20);

@@ -22,7 +22,7 @@ pub fn target() -> PathBuf {
     crate::target().join("mutants/build")
 }
 
-/// Leaves unchanged files alone, so that cargo does not recompile them.
+/// Cargo does not recompile unchanged files.
 pub fn write(breaks: &[Break]) -> Result<(), Failure> {
     let list =
         answer(Path::new("git"), &["-C", &root().to_string_lossy(), "ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;

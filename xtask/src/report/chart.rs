@@ -5,10 +5,10 @@ use super::{Results, Row};
 const LEFT: f64 = 190.0;
 const WIDTH: f64 = 480.0;
 const STEP: f64 = 18.0;
-/// The axis ends at this ratio and at its inverse.
+/// The axis ends at this ratio and its inverse.
 const MOST: f64 = 16.0;
 
-/// Returns the ratio of our fastest row of each workload and class to the best competitor's, on a logarithmic axis, as SVG; `None` without ratios.
+/// Returns as SVG, on a logarithmic axis, our fastest row of each workload and class over the best competitor's; `None` without ratios.
 pub fn ratios(results: &Results, bench: &str) -> Option<String> {
     let mut bars: Vec<(String, f64)> = Vec::new();
     for row in results.rows.iter().filter(|row| row.bench == bench && row.is_ours()) {

@@ -6,7 +6,7 @@ use crate::Failure;
 /// Two timings within this factor are level.
 const LEVEL: f64 = 1.15;
 
-/// The rows of the README: the arguments of `cargo bench`, the subject, a description.
+/// Rows of the README: the arguments of `cargo bench`, the subject, a description.
 const README: [(&str, &str, &str, &str); 10] = [
     ("rings", "spsc-8", "ringmem", "8 bytes, each published"),
     ("rings", "spsc-64", "ringmem", "64 bytes, each published"),
@@ -20,7 +20,7 @@ const README: [(&str, &str, &str, &str); 10] = [
     ("memory", "pool-warm-64K", "ringmem Pool", "a block of a pool"),
 ];
 
-/// Returns the table for the README. Its first rows measure one and the same ring.
+/// The README's table. Its first rows measure the same ring.
 pub fn readme(results: &Results) -> Result<String, Failure> {
     let classes = if results.rows.iter().any(|row| row.class == "near") { "near" } else { "far" };
     let Results { machine, date, .. } = results;
@@ -39,7 +39,7 @@ pub fn readme(results: &Results) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Returns the machine, the distance of its cores, and the spread of the figures.
+/// The machine, the distance of its cores, and the figures' spread.
 pub fn summary(results: &Results) -> String {
     let Results { machine, cores, date, compiler, revision, is_quick, failed, .. } = results;
     let command = if *is_quick { "cargo xtask report --quick" } else { "cargo xtask report" };
@@ -127,7 +127,7 @@ fn table(text: &mut String, rows: &[(&Row, Option<&Row>)]) {
     }
 }
 
-/// Returns a unit that the text above the tables does not imply.
+/// Units that the text above the tables does not imply.
 fn stated(unit: &str) -> String {
     let is_implied = match unit.split_once('/') {
         Some(("ns" | "instructions", each)) => each.chars().all(|c| c.is_ascii_lowercase()),

@@ -3,7 +3,7 @@ use std::fmt::Write;
 use super::page::number;
 use super::{Results, Row};
 
-/// Instruction counts with a smaller exponent are constant.
+/// Counts with a smaller exponent are constant.
 const FLAT: f64 = 0.05;
 
 const COLOURS: [&str; 6] = ["#2471a3", "#c0392b", "#1e8449", "#b9770e", "#7d3c98", "#555555"];
@@ -12,7 +12,6 @@ const WIDTH: f64 = 360.0;
 const TOP: f64 = 20.0;
 const HEIGHT: f64 = 180.0;
 
-/// One operation at growing sizes.
 struct Line<'a> {
     quantity: &'a str,
     subject: &'a str,
@@ -35,7 +34,7 @@ fn lines(results: &Results) -> Vec<Line<'_>> {
     lines
 }
 
-/// Returns the slope of the logarithms by least squares; `None` for fewer than two sizes.
+/// The slope of the logarithms by least squares; `None` for fewer than two sizes.
 fn exponent(points: &[(u64, f64)]) -> Option<f64> {
     let logs: Vec<(f64, f64)> = points.iter().filter(|point| point.1 > 0.0).map(|(size, cost)| ((*size as f64).ln(), cost.ln())).collect();
     let count = logs.len() as f64;
@@ -44,13 +43,12 @@ fn exponent(points: &[(u64, f64)]) -> Option<f64> {
     (spread > 0.0).then(|| logs.iter().map(|log| (log.0 - x) * (log.1 - y)).sum::<f64>() / spread)
 }
 
-/// Whether the cost grows faster than `1 + log2(size)` at the same sizes.
+/// Whether the cost grows faster than `1 + log2(size)`.
 fn is_above_log(points: &[(u64, f64)]) -> bool {
     let log: Vec<(u64, f64)> = points.iter().map(|&(size, _)| (size, 1.0 + (size as f64).log2())).collect();
     exponent(points).zip(exponent(&log)).is_some_and(|(cost, log)| cost > log)
 }
 
-/// Returns why a line grows faster than the logarithm; `None` if it does not.
 fn above_log<'a>(line: &Line<'a>) -> Option<&'a str> {
     if line.reason.is_some() || !(is_above_log(&line.nanos) || is_above_log(&line.instructions)) {
         return line.reason;
@@ -59,7 +57,6 @@ fn above_log<'a>(line: &Line<'a>) -> Option<&'a str> {
     Some(if is_flat { "cache misses" } else { "**no reason known**" })
 }
 
-/// Writes the charts and the table.
 pub fn section(text: &mut String, results: &Results) {
     let lines = lines(results);
     for name in quantities(&lines) {
@@ -93,7 +90,6 @@ fn quantities<'a>(lines: &[Line<'a>]) -> Vec<&'a str> {
     names
 }
 
-/// Returns a chart for each quantity, by name, as SVG.
 pub fn charts(results: &Results) -> Vec<(String, String)> {
     let lines = lines(results);
     let chart = |name: &str| {

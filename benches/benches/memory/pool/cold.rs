@@ -1,4 +1,4 @@
-//! RMM's random benchmark: a nearly full heap of blocks of many lengths.
+//! RMM's random benchmark: a nearly full heap.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

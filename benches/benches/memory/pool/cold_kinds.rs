@@ -1,4 +1,4 @@
-//! Heaps over numbers: ours, and others behind a mutex, because a pool is shared.
+//! Heaps over numbers; others are behind a mutex, because a pool is shared.
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ pub struct Numbers {
     next: AtomicU64,
 }
 
-// SAFETY: no address is allocated twice, host-readable, or accessed.
+// SAFETY: no address is allocated twice or accessed.
 unsafe impl Memory for Numbers {
     type Visibility = DeviceOnly;
 
@@ -169,7 +169,7 @@ impl Heap for BestFit {
     }
 }
 
-/// RMM's algorithm: a linear scan of the free ranges.
+/// RMM's linear scan of the free ranges.
 pub struct List(Mutex<Vec<Extent>>);
 
 impl Heap for List {

@@ -1,4 +1,4 @@
-//! Allocators shared by threads, inlined, so that no call distorts the comparison.
+//! Allocators shared by threads, inlined: calls would distort the comparison.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ pub trait Blocks: Sync + 'static {
 #[inline(always)]
 pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
     let mut block = blocks.acquire(bytes);
-    // SAFETY: every block is at least as long and aligned as a word, and belongs to this thread.
+    // SAFETY: every block holds an aligned word and belongs to this thread.
     unsafe { K::place(&mut block).cast::<u64>().write_volatile(mark) };
     block
 }
@@ -209,7 +209,7 @@ impl Blocks for Queue {
 
 pub struct Shared(NonNull<u8>);
 
-// SAFETY: an address whose holder has exclusive access to the block.
+// SAFETY: an address; the holder owns the block.
 unsafe impl Send for Shared {}
 
 pub struct Mimalloc;
@@ -255,7 +255,7 @@ impl Blocks for Direct {
         block.0.0
     }
     fn release(&self, (block, bytes): (Shared, usize)) {
-        // SAFETY: mapped with this length, and unused.
+        // SAFETY: mapped with this length, unused.
         unsafe { rustix::mm::munmap(block.0.as_ptr().cast(), bytes) }.expect("mapped");
     }
 }

@@ -24,7 +24,7 @@ fn warm<K: Blocks, const BYTES: usize>(times: u64) -> f64 {
     each(times, || pairs(&blocks, BYTES, times))
 }
 
-/// Buffers that are not moved: a move reads 16 bytes at once, and waits for stores of 8.
+/// Not moved: a move reads 16 bytes at once, and waits for stores of 8.
 fn in_place<const BYTES: usize>(times: u64) -> f64 {
     let OurBuffers(pool) = OurBuffers::new(BYTES, 1);
     each(times, || {
